@@ -1,0 +1,37 @@
+# The words of the README: `make demo` and `make test`; the rest is for those who work on eventonce.
+PY ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench mutants clean
+
+help: ## Show these words
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PY) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e . --group dev
+	@touch $@
+
+demo: $(STAMP) ## Set up and run the main job on the embedded default
+	@$(BIN)/eventonce demo
+
+test: $(STAMP) ## Set up and pass the tests
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## Lint, types and the import rule
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --cache-dir .cache/imports
+
+bench: $(STAMP) ## Print the measured figures, as ratios within one run
+	@$(BIN)/python -m benchmarks
+
+mutants: $(STAMP) ## Plant each known breakage and show that the suite catches it
+	@$(BIN)/python -m tests.mutants
+
+clean: ## Remove what the words above made
+	rm -rf .venv .cache

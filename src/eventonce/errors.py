@@ -1,0 +1,47 @@
+"""The error tree: what can go wrong, and who must act. Beside it, the two exceptions handlers raise."""
+
+from __future__ import annotations
+
+
+class EventonceError(Exception):
+    """Something went wrong in eventonce."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class ConfigError(EventonceError):
+    """The configuration is wrong; trying again will not help."""
+
+
+class EnvelopeError(EventonceError):
+    """This is not an event, or its key is incomplete."""
+
+    def __init__(self, message: str | None = None, *, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+        """Where in the event: a dotted path or a byte offset, empty where neither fits."""
+
+
+class StoreError(EventonceError):
+    """The store refused or failed; the driver's own error is the cause."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now; nothing is acknowledged, try again."""
+
+
+class StoreMismatch(StoreError):
+    """The store's schema or format is not one this version can work with."""
+
+
+class Retry(Exception):  # noqa: N818  a handler's request, not a failure of ours
+    """Raised by a handler: try this event again, after so many seconds if given."""
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Reject(Exception):  # noqa: N818  a handler's verdict, not a failure of ours
+    """Raised by a handler: this event can never succeed; keep it as a letter."""

@@ -1,0 +1,109 @@
+"""The seams: what a store, a shelf of letters, a transaction and an observer must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from eventonce.ledger import Record
+from eventonce.types import Claim, Kept, Letter, Outcome, Settlement, Verdict
+
+Observer = Callable[[Outcome, float], None]
+"""Told of every outcome and the seconds its batch took; what it raises is not the event's problem."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """The hot path: two verbs, batched and fenced.
+
+    Guaranteed: each key is judged by `ledger.judge` and `ledger.settle` as if it stood alone and
+    one at a time, whoever else asks at the same moment; an answer that was given is durable to the
+    degree the store's page in the docs says.
+    Not guaranteed: that a batch is one transaction. A failure of one claim is its own verdict of
+    kind `error`; a failure of the call is `StoreUnavailable`, and some of it may have been written:
+    asking again with the same nonces and tokens is always safe.
+    `now` is for tests; without it the store's own clock decides.
+    """
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        """Judge each claim, in the order asked; a batch holds each key once."""
+        ...
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        """Settle each run, in the order given; what is not the latest token's is refused."""
+        ...
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """How full a store is."""
+
+    records: int
+    letters: int
+    bytes: int | None = None
+    """Size on disk or in memory, where the store can tell."""
+
+
+@runtime_checkable
+class Shelf(Protocol):
+    """What the command line and the dashboard ask of a store, away from the hot path."""
+
+    def show(self, key: bytes) -> Record | None:
+        """The record of this key, None if there is none or it has expired."""
+        ...
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        """Keep these letters; one that is already there under its id is left as it is."""
+        ...
+
+    def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+        """All letters, oldest first."""
+        ...
+
+    def letter(self, id: str) -> Letter | None:  # noqa: A002  a letter's own word
+        """One letter by its id."""
+        ...
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        """Forget these letters; answers how many there were."""
+        ...
+
+    def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
+        """Look at up to `limit` records from where the last sweep stopped; drop what expired."""
+        ...
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        """Drop these records whatever they hold; answers how many there were."""
+        ...
+
+    def stats(self) -> Stats:
+        """How full the store is now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, threads and connections."""
+        ...
+
+
+class Transaction(Protocol):
+    """The store's own database transaction, open for the caller's writes."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection; what is written through it commits with the settlement."""
+        ...
+
+    def settle(self, settlement: Settlement) -> Kept:
+        """Settle within this transaction: it counts only if the transaction commits."""
+        ...
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A store that can complete a run inside a transaction of the caller's."""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction; it commits on a normal exit and rolls back on an exception."""
+        ...

@@ -1,0 +1,207 @@
+"""The nouns: an event, a claim on its key, the verdict on it, its settlement, the outcome, a letter.
+
+Instants are integer milliseconds since the epoch and durations integer milliseconds, because that
+is what every store compares; people type seconds or `"10d"`, and `rules` translates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import msgspec
+
+from eventonce.errors import EventonceError
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+VerdictKind = Literal["run", "duplicate", "stale", "unchanged", "busy", "dead", "conflict", "error"]
+Action = Literal["complete", "release", "bury", "extend"]
+Kept = Literal["kept", "fenced", "unknown"]
+Status = Literal[
+    "done",
+    "duplicate",
+    "stale",
+    "unchanged",
+    "ignored",
+    "busy",
+    "failed",
+    "fenced",
+    "dead",
+    "conflict",
+    "invalid",
+    "unguarded",
+]
+
+ACKNOWLEDGED: Final = frozenset[str](
+    (
+        "done",
+        "duplicate",
+        "stale",
+        "unchanged",
+        "ignored",
+        "dead",
+        "conflict",
+        "invalid",
+        "unguarded",
+    )
+)
+"""The statuses after which the transport may forget the event; every other one must come again."""
+
+MAX_ORDER: Final = 2**53 - 1
+"""Lua's numbers are doubles: an order beyond this would be rounded, and two versions would tie."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What one event asks of the store: its key, and everything the law needs to judge it."""
+
+    key: bytes
+    nonce: int
+    """Names this ask: the same ask repeated (its reply was lost) gets its own grant again."""
+    lease: int
+    remember: int
+    attempts: int
+    by: bytes = b""
+    """A short hash of the transport id, empty if there was none."""
+    sliding: bool = False
+    digest: bytes = b""
+    """A fact's verified content, or which version of the subject this is; empty for neither."""
+    order: int | None = None
+    """The version's place in its subject's history; None makes the claim a fact's."""
+    at: int = 0
+    unchanged_within: int = 0
+    redrive: bool = False
+    """A letter run again: passes a version that was given up, and nothing else."""
+    peek: bool = False
+    """Judge and answer, but write nothing: a `run` then carries no token."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The store's answer to one claim."""
+
+    kind: VerdictKind
+    token: int = 0
+    attempt: int = 0
+    until: int = 0
+    """Of `run`: when the lease ends. Of `busy`: when asking again may help."""
+    redelivery: bool | None = None
+    """Whether the winner had this transport id too; None where one of the ids is missing."""
+    order: int | None = None
+    """Of `stale`, `unchanged` and an overtaken `dead`: the version that won."""
+    result: bytes | None = None
+    error: EventonceError | None = None
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What became of a run: given with its token, so that only the latest run is believed."""
+
+    claim: Claim
+    token: int
+    action: Action
+    result: bytes | None = None
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """An event that was given up, whole, with the reason; `redrive` runs it again."""
+
+    id: str
+    """The same for the same key and version: a letter written twice is one letter."""
+    consumer: str
+    status: Status
+    reason: str
+    rule: str
+    key: bytes
+    event: bytes
+    at: int
+    attempt: int = 0
+
+
+class Event:
+    """One event as it came, and what its envelope says; unpacked only as far as it is read."""
+
+    __slots__ = (
+        "_detail",
+        "detail_raw",
+        "form",
+        "headers",
+        "id",
+        "org",
+        "raw",
+        "replay",
+        "source",
+        "time",
+        "type",
+    )
+
+    def __init__(  # noqa: PLR0913  an envelope has this many fields
+        self,
+        raw: bytes,
+        detail_raw: bytes | msgspec.Raw,
+        *,
+        id: str = "",  # noqa: A002  the envelope's own word
+        source: str = "",
+        type: str = "",  # noqa: A002  the envelope's own word
+        org: str = "",
+        time: str = "",
+        replay: str = "",
+        form: str = "json",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        self.raw = raw
+        """The whole event as JSON: what a letter keeps and `envelope.read` accepts again."""
+        self.detail_raw = detail_raw
+        """The JSON of the detail alone, or of the whole event where there is no envelope."""
+        self.id = id
+        """The transport id, empty if there is none: new with every publish, the same on redelivery."""
+        self.source = source
+        self.type = type
+        """The EventBridge detail-type, with `{id}` standing for the ids of a Genesys topic."""
+        self.org = org
+        """The organisation the event belongs to, whichever integration published it."""
+        self.time = time
+        self.replay = replay
+        """The name of the archive replay that brought the event, empty if it came live."""
+        self.form = form
+        """Which envelope it came in: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
+        self.headers = headers
+        """The HTTP headers it came with, names in lower case; empty for other transports."""
+        self._detail: Any = msgspec.UNSET
+
+    @property
+    def detail(self) -> Any:
+        """The detail, unpacked when first asked for."""
+        if self._detail is msgspec.UNSET:
+            self._detail = msgspec.json.decode(self.detail_raw)
+        return self._detail
+
+    @property
+    def body(self) -> Any:
+        """The Genesys eventBody, or the detail where there is none."""
+        detail = self.detail
+        if isinstance(detail, dict) and "eventBody" in detail:
+            return detail["eventBody"]
+        return detail
+
+    def __repr__(self) -> str:
+        return f"Event(type={self.type!r}, id={self.id!r}, form={self.form!r})"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one event, and why."""
+
+    event: Event | None
+    """None only where the bytes were no event at all."""
+    status: Status
+    reason: str = ""
+    rule: str = ""
+    key: bytes = b""
+    result: Any = None
+    error: BaseException | None = None
+    retry_at: int | None = None
+    """Of an outcome that is not acknowledged: when trying again may help."""
+
+    @property
+    def ack(self) -> bool:
+        """Whether the transport may forget the event."""
+        return self.status in ACKNOWLEDGED
