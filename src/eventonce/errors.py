@@ -1,4 +1,4 @@
-"""The error tree: what can go wrong, and who must act. Beside it, the two exceptions handlers raise."""
+"""The error tree: what can go wrong, and who must act; and the two exceptions handlers raise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StoreMismatch(StoreError):
     """The store's schema or format is not one this version can work with."""
 
 
-class Retry(Exception):  # noqa: N818  a handler's request, not a failure of ours
+class Retry(Exception):
     """Raised by a handler: try this event again, after so many seconds if given."""
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
@@ -43,5 +43,5 @@ class Retry(Exception):  # noqa: N818  a handler's request, not a failure of our
         self.after = after
 
 
-class Reject(Exception):  # noqa: N818  a handler's verdict, not a failure of ours
+class Reject(Exception):
     """Raised by a handler: this event can never succeed; keep it as a letter."""

@@ -27,7 +27,7 @@ counted, and one that was given up stays given up, however short its rule's `rem
 
 
 class Record(msgspec.Struct, frozen=True):
-    """All that is known of one key. A record lives until the later of `expires` and `held_until`."""
+    """All that is known of one key; it lives until the later of `expires` and `held_until`."""
 
     token: int = 0
     """Rises with every run granted; only its holder settles."""
@@ -120,6 +120,7 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
         unchanged = msgspec.structs.replace(
             record,
             order=order,
+            by=claim.by,
             digests=(claim.digest,),
             expires=max(record.expires, now + claim.remember),
         )
@@ -152,11 +153,13 @@ def _held(record: Record, claim: Claim) -> Judged:
 
 
 def _duplicate(record: Record, claim: Claim, now: int) -> Judged:
+    # At a tie the record speaks of the version completed last, and must not answer for another.
+    latest = claim.order is None or claim.digest == record.digests[-1]
     verdict = Verdict(
         "duplicate",
-        redelivery=_redelivery(record, claim),
+        redelivery=_redelivery(record, claim) if latest else None,
         order=record.order,
-        result=record.result,
+        result=record.result if latest else None,
     )
     return verdict, _remembered(record, claim, now)
 
@@ -242,7 +245,8 @@ def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
         return "kept", _buried(record, claim, now)
     if record.nonce != claim.nonce:
         # Already released or buried: a renewal that comes late must not take the lease back.
-        return ("kept" if settlement.action == "release" and not record.dead else "fenced"), None
+        released = settlement.action == "release" and claim.digest not in record.dead
+        return ("kept" if released else "fenced"), None
     if settlement.action == "release":
         return "kept", msgspec.structs.replace(
             record, nonce=0, held_until=min(record.held_until, now)
@@ -271,17 +275,19 @@ def _complete_state(record: Record, settlement: Settlement, order: int, now: int
         return None
     claim = settlement.claim
     tie = order == record.order
+    dead = _still_dead(record, claim)
+    remember = max(claim.remember, UNSETTLED) if dead else claim.remember
     return msgspec.structs.replace(
         record,
         attempt=0,
         nonce=0,
         held_until=0,
-        expires=now + claim.remember,
+        expires=now + remember,
         done=True,
         by=claim.by,
         result=settlement.result,
         digests=(*record.digests, claim.digest)[-KEPT_DIGESTS:] if tie else (claim.digest,),
-        dead=_still_dead(record, claim),
+        dead=dead,
         order=order,
         at=claim.at,
         trying=b"",

@@ -9,10 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from eventonce.ledger import Record
-from eventonce.types import Claim, Kept, Letter, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict
+
+Handler = Callable[[Job], Any]
+"""What a user writes: a plain or an `async def` function of one job."""
 
 Observer = Callable[[Outcome, float], None]
-"""Told of every outcome and the seconds its batch took; what it raises is not the event's problem."""
+"""Told of every outcome and the seconds its batch took; what it raises is its own problem."""
 
 
 @runtime_checkable
@@ -62,7 +65,7 @@ class Shelf(Protocol):
         """All letters, oldest first."""
         ...
 
-    def letter(self, id: str) -> Letter | None:  # noqa: A002  a letter's own word
+    def letter(self, id: str) -> Letter | None:
         """One letter by its id."""
         ...
 
@@ -106,4 +109,48 @@ class Transactional(Protocol):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction; it commits on a normal exit and rolls back on an exception."""
+        ...
+
+
+class Run(msgspec.Struct, eq=False):
+    """One handler's run, shared by the engine that ordered it and the runner that does it."""
+
+    job: Job
+    handler: Handler
+    unguarded: str = ""
+    """Why it runs without a token, empty if it has one."""
+    finished: bool = False
+    value: Any = None
+    result: bytes | None = None
+    error: Exception | None = None
+    note: str = ""
+    kept: Kept | None = None
+    """What became of a completion that was settled inside the handler's own transaction."""
+
+
+class Effects(Protocol):
+    """All that the engine wants of the world; a runner is an implementation of this."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, for letters and retry times; the law has another clock."""
+        ...
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
+        """Ask the store."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
+        """Tell the store; tried again while the store is away, since that is always safe."""
+        ...
+
+    async def run(self, runs: Sequence[Run]) -> None:
+        """Start what is not started and come back when at least one has finished.
+
+        All leases are renewed meanwhile. A runner may wait a little for others to finish too, so
+        that they are settled in one call.
+        """
+        ...
+
+    async def shelve(self, letters: Sequence[Letter]) -> None:
+        """Keep these letters."""
         ...

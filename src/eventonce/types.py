@@ -1,4 +1,4 @@
-"""The nouns: an event, a claim on its key, the verdict on it, its settlement, the outcome, a letter.
+"""The nouns: event, claim, verdict, settlement, outcome, letter, job.
 
 Instants are integer milliseconds since the epoch and durations integer milliseconds, because that
 is what every store compares; people type seconds or `"10d"`, and `rules` translates.
@@ -6,13 +6,13 @@ is what every store compares; people type seconds or `"10d"`, and `rules` transl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
 
-from eventonce.errors import EventonceError
+from eventonce.errors import ConfigError, EnvelopeError, EventonceError
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -117,62 +117,42 @@ class Letter(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Event:
+class Event(msgspec.Struct, frozen=True, eq=False):
     """One event as it came, and what its envelope says; unpacked only as far as it is read."""
 
-    __slots__ = (
-        "_detail",
-        "detail_raw",
-        "form",
-        "headers",
-        "id",
-        "org",
-        "raw",
-        "replay",
-        "source",
-        "time",
-        "type",
-    )
-
-    def __init__(  # noqa: PLR0913  an envelope has this many fields
-        self,
-        raw: bytes,
-        detail_raw: bytes | msgspec.Raw,
-        *,
-        id: str = "",  # noqa: A002  the envelope's own word
-        source: str = "",
-        type: str = "",  # noqa: A002  the envelope's own word
-        org: str = "",
-        time: str = "",
-        replay: str = "",
-        form: str = "json",
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> None:
-        self.raw = raw
-        """The whole event as JSON: what a letter keeps and `envelope.read` accepts again."""
-        self.detail_raw = detail_raw
-        """The JSON of the detail alone, or of the whole event where there is no envelope."""
-        self.id = id
-        """The transport id, empty if there is none: new with every publish, the same on redelivery."""
-        self.source = source
-        self.type = type
-        """The EventBridge detail-type, with `{id}` standing for the ids of a Genesys topic."""
-        self.org = org
-        """The organisation the event belongs to, whichever integration published it."""
-        self.time = time
-        self.replay = replay
-        """The name of the archive replay that brought the event, empty if it came live."""
-        self.form = form
-        """Which envelope it came in: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
-        self.headers = headers
-        """The HTTP headers it came with, names in lower case; empty for other transports."""
-        self._detail: Any = msgspec.UNSET
+    raw: bytes
+    """The whole event as JSON: what a letter keeps and `envelope.read` accepts again."""
+    detail_raw: bytes | msgspec.Raw
+    """The JSON of the detail alone, or of the whole event where there is no envelope."""
+    id: str = ""
+    """The transport id, empty if there is none: new with every publish, kept on redelivery."""
+    source: str = ""
+    type: str = ""
+    """The EventBridge detail-type, with `{id}` standing for the ids of a Genesys topic."""
+    org: str = ""
+    """The organisation the event belongs to, whichever integration published it."""
+    time: str = ""
+    replay: str = ""
+    """The name of the archive replay that brought the event, empty if it came live."""
+    form: str = "json"
+    """Which envelope it came in: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """The HTTP headers it came with, names in lower case; empty for other transports."""
+    envelope_raw: bytes | msgspec.Raw | None = None
+    """The JSON of the envelope where it lies inside `raw` (a Custom Event Bus); None if it is `raw`."""
+    _detail: Any = msgspec.UNSET
 
     @property
     def detail(self) -> Any:
         """The detail, unpacked when first asked for."""
         if self._detail is msgspec.UNSET:
-            self._detail = msgspec.json.decode(self.detail_raw)
+            try:
+                detail = msgspec.json.decode(self.detail_raw)
+            except (ValueError, RecursionError) as error:
+                raise EnvelopeError(
+                    f"the detail cannot be unpacked: {error}", place="detail"
+                ) from None
+            msgspec.structs.force_setattr(self, "_detail", detail)
         return self._detail
 
     @property
@@ -205,3 +185,80 @@ class Outcome(msgspec.Struct, frozen=True):
     def ack(self) -> bool:
         """Whether the transport may forget the event."""
         return self.status in ACKNOWLEDGED
+
+
+class Job:
+    """What a handler is given: the event, and the names and numbers its run goes by."""
+
+    __slots__ = (
+        "attempt",
+        "claim",
+        "connect",
+        "event",
+        "lost",
+        "outcome",
+        "result",
+        "rule",
+        "run",
+        "token",
+    )
+
+    def __init__(
+        self,
+        event: Event,
+        claim: Claim,
+        *,
+        rule: str = "",
+        token: int = 0,
+        attempt: int = 1,
+        run: bool = True,
+    ) -> None:
+        self.event = event
+        self.claim = claim
+        self.rule = rule
+        self.token = token
+        """Rises with every run of this key: a sink that keeps the highest one it saw, and refuses
+        a lower one, is safe from a worker that outlived its lease."""
+        self.attempt = attempt
+        self.run = run
+        """Whether there is something to do; False only under `Consumer.once`, for a copy."""
+        self.lost = False
+        """Set when another run has taken over: what is still done now is done twice."""
+        self.outcome: Outcome | None = None
+        """What became of it, once that is known; only under `Consumer.once`."""
+        self.result: Any = None
+        """Set it under `Consumer.once` to have it kept for copies."""
+        self.connect: Callable[[], Any] | None = None
+        """Opens the transaction behind `connection`; given by the runner where there can be one."""
+
+    @property
+    def key(self) -> bytes:
+        """The fact or the subject: the same for all versions of a subject, so it groups them."""
+        return self.claim.key
+
+    @property
+    def effect_id(self) -> str:
+        """The same over all retries, another for another fact or version: what an
+        `Idempotency-Key` header or a FIFO deduplication id wants."""
+        return effect_id(self.claim)
+
+    @property
+    def connection(self) -> Any:
+        """The store's own database connection, in a transaction that commits with the completion.
+
+        Opened when first asked for; the store must be one that has transactions.
+        """
+        if self.connect is None:
+            raise ConfigError(
+                "job.connection: this run has no transaction to offer. It needs an SQL store "
+                "(sqlite:, postgresql:) and a plain `def` handler; an `async def` handler would "
+                "hold the event loop while it waits for the database."
+            )
+        return self.connect()
+
+
+def effect_id(claim: Claim) -> str:
+    """The name of what this claim would bring about."""
+    if claim.order is None:
+        return claim.key.hex()
+    return f"{claim.key.hex()}-{claim.order}-{claim.digest.hex()}"

@@ -1,25 +1,23 @@
-"""The store that lives in this process and ends with it: for tests, and for runs that need no memory."""
+"""The store that lives and ends with this process: for tests, and where nothing need outlive it."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from eventonce import ledger
+from eventonce.clock import wall_clock
+from eventonce.errors import ConfigError
 from eventonce.ledger import Record
 from eventonce.ports import Stats
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
 
-def wall_clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class MemoryStore:
     """Records in a dict, judged under one lock. Safe in many threads; gone with the process."""
+
+    embedded = True
 
     def __init__(self, *, clock: Callable[[], int] = wall_clock) -> None:
         self._clock = clock
@@ -27,6 +25,13 @@ class MemoryStore:
         self._records: dict[bytes, Record] = {}
         self._letters: dict[str, Letter] = {}
         self._unswept: Iterator[bytes] = iter(())
+
+    @classmethod
+    def from_uri(cls, uri: str) -> MemoryStore:
+        """`memory:`, and nothing more: there is nothing to say about it."""
+        if uri.rstrip("/") != "memory:":
+            raise ConfigError(f"store {uri!r}: memory: takes no path and no options")
+        return cls()
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         verdicts = []
@@ -64,7 +69,7 @@ class MemoryStore:
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
         with self._lock:
-            letters = sorted(self._letters.values(), key=lambda letter: (letter.at, letter.id))
+            letters = sorted(self._letters.values(), key=lambda letter: letter.at)
         return (letter for letter in letters if consumer in (None, letter.consumer))
 
     def letter(self, id: str) -> Letter | None:
@@ -72,15 +77,15 @@ class MemoryStore:
 
     def drop_letters(self, ids: Sequence[str]) -> int:
         with self._lock:
-            return sum(self._letters.pop(id, None) is not None for id in ids)
+            return sum(self._letters.pop(name, None) is not None for name in ids)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         with self._lock:
             now = self._clock() if now is None else now
             keys = list(islice(self._unswept, limit))
-            if len(keys) < limit:
-                # The round is over; the next one looks at every key there is then.
+            if not keys:
                 self._unswept = iter(list(self._records))
+                keys = list(islice(self._unswept, limit))
             swept = 0
             for key in keys:
                 record = self._records.get(key)

@@ -1,0 +1,103 @@
+"""The events of one call on their way in: read, routed and given their claims, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from eventonce import engine, envelope
+from eventonce.engine import Task
+from eventonce.errors import EnvelopeError
+from eventonce.ports import Effects
+from eventonce.routing import Route
+from eventonce.rules import Ruleset
+from eventonce.types import Event, Outcome
+
+Incoming = bytes | str | Mapping[str, Any] | Event
+"""What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
+
+
+class Batch:
+    """What the engine shall do, and the outcomes of what never reaches it, in the order asked."""
+
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+        self.tasks: list[Task] = []
+        self.asynchronous = False
+        self._outcomes: list[Outcome] = []
+        self._places: list[int] = []
+        self._refused: list[tuple[int, bytes]] = []
+
+    def plan(
+        self,
+        events: Iterable[Incoming],
+        rules: Ruleset,
+        route_of: Callable[[str], Route | None],
+        *,
+        nonce: int,
+        max_bytes: int,
+        redrive: bool = False,
+    ) -> None:
+        """Read each event and find its handler, rule and claim."""
+        for incoming in events:
+            try:
+                event = envelope.read(incoming, max_bytes=max_bytes)
+            except EnvelopeError as error:
+                self._refuse(as_bytes(incoming), Outcome(None, "invalid", str(error), error=error))
+                continue
+            route = route_of(event.type)
+            if route is None:
+                reason = f"no handler takes events of type {event.type!r}"
+                self._outcomes.append(Outcome(event, "ignored", reason))
+                continue
+            try:
+                rule, claim = rules.plan(event, nonce)
+                also = rules.also(event, rule, nonce) if rule.also else ()
+            except EnvelopeError as error:
+                self._refuse(event.raw, Outcome(event, "invalid", str(error), error=error))
+                continue
+            if redrive:
+                claim = msgspec.structs.replace(claim, redrive=True)
+            if event.replay and rule.on_replay == "report":
+                claim = msgspec.structs.replace(claim, peek=True)
+            self.tasks.append(Task(event, rule, claim, route.handler, also))
+            self._places.append(len(self._outcomes))
+            self._outcomes.append(engine.UNDECIDED)
+            if route.asynchronous:
+                self.asynchronous = True
+
+    def _refuse(self, raw: bytes, outcome: Outcome) -> None:
+        self._refused.append((len(self._outcomes), raw))
+        self._outcomes.append(outcome)
+
+    async def process(self, effects: Effects) -> list[Outcome]:
+        """Bring every event to its outcome."""
+        if self._refused:
+            kept = await engine.refuse(
+                [raw for _, raw in self._refused],
+                [self._outcomes[place] for place, _ in self._refused],
+                effects,
+                self._consumer,
+            )
+            for (place, _), outcome in zip(self._refused, kept, strict=True):
+                self._outcomes[place] = outcome
+        await engine.process(self.tasks, effects, self._consumer)
+        for place, task in zip(self._places, self.tasks, strict=True):
+            self._outcomes[place] = task.outcome
+        return self._outcomes
+
+
+def as_bytes(incoming: object) -> bytes:
+    """What was given, as a letter can keep it, whatever it is."""
+    match incoming:
+        case bytes() | bytearray() | memoryview():
+            return bytes(incoming)
+        case str():
+            return incoming.encode("utf-8", "surrogatepass")
+        case _:
+            try:
+                return msgspec.json.encode(incoming)
+            except Exception:  # noqa: BLE001  it could not be read either; its look is all there is
+                return repr(incoming).encode()

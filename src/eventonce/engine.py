@@ -1,0 +1,343 @@
+"""Claim, run, settle: the way of one batch from its plans to its outcomes.
+
+One coroutine that awaits what `ports.Effects` offers and decides everything itself; `runners`
+drives it inline and around a `with` block, `aio` on a loop, the simulator step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from eventonce.errors import Reject, Retry, StoreError, StoreUnavailable
+from eventonce.ports import Effects, Handler, Run
+from eventonce.reasons import REFUSED, reason
+from eventonce.rules import Rule
+from eventonce.types import (
+    Claim,
+    Event,
+    Job,
+    Letter,
+    Outcome,
+    Settlement,
+    Status,
+    Verdict,
+    effect_id,
+)
+
+MAX_RESULT: Final = 65_536
+"""Bytes of a handler's result kept for copies: well under every store's limit for one record."""
+
+LONGEST_BACKOFF: Final = 900_000
+"""A quarter of an hour, the longest an SQS message timer can wait."""
+
+LETTERED: Final = frozenset[str](("dead", "conflict", "invalid"))
+"""The statuses under which the whole event is kept: nobody will deliver it again."""
+
+UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")
+
+
+class Task(msgspec.Struct, eq=False):
+    """One event of a batch on its way."""
+
+    event: Event
+    rule: Rule
+    claim: Claim
+    handler: Handler
+    also: Sequence[Claim] = ()
+    """Claims on the keys that older rules gave this event."""
+    outcome: Outcome = UNDECIDED
+
+
+async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
+    """Bring every task to its outcome; one bad event never spoils its batch."""
+    while tasks:
+        leaders, followers, tasks = _line_up(tasks)
+        await _round(leaders, effects, consumer)
+        for task, leader in followers:
+            task.outcome = _followed(task, leader.outcome)
+
+
+async def refuse(
+    raw: Sequence[bytes], outcomes: Sequence[Outcome], effects: Effects, consumer: str
+) -> list[Outcome]:
+    """Keep what is not an event, or has no key, as letters; the outcomes as they are after that."""
+    now = effects.now()
+    letters = [
+        _letter(_nameless(bytes_, consumer), bytes_, outcome, consumer, now)
+        for bytes_, outcome in zip(raw, outcomes, strict=True)
+    ]
+    lost = await _shelved(letters, effects)
+    if lost is None:
+        return list(outcomes)
+    return [
+        msgspec.structs.replace(
+            outcome,
+            status="failed",
+            reason=f"{outcome.reason}; and its letter could not be kept: {lost}",
+            error=lost,
+            retry_at=now + backoff(1),
+        )
+        for outcome in outcomes
+    ]
+
+
+def _line_up(
+    tasks: Iterable[Task],
+) -> tuple[list[Task], list[tuple[Task, Task]], list[Task]]:
+    """Who asks the store now, who follows a copy that asks, and who waits for the next round.
+
+    Two versions of one subject cannot hold its lease at once, so the second waits for the first:
+    a batch gives what its events would give one by one.
+    """
+    leaders: dict[bytes, Task] = {}
+    followers: list[tuple[Task, Task]] = []
+    later: list[Task] = []
+    queued: set[bytes] = set()
+    for task in tasks:
+        claim = task.claim
+        leader = leaders.setdefault(claim.key, task)
+        if leader is task:
+            continue
+        first = leader.claim
+        if claim.key not in queued and (first.order, first.digest) == (claim.order, claim.digest):
+            followers.append((task, leader))
+        else:
+            later.append(task)
+            queued.add(claim.key)
+    return list(leaders.values()), followers, later
+
+
+def _followed(task: Task, led: Outcome) -> Outcome:
+    """What a copy in the same batch becomes: it is as safe to forget as its leader is."""
+    if led.status in ("done", "unguarded"):
+        return _made(task, "duplicate", "a copy in the same batch", led)
+    if led.ack:
+        return _made(task, led.status, led.reason, led)
+    return _made(task, "busy", f"its copy in the same batch is {led.status}", led)
+
+
+async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
+    running: list[tuple[Task, Run]] = []
+    refused: list[Task] = []
+    for task, verdict in zip(tasks, await _verdicts(tasks, effects), strict=True):
+        if verdict.token:
+            job = Job(
+                task.event,
+                task.claim,
+                rule=task.rule.name,
+                token=verdict.token,
+                attempt=verdict.attempt,
+            )
+            running.append((task, Run(job, task.handler)))
+        elif _runs_anyway(task.rule, verdict):
+            job = Job(task.event, task.claim, rule=task.rule.name)
+            why = f"{'shadow: ' if task.rule.shadow else ''}{reason(task.claim, verdict)}"
+            running.append((task, Run(job, task.handler, unguarded=why)))
+        else:
+            task.outcome = _suppressed(task, verdict, effects)
+            refused.append(task)
+    await _keep_letters(refused, effects, consumer)
+    while running:
+        await effects.run([run for _, run in running])
+        await _settle([pair for pair in running if pair[1].finished], effects, consumer)
+        running = [pair for pair in running if not pair[1].finished]
+
+
+async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
+    """The store's verdicts; an older key that already had its effect decides before the own one."""
+    older = [(index, claim) for index, task in enumerate(tasks) for claim in task.also]
+    if not older:
+        return await _asked([task.claim for task in tasks], effects)
+    decided: dict[int, Verdict] = {}
+    peeked = await _asked([claim for _, claim in older], effects)
+    for (index, _), verdict in zip(older, peeked, strict=True):
+        if verdict.kind != "run":
+            decided.setdefault(index, verdict)
+    asking = [index for index in range(len(tasks)) if index not in decided]
+    verdicts = await _asked([tasks[index].claim for index in asking], effects)
+    decided.update(zip(asking, verdicts, strict=True))
+    return [decided[index] for index in range(len(tasks))]
+
+
+async def _asked(claims: Sequence[Claim], effects: Effects) -> Sequence[Verdict]:
+    if not claims:
+        return ()
+    try:
+        return await effects.claim(claims)
+    except StoreUnavailable as error:
+        return [Verdict("error", error=error)] * len(claims)
+
+
+def _runs_anyway(rule: Rule, verdict: Verdict) -> bool:
+    if verdict.kind == "error":
+        return rule.on_store_error == "run"
+    return rule.shadow and verdict.kind != "run"
+
+
+def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
+    why = reason(task.claim, verdict)
+    if verdict.kind == "run":
+        return _made(task, "ignored", f"replay, reported only: {why}")
+    if verdict.kind == "error":
+        return _again(task, "failed", why, effects.now() + backoff(1), verdict.error)
+    if verdict.kind == "busy":
+        return _again(task, "busy", why, verdict.until)
+    outcome = _made(task, verdict.kind, why)
+    if verdict.result is None:
+        return outcome
+    return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
+
+
+async def _settle(pairs: Sequence[tuple[Task, Run]], effects: Effects, consumer: str) -> None:
+    """Settle what ran. A letter is written before its burial: a crash between the two leaves it."""
+    now = effects.now()
+    for task, run in pairs:
+        task.outcome = _ran(task, run, now)
+    await _keep_letters([task for task, _ in pairs], effects, consumer)
+    settling = [pair for pair in pairs if pair[1].kept is None and not pair[1].unguarded]
+    if not settling:
+        return
+    settlements = [_settlement(task.outcome, run) for task, run in settling]
+    try:
+        answers = await effects.settle(settlements)
+    except StoreError as error:
+        for task, _ in settling:
+            if task.outcome.ack:
+                why = f"ran, but that could not be stored: {error}"
+                task.outcome = _again(task, "failed", why, now + backoff(1), error)
+        return
+    for (task, _), kept in zip(settling, answers, strict=True):
+        if kept != "kept":
+            task.outcome = _again(task, "fenced", REFUSED[kept], now + backoff(1))
+
+
+def _ran(task: Task, run: Run, now: int) -> Outcome:
+    error = run.error
+    if error is None:
+        if run.kept in REFUSED:
+            return _again(task, "fenced", REFUSED[run.kept], now + backoff(1))
+        if run.unguarded:
+            outcome = _made(task, "unguarded", run.unguarded)
+        else:
+            outcome = _made(task, "done", run.note)
+        return outcome if run.value is None else msgspec.structs.replace(outcome, result=run.value)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    attempt = run.job.attempt
+    if isinstance(error, Reject):
+        return _made(task, "dead", f"rejected by the handler: {error}", error=error)
+    if attempt >= task.claim.attempts and not run.unguarded:
+        return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
+    after = error.after if isinstance(error, Retry) else None
+    delay = backoff(attempt) if after is None else int(after * 1000)
+    return _again(task, "failed", said, now + delay, error)
+
+
+def backoff(attempt: int) -> int:
+    """Milliseconds before the next attempt: doubling from one second; transports add the jitter."""
+    return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
+
+
+def _settlement(outcome: Outcome, run: Run) -> Settlement:
+    if outcome.status == "done":
+        return completion(run)
+    action = "bury" if outcome.status == "dead" else "release"
+    return Settlement(run.job.claim, run.job.token, "bury" if action == "bury" else "release")
+
+
+def completion(run: Run) -> Settlement:
+    """The settlement of a run that returned."""
+    return Settlement(run.job.claim, run.job.token, "complete", run.result)
+
+
+def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
+    """Note what a handler returned or raised. A result that cannot be kept for copies is noted,
+    not fatal: the effect has happened, and running it again would be worse."""
+    run.finished = True
+    run.error = error
+    if value is None or error is not None:
+        return
+    run.value = value
+    try:
+        result = msgspec.json.encode(value)
+    except (TypeError, ValueError, msgspec.MsgspecError) as refused:
+        run.note = f"its result is not kept for copies: {refused}"
+        return
+    if len(result) > MAX_RESULT:
+        size = len(result)
+        run.note = f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
+        return
+    run.result = result
+
+
+async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) -> None:
+    """Keep what nobody will deliver again; where that fails, it must be delivered again."""
+    lettered = [task for task in tasks if task.outcome.status in LETTERED]
+    if not lettered:
+        return
+    now = effects.now()
+    letters = []
+    for task in lettered:
+        name = effect_id(task.claim)
+        if task.outcome.status == "conflict":
+            name += f"-{task.claim.digest.hex()}"
+        letters.append(_letter(name, task.event.raw, task.outcome, consumer, now))
+    lost = await _shelved(letters, effects)
+    if lost is not None:
+        for task in lettered:
+            why = f"{task.outcome.reason}; and its letter could not be kept: {lost}"
+            task.outcome = _again(task, "failed", why, now + backoff(1), lost)
+
+
+async def _shelved(letters: Sequence[Letter], effects: Effects) -> StoreError | None:
+    try:
+        await effects.shelve(letters)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _nameless(raw: bytes, consumer: str) -> str:
+    """The id of a letter that has no key: the same bytes again are the same letter."""
+    return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
+
+
+def _letter(name: str, raw: bytes, outcome: Outcome, consumer: str, now: int) -> Letter:
+    return Letter(
+        id=name,
+        consumer=consumer,
+        status=outcome.status,
+        reason=outcome.reason,
+        rule=outcome.rule,
+        key=outcome.key,
+        event=raw,
+        at=now,
+    )
+
+
+def _made(
+    task: Task,
+    status: Status,
+    why: str,
+    led: Outcome | None = None,
+    error: BaseException | None = None,
+) -> Outcome:
+    return Outcome(
+        event=task.event,
+        status=status,
+        reason=why,
+        rule=task.rule.name,
+        key=task.claim.key,
+        result=None if led is None else led.result,
+        error=error if led is None else led.error,
+        retry_at=None if led is None else led.retry_at,
+    )
+
+
+def _again(
+    task: Task, status: Status, why: str, retry_at: int, error: BaseException | None = None
+) -> Outcome:
+    return msgspec.structs.replace(_made(task, status, why, error=error), retry_at=retry_at)

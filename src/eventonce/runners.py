@@ -1,0 +1,200 @@
+"""Two ways to drive the engine with no event loop: inline, and around the body of a `with`.
+
+The third, on asyncio, stands in `aio`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final, TypeVar, cast
+
+from eventonce import engine
+from eventonce.errors import ConfigError, StoreError, StoreUnavailable
+from eventonce.ports import Handler, Run, Shelf, Store, Transaction, Transactional
+from eventonce.renewal import Renewer
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+
+T = TypeVar("T")
+
+WAVE: Final = 1.0
+"""Seconds after which what has finished is settled although others of its batch still run: what a
+crash may cost is then a second's work, and quick batches are settled in one call."""
+
+SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
+"""Seconds between tries to settle while the store is away: the effect has happened, so it is worth
+some patience, but the transport's own deadline must not pass meanwhile."""
+
+
+class World:
+    """What all runners of one consumer share."""
+
+    def __init__(self, store: Store, shelf: Shelf, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.shelf = shelf
+        self.clock = clock
+        self.renewer = Renewer(store)
+
+
+def is_async(handler: Handler) -> bool:
+    """Whether calling this handler gives something to await."""
+    call = getattr(handler, "__call__", None)  # noqa: B004  its kind is asked, not its presence
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+class Scope:
+    """The transaction a handler may open through `job.connection`, and what ends it."""
+
+    def __init__(self, run: Run, store: Store) -> None:
+        self._run = run
+        self._store = store
+        self._context: AbstractContextManager[Transaction] | None = None
+        self._transaction: Transaction | None = None
+        if run.job.token and isinstance(store, Transactional):
+            run.job.connect = self._connect
+
+    def _connect(self) -> Any:
+        if self._transaction is None:
+            self._context = cast("Transactional", self._store).transaction()
+            self._transaction = self._context.__enter__()
+        return self._transaction.connection
+
+    def returned(self, value: object) -> None:
+        """The handler returned: its writes and its completion commit together, or neither does."""
+        engine.finish(self._run, value)
+        if self._context is None or self._transaction is None:
+            return
+        try:
+            kept = self._transaction.settle(engine.completion(self._run))
+            if kept == "kept":
+                self._context.__exit__(None, None, None)
+            else:
+                self._roll_back(_NotKept())
+            self._run.kept = kept
+        except StoreError as error:
+            engine.finish(self._run, error=error)
+
+    def raised(self, error: BaseException) -> None:
+        """The handler raised: what it wrote is undone."""
+        if isinstance(error, Exception):
+            engine.finish(self._run, error=error)
+        if self._context is not None:
+            self._roll_back(error)
+
+    def _roll_back(self, why: BaseException) -> None:
+        if self._context is not None:
+            with suppress(type(why)):
+                self._context.__exit__(type(why), why, None)
+
+
+class _NotKept(Exception):
+    """The completion was refused."""
+
+
+def invoke(run: Run, store: Store) -> None:
+    """Run a plain handler, here and now."""
+    scope = Scope(run, store)
+    try:
+        value = run.handler(run.job)
+        if value is not None and hasattr(value, "__await__"):
+            raise ConfigError(_NOT_AWAITED.format(run.handler))
+    except BaseException as error:
+        scope.raised(error)
+        if not isinstance(error, Exception):
+            raise
+    else:
+        scope.returned(value)
+
+
+_NOT_AWAITED: Final = (
+    "{!r} returned something to await, but is not an `async def` function, so nobody awaits it: "
+    "declare it `async def`."
+)
+
+
+def salvage(runs: Sequence[Run], store: Store) -> None:
+    """Interrupted: complete what returned, free the rest, as far as the store still answers."""
+    settlements = [
+        engine.completion(run)
+        if run.finished and run.error is None
+        else Settlement(run.job.claim, run.job.token, "release")
+        for run in runs
+        if run.job.token and run.kept is None
+    ]
+    with suppress(StoreError):
+        store.settle(settlements)
+
+
+class Inline:
+    """Effects done here and now, one after the other: for Lambda, scripts and the command line."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.now = world.clock
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
+        return self._world.store.claim(claims)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
+        return settle_patiently(self._world.store, settlements)
+
+    async def run(self, runs: Sequence[Run]) -> None:
+        ticket = self._world.renewer.watch(runs)
+        started = time.monotonic()
+        try:
+            for run in runs:
+                invoke(run, self._world.store)
+                if time.monotonic() - started > WAVE:
+                    break
+        except BaseException:
+            salvage(runs, self._world.store)
+            raise
+        finally:
+            self._world.renewer.leave(ticket)
+
+    async def shelve(self, letters: Sequence[Letter]) -> None:
+        self._world.shelf.put_letters(letters)
+
+
+def settle_patiently(store: Store, settlements: Sequence[Settlement]) -> list[Kept]:
+    """Settle, and try again for a while if the store is away; repeating it is always safe."""
+    for pause in SETTLE_PAUSES:
+        try:
+            return store.settle(settlements)
+        except StoreUnavailable:
+            time.sleep(pause)
+    return store.settle(settlements)
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits for a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    raise AssertionError("an inline effect waited for an event loop")
+
+
+class AroundBlock:
+    """Effects around the body of a `with`: the engine stops where the handler would run."""
+
+    def __init__(self, world: World) -> None:
+        self._inline = Inline(world)
+        self.now = world.clock
+        self.claim = self._inline.claim
+        self.settle = self._inline.settle
+        self.shelve = self._inline.shelve
+        self.runs: Sequence[Run] = ()
+
+    async def run(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        await _Block()
+
+
+class _Block(Awaitable[None]):
+    """Suspends the engine until the body of the `with` is left."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,157 @@
+"""What the `eventonce` fixture gives: a store, a clock, and the deliveries that really happen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from eventonce.batch import Incoming
+from eventonce.consumer import Consumer, RuleSpec
+from eventonce.errors import StoreUnavailable
+from eventonce.ports import Handler
+from eventonce.runners import is_async
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Event, Job, Kept, Letter, Outcome, Settlement, Verdict
+
+START: Final = 1_790_000_000_000
+"""Where a manual clock begins: a day in September 2026, for the law wants epoch times."""
+
+PATIENCE: Final = 1_000
+"""Deliveries after which an event that is never settled is a bug, here or in the handler."""
+
+
+class ManualClock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self, now: int = START) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.now += int(seconds * 1000)
+
+
+class Crash(BaseException):
+    """The worker dies here: nothing it would still have done happens."""
+
+
+class Mortal:
+    """A worker's handle on the store, which dies with it: the dead settle and release nothing."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.dead = False
+
+    def _alive(self) -> MemoryStore:
+        if self.dead:
+            raise StoreUnavailable("this worker has crashed")
+        return self._store
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return self._alive().claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        return self._alive().settle(settlements, now)
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self._alive().put_letters(letters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class Bench:
+    """A memory store, a manual clock, and `deliver`."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(clock=self.clock)
+
+    def deliver(
+        self,
+        events: Incoming | Sequence[Incoming],
+        *,
+        to: Handler | Consumer,
+        copies: int = 1,
+        shuffle: int | None = None,
+        crash_after: Literal["claim", "effect"] | None = None,
+        rules: RuleSpec | Sequence[RuleSpec] = "auto",
+    ) -> list[Outcome]:
+        """Deliver events to a handler, or to a consumer's handlers, until none is left to come.
+
+        Each is delivered `copies` times, in an order mixed by the seed `shuffle`. With
+        `crash_after` the first run of every event dies, before (`"claim"`) or after (`"effect"`)
+        its handler did its work, and the event comes again, as a queue would bring it. What is not
+        acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
+        answered.
+        """
+        one = isinstance(events, (bytes, str, Mapping, Event))
+        deliveries = [event for event in ([events] if one else events) for _ in range(copies)]
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(deliveries)
+        crashing = _Crashing(crash_after)
+        outcomes: list[Outcome] = []
+        budget = PATIENCE * max(1, len(deliveries))
+        while deliveries:
+            delivery = deliveries.pop(0)
+            worker = Mortal(self.store)
+            consumer = (
+                to.over(worker, clock=self.clock)
+                if isinstance(to, Consumer)
+                else Consumer(worker, name="default", rules=rules, handler=to, clock=self.clock)
+            )
+            consumer.wrap(lambda handler, worker=worker: crashing.around(handler, worker))
+            try:
+                (outcome,) = consumer.process([delivery])
+            except Crash:
+                deliveries.append(delivery)
+                continue
+            outcomes.append(outcome)
+            if not outcome.ack:
+                deliveries.append(delivery)
+                if len(deliveries) == 1 or outcome.status == "busy":
+                    self.clock.now = max(self.clock.now + 1, outcome.retry_at or 0)
+            budget -= 1
+            if not budget:
+                raise AssertionError(f"never settled: {outcome}")
+        return outcomes
+
+
+class _Crashing:
+    """Kills the worker in the first run of each event."""
+
+    def __init__(self, after: Literal["claim", "effect"] | None) -> None:
+        self._after = after
+        self._died: set[str] = set()
+
+    def around(self, handler: Handler, worker: Mortal) -> Handler:
+        if self._after is None:
+            return handler
+
+        def die_at(point: str, job: Job) -> None:
+            if self._after == point and job.effect_id not in self._died:
+                self._died.add(job.effect_id)
+                worker.dead = True
+                raise Crash
+
+        if is_async(handler):
+
+            async def awaited(job: Job) -> Any:
+                die_at("claim", job)
+                value = await handler(job)
+                die_at("effect", job)
+                return value
+
+            return awaited
+
+        def called(job: Job) -> Any:
+            die_at("claim", job)
+            value = handler(job)
+            die_at("effect", job)
+            return value
+
+        return called

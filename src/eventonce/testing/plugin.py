@@ -1,0 +1,26 @@
+"""The pytest plugin: try a handler of one's own against copies, reorderings and a crash.
+
+```python
+def test_a_copy_and_a_crash_close_the_call_once(eventonce):
+    eventonce.deliver(event, to=wrap_up, copies=3, crash_after="effect")
+    assert crm.closed == ["call-1"]
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from eventonce.testing.bench import Bench
+
+
+@pytest.fixture
+def eventonce() -> Bench:
+    """A memory store, a manual clock, and `deliver`."""
+    # Imported late: pytest loads plugins before it measures or patches what they import.
+    from eventonce.testing.bench import Bench  # noqa: PLC0415
+
+    return Bench()

@@ -1,0 +1,361 @@
+"""Whole consumers under a seeded schedule of crashes, pauses, lost replies, redeliveries,
+reorderings and clock jumps, over the real engine and a real store.
+
+`simulate(seed)` raises `Violation` with the whole schedule if a promise is broken;
+`python -m eventonce.testing.simulator SEED` plays one seed again and prints it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import msgspec
+
+from eventonce import engine, envelope
+from eventonce.batch import Batch
+from eventonce.errors import StoreUnavailable
+from eventonce.ports import Run
+from eventonce.routing import Route
+from eventonce.rules import Rule, Ruleset
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import START, ManualClock
+from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict, effect_id
+
+LEASE: Final = 10_000
+STEPS: Final = 400
+"""Steps of trouble before the calm in which everything must come to rest."""
+
+CALM: Final = 4_000
+"""Steps of calm within which it must: many times what a schedule of this size needs."""
+
+RULES: Final = (
+    Rule(name="fact", match="fact", key=["detail.call"], lease=LEASE / 1000, attempts=4),
+    Rule(
+        name="state",
+        match="state",
+        subject=["detail.agent"],
+        order="detail.version",
+        state=["detail.status"],
+        at="detail.at",
+        unchanged_within="500ms",
+        lease=LEASE / 1000,
+        attempts=4,
+    ),
+)
+
+
+class Violation(AssertionError):
+    """A promise was broken under this seed."""
+
+
+class _Pause(Awaitable[None]):
+    """Where a worker can be interrupted."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+@dataclass
+class Sink:
+    """What the handlers' effects reach; it honours tokens, as the docs ask a sink of states to."""
+
+    effects: Counter[str] = field(default_factory=Counter)
+    tokens: dict[bytes, int] = field(default_factory=dict)
+    shown: dict[bytes, Claim] = field(default_factory=dict)
+    """The version of each subject that is seen now."""
+    backwards: list[str] = field(default_factory=list)
+
+    def take(self, job: Job) -> None:
+        """Let the job's effect happen, unless a run with a higher token was here before."""
+        order = job.claim.order
+        if order is None:
+            self.effects[job.effect_id] += 1
+            return
+        if job.token < self.tokens.get(job.key, 0):
+            return
+        self.tokens[job.key] = job.token
+        before = self.shown.get(job.key)
+        if before is not None and before.order is not None and order < before.order:
+            self.backwards.append(f"{job.effect_id}: {before.order} was followed by {order}")
+        self.shown[job.key] = job.claim
+        self.effects[job.effect_id] += 1
+
+
+class _Effects:
+    """The engine's world, with a place to be interrupted before and after everything it does."""
+
+    def __init__(self, simulation: Simulation, worker: Worker) -> None:
+        self._simulation = simulation
+        self._worker = worker
+        self.now = simulation.clock
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
+        await _Pause()
+        answer = self._simulation.store.claim(claims)
+        if self._simulation.trouble(0.05):
+            self._simulation.note(self._worker, "reply to claim lost, asked again")
+            await _Pause()
+            answer = self._simulation.store.claim(claims)
+        self._simulation.granted(claims, answer)
+        await _Pause()
+        return cast("list[Verdict]", answer)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
+        await _Pause()
+        answer = self._simulation.store.settle(settlements)
+        self._simulation.settled(settlements, answer)
+        if self._simulation.trouble(0.05):
+            self._simulation.note(self._worker, "reply to settle lost, told again")
+            await _Pause()
+            answer = self._simulation.store.settle(settlements)
+        if self._simulation.trouble(0.03):
+            self._simulation.note(self._worker, "reply to settle lost for good")
+            raise StoreUnavailable("simulated")
+        await _Pause()
+        return cast("list[Kept]", answer)
+
+    async def run(self, runs: Sequence[Run]) -> None:
+        self._worker.runs = runs
+        for run in runs:
+            await _Pause()
+            if self._simulation.trouble(0.1):
+                engine.finish(run, error=ValueError("simulated"))
+                continue
+            self._simulation.ran(run)
+            await _Pause()
+            engine.finish(run, run.job.effect_id)
+        self._worker.runs = ()
+
+    async def shelve(self, letters: Sequence[Letter]) -> None:
+        await _Pause()
+        self._simulation.store.put_letters(letters)
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker in the middle of a batch."""
+
+    name: str
+    deliveries: list[bytes]
+    processing: Coroutine[Any, Any, list[Outcome]] = field(init=False)
+    runs: Sequence[Run] = ()
+
+
+def _handler(_: Job) -> None:
+    raise AssertionError("the simulation runs effects itself")
+
+
+def _memory(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+class Simulation:
+    """One schedule, from its seed."""
+
+    def __init__(self, seed: int, open_store: Callable[[ManualClock], Any] = _memory) -> None:
+        self.seed = seed
+        self.clock = ManualClock()
+        self.store = open_store(self.clock)
+        self.sink = Sink()
+        self.trace: list[str] = []
+        self._random = random.Random(seed)
+        self._calm = False
+        self._queue: list[tuple[int, bytes]] = []
+        self._workers: list[Worker] = []
+        self._outcomes: dict[bytes, list[Outcome]] = {}
+        self._settled: dict[str, int] = {}
+        self._started = 0
+        self._rules = Ruleset(RULES, name="simulated")
+        self._facts = [_event("fact", n, call=f"call-{n}") for n in range(4)]
+        self._states = [
+            _event(
+                "state",
+                n,
+                agent=f"agent-{n % 2}",
+                version=n // 2,
+                status=status,
+                at=START + n * 100,
+            )
+            for n, status in enumerate("AABBACBA")
+        ]
+        self._states.append(
+            _event("state", 99, agent="agent-0", version=2, status="T", at=START + 950)
+        )
+
+    def trouble(self, chance: float) -> bool:
+        """Whether something goes wrong now; in the calm nothing does."""
+        return not self._calm and self._random.random() < chance
+
+    def note(self, worker: Worker, what: str) -> None:
+        """Write a line of the schedule."""
+        self.trace.append(f"{self.clock.now - START:>8} {worker.name}: {what}")
+
+    def ran(self, run: Run) -> None:
+        """A handler's effect happens."""
+        self.sink.take(run.job)
+
+    def granted(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
+        """No run is granted of what was completed before."""
+        for claim, verdict in zip(claims, verdicts, strict=True):
+            if verdict.kind == "run" and effect_id(claim) in self._settled:
+                self._broken(f"{effect_id(claim)} was granted again after it was completed")
+
+    def settled(self, settlements: Sequence[Settlement], answers: Sequence[Kept]) -> None:
+        """One run at most completes a fact or a version."""
+        for settlement, kept in zip(settlements, answers, strict=True):
+            if settlement.action == "complete" and kept == "kept":
+                name = effect_id(settlement.claim)
+                if self._settled.setdefault(name, settlement.token) != settlement.token:
+                    self._broken(f"{name} was completed by two runs")
+
+    def play(self) -> None:
+        """Trouble, then calm; then every promise must hold."""
+        events = [*self._facts, *self._states]
+        for event in events:
+            for _ in range(self._random.choice((1, 1, 2, 3))):
+                self._queue.append((self.clock.now + self._random.randrange(5_000), event))
+        for _ in range(STEPS):
+            self._step()
+        self._calm = True
+        for _ in range(CALM):
+            if not self._queue and not self._workers:
+                break
+            self._step()
+        self._check(events)
+
+    def _step(self) -> None:
+        roll = self._random.random()
+        if roll < 0.25 or not self._workers:
+            self._start_worker()
+        elif self.trouble(0.04):
+            self._crash(self._random.choice(self._workers))
+        elif self.trouble(0.03):
+            self._advance(self._random.choice((LEASE // 2, LEASE + 1, 4 * LEASE)))
+        elif self.trouble(0.02):
+            self._advance(-self._random.choice((1, 500, 120_000)))
+        elif roll < 0.4:
+            self._renew(self._random.choice(self._workers))
+        else:
+            self._continue(self._random.choice(self._workers))
+        if self._calm and not self._workers:
+            self._advance(LEASE)
+        elif self._random.random() < 0.3:
+            self._advance(self._random.choice((1, 50, 400)))
+
+    def _advance(self, milliseconds: int) -> None:
+        self.clock.now += milliseconds
+
+    def _start_worker(self) -> None:
+        visible = [entry for entry in self._queue if entry[0] <= self.clock.now]
+        if not visible or len(self._workers) >= 3:
+            self._advance(100)
+            return
+        self._random.shuffle(visible)
+        taken = visible[: self._random.randrange(1, 5)]
+        for entry in taken:
+            self._queue.remove(entry)
+        self._started += 1
+        deliveries = [event for _, event in taken]
+        batch = Batch("simulated")
+        batch.plan(
+            deliveries,
+            self._rules,
+            lambda _: Route(_handler, asynchronous=False),
+            nonce=self._random.getrandbits(52) | 1,
+            max_bytes=1 << 20,
+        )
+        worker = Worker(f"w{self._started}", deliveries)
+        worker.processing = batch.process(_Effects(self, worker))
+        self._workers.append(worker)
+        self.note(worker, "takes " + ", ".join(_name(event) for event in deliveries))
+
+    def _continue(self, worker: Worker) -> None:
+        try:
+            worker.processing.send(None)
+        except StopIteration as stop:
+            self._workers.remove(worker)
+            for event, outcome in zip(worker.deliveries, stop.value, strict=True):
+                self._answered(worker, event, outcome)
+
+    def _answered(self, worker: Worker, event: bytes, outcome: Outcome) -> None:
+        self.note(worker, f"{_name(event)} {outcome.status}: {outcome.reason}")
+        if not outcome.ack or self.trouble(0.1):
+            # Not acknowledged, or the acknowledgement was lost: it comes again.
+            later = max(outcome.retry_at or 0, self.clock.now) + self._random.randrange(1_000)
+            self._queue.append((later, event))
+        if outcome.ack:
+            self._outcomes.setdefault(event, []).append(outcome)
+
+    def _crash(self, worker: Worker) -> None:
+        self.note(worker, "dies")
+        self._workers.remove(worker)
+        worker.processing.close()
+        for event in worker.deliveries:
+            self._queue.append((self.clock.now + LEASE, event))
+
+    def _renew(self, worker: Worker) -> None:
+        live = [run for run in worker.runs if not run.finished]
+        if live:
+            self.store.settle([Settlement(r.job.claim, r.job.token, "extend") for r in live])
+
+    def _check(self, events: Sequence[bytes]) -> None:
+        letters = {letter.id for letter in self.store.letters()}
+        if self._queue or self._workers:
+            self._broken("not everything came to rest")
+        for event in events:
+            if not self._outcomes.get(event):
+                self._broken(f"{_name(event)} was never acknowledged")
+        for fact in self._facts:
+            done = [o for o in self._outcomes[fact] if o.status == "done"]
+            name = self._outcomes[fact][0].key.hex()
+            if len(done) > 1:
+                self._broken(f"{_name(fact)} was settled {len(done)} times")
+            if not self.sink.effects[name] and name not in letters:
+                self._broken(f"{_name(fact)} is lost: no effect and no letter")
+        for line in self.sink.backwards:
+            self._broken(f"a subject went backwards: {line}")
+        self._check_newest(letters)
+
+    def _check_newest(self, letters: set[str]) -> None:
+        """The newest state is what the sink shows, unless its version is a letter."""
+        claims = [self._rules.plan(envelope.read(event), 1)[1] for event in self._states]
+        for key in {claim.key for claim in claims}:
+            newest = max(claim.order or 0 for claim in claims if claim.key == key)
+            last = [claim for claim in claims if claim.key == key and claim.order == newest]
+            if any(effect_id(claim) in letters for claim in last):
+                continue
+            shown = self.sink.shown.get(key)
+            if shown is None or shown.digest not in {claim.digest for claim in last}:
+                self._broken(f"the sink shows {shown and shown.order}, the newest is {newest}")
+
+    def _broken(self, what: str) -> None:
+        schedule = "\n".join(self.trace)
+        raise Violation(f"{schedule}\nseed {self.seed}: {what}")
+
+
+def _event(kind: str, number: int, **detail: object) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"{kind}-{number}", "source": "simulated", "detail-type": kind, "detail": detail}
+    )
+
+
+def _name(event: bytes) -> str:
+    return str(msgspec.json.decode(event)["id"])
+
+
+def simulate(seed: int, open_store: Callable[[ManualClock], Any] = _memory) -> Simulation:
+    """Play the schedule of this seed; `Violation` if it breaks a promise."""
+    simulation = Simulation(seed, open_store)
+    simulation.play()
+    return simulation
+
+
+if __name__ == "__main__":
+    print(  # noqa: T201  a command
+        "\n".join(simulate(int(sys.argv[1])).trace)
+    )

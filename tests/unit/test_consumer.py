@@ -1,0 +1,565 @@
+"""The object users hold: handlers, outcomes, letters, results, and code that is already there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
+from eventonce.observe import Tally
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import START, ManualClock
+from eventonce.types import Claim, Kept, Outcome, Settlement, Verdict
+
+CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3, lease="60s")
+AGENT = Rule(
+    name="agent",
+    match="agent",
+    subject=["detail.agent"],
+    order="detail.version",
+    state=["detail.status"],
+    at="detail.at",
+    unchanged_within="500ms",
+)
+
+
+def call(number: int | str, id: str | None = None, **more: object) -> bytes:
+    detail = {"call": f"call-{number}", **more}
+    return msgspec.json.encode(
+        {"id": id or f"id-{number}", "detail-type": "call", "detail": detail}
+    )
+
+
+def agent(version: int, status: str, at: int = 0) -> bytes:
+    detail = {"agent": "ann", "version": version, "status": status, "at": START + at}
+    return msgspec.json.encode(
+        {"id": f"{version}-{status}", "detail-type": "agent", "detail": detail}
+    )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def seen() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def consumer(store: MemoryStore, clock: ManualClock, seen: list[str]) -> Iterator[Consumer]:
+    consumer = Consumer(store, rules=[CALL, AGENT], clock=clock)
+
+    @consumer.on()
+    def note(job: Job) -> None:
+        seen.append(job.event.id)
+
+    yield consumer
+    consumer.close()
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def test_every_event_gets_one_outcome_in_the_order_given(consumer: Consumer) -> None:
+    outcomes = consumer.process([call(1), b"{", call(2), call(1, id="other"), call(3)])
+    assert statuses(outcomes) == ["done", "invalid", "done", "duplicate", "done"]
+
+
+def test_a_copy_that_comes_later_says_whether_it_was_redelivered_or_published_again(
+    consumer: Consumer,
+) -> None:
+    consumer.process([call(1)])
+    same, other = consumer.process([call(1)]) + consumer.process([call(1, id="new")])
+    assert (same.status, other.status) == ("duplicate", "duplicate")
+    assert "redelivery" in same.reason
+    assert "re-publish" in other.reason
+
+
+def test_a_batch_of_versions_gives_what_they_would_give_one_by_one(
+    consumer: Consumer, seen: list[str]
+) -> None:
+    outcomes = consumer.process(
+        [agent(1, "A"), agent(2, "B"), agent(1, "A"), agent(2, "B"), agent(3, "A", at=9_000)]
+    )
+    assert statuses(outcomes) == ["done", "done", "stale", "duplicate", "done"]
+    assert seen == ["1-A", "2-B", "3-A"]
+
+
+def test_the_same_state_within_the_time_is_unchanged(consumer: Consumer, seen: list[str]) -> None:
+    outcomes = consumer.process([agent(1, "A", at=1_000), agent(2, "A", at=1_400)])
+    assert statuses(outcomes) == ["done", "unchanged"]
+    assert seen == ["1-A"]
+
+
+def test_a_failed_handler_is_tried_again_and_then_kept_as_a_letter(
+    consumer: Consumer, store: MemoryStore, clock: ManualClock
+) -> None:
+    broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0, clock=clock)
+    outcomes = [broken.process([call(1)])[0] for _ in range(4)]
+    assert statuses(outcomes) == ["failed", "failed", "dead", "dead"]
+    assert [outcome.ack for outcome in outcomes] == [False, False, True, True]
+    assert isinstance(outcomes[0].error, ZeroDivisionError)
+    (letter,) = broken.letters()
+    assert letter.event == call(1)
+    assert "ZeroDivisionError" in letter.reason
+
+
+def test_a_failure_waits_longer_each_time(store: MemoryStore, clock: ManualClock) -> None:
+    broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0, clock=clock)
+    waits = [(broken.process([call(1)])[0].retry_at or 0) - clock.now for _ in range(2)]
+    assert waits == [1000, 2000]
+
+
+def test_retry_says_when(store: MemoryStore, clock: ManualClock) -> None:
+    def later(_: Job) -> None:
+        raise Retry("not yet", after=7.5)
+
+    (outcome,) = Consumer(store, rules=[CALL], handler=later, clock=clock).process([call(1)])
+    assert (outcome.status, outcome.retry_at) == ("failed", clock.now + 7_500)
+
+
+def test_reject_makes_a_letter_at_once(store: MemoryStore) -> None:
+    def never(_: Job) -> None:
+        raise Reject("no such customer")
+
+    consumer = Consumer(store, rules=[CALL], handler=never)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, outcome.ack) == ("dead", True)
+    assert "no such customer" in next(consumer.letters()).reason
+
+
+def test_redrive_runs_letters_again_and_drops_what_is_settled(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    bad = {"call-1", "call-2"}
+    ran: list[str] = []
+
+    def handler(job: Job) -> None:
+        if job.event.detail["call"] in bad:
+            raise Reject("bad")
+        ran.append(job.event.detail["call"])
+
+    consumer = Consumer(store, rules=[CALL], handler=handler, clock=clock)
+    consumer.process([call(1), call(2)])
+    bad.remove("call-1")
+    assert statuses(consumer.redrive()) == ["done", "dead"]
+    assert ran == ["call-1"]
+    assert [msgspec.json.decode(letter.event)["id"] for letter in consumer.letters()] == ["id-2"]
+    assert statuses(consumer.process([call(1)])) == ["duplicate"]
+
+
+def test_redrive_does_not_run_what_was_done_meanwhile(
+    consumer: Consumer, store: MemoryStore, seen: list[str]
+) -> None:
+    def never(_: Job) -> None:
+        raise Reject("bad")
+
+    Consumer(store, rules=[CALL], handler=never).process([call(1)])
+    letters = list(consumer.letters())
+    assert statuses(consumer.redrive(letters)) == ["done"]
+    store.put_letters(letters)
+    assert statuses(consumer.redrive()) == ["duplicate"]
+    assert seen == ["id-1"]
+
+
+def test_what_is_not_an_event_is_kept_as_a_letter_and_comes_back_on_redrive(
+    consumer: Consumer,
+) -> None:
+    consumer.process([b"no json", call("1").replace(b'"call-1"', b"null")])
+    reasons = {letter.event: letter.reason for letter in consumer.letters()}
+    assert set(reasons) == {b"no json", call("1").replace(b'"call-1"', b"null")}
+    assert "detail.call" in reasons[call("1").replace(b'"call-1"', b"null")]
+    assert statuses(consumer.redrive()) == ["invalid", "invalid"]
+    assert len(list(consumer.letters())) == 2
+
+
+def test_an_event_nobody_takes_is_ignored_and_not_remembered(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    consumer = Consumer(store, rules=[CALL], clock=clock)
+    consumer.on("other.*")(lambda job: None)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, outcome.ack) == ("ignored", True)
+    assert store.stats().records == 0
+
+
+def test_the_first_handler_registered_takes_the_event(store: MemoryStore) -> None:
+    consumer = Consumer(store, rules=[CALL])
+    took: list[str] = []
+    consumer.on("c*l")(lambda job: took.append("first"))
+    consumer.on()(lambda job: took.append("second"))
+    consumer.process([call(1), agent(1, "A")])
+    assert took == ["first", "second"]
+
+
+def test_a_consumer_with_no_handler_says_so(store: MemoryStore) -> None:
+    with pytest.raises(ConfigError, match="no handler"):
+        Consumer(store).process([call(1)])
+
+
+def test_a_shared_store_wants_a_name() -> None:
+    class Shared(MemoryStore):
+        embedded = False
+
+    with pytest.raises(ConfigError, match="name="):
+        Consumer(Shared())
+
+
+def test_two_consumers_on_one_store_each_run_the_event(store: MemoryStore) -> None:
+    ran: list[str] = []
+
+    def noting(name: str) -> Callable[[Job], None]:
+        return lambda _: ran.append(name)
+
+    for name in ("crm", "billing"):
+        consumer = Consumer(store, name=name, rules=[CALL], handler=noting(name))
+        assert statuses(consumer.process([call(1), call(1)])) == ["done", "duplicate"]
+    assert ran == ["crm", "billing"]
+
+
+def test_a_copy_gets_the_result_of_the_first_run(store: MemoryStore) -> None:
+    consumer = Consumer(store, rules=[CALL], handler=lambda job: {"ticket": job.event.id})
+    results = [consumer.process([call(1)])[0].result for _ in range(2)]
+    in_batch = [outcome.result for outcome in consumer.process([call(2), call(2)])]
+    assert results == [{"ticket": "id-1"}] * 2
+    assert in_batch == [{"ticket": "id-2"}] * 2
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 100_000])
+def test_a_result_that_cannot_be_kept_is_said_and_costs_nothing(
+    store: MemoryStore, result: object
+) -> None:
+    consumer = Consumer(store, rules=[CALL], handler=lambda _: result)
+    first, second = consumer.process([call(1)]) + consumer.process([call(1)])
+    assert (first.status, second.status, second.result) == ("done", "duplicate", None)
+    assert "not kept" in first.reason
+
+
+def test_an_async_handler_works_from_plain_code_and_on_a_loop(store: MemoryStore) -> None:
+    ran: list[str] = []
+
+    async def handler(job: Job) -> str:
+        await asyncio.sleep(0)
+        ran.append(job.event.id)
+        return job.event.id
+
+    consumer = Consumer(store, rules=[CALL], handler=handler)
+    assert statuses(consumer.process([call(1), call(1)])) == ["done", "duplicate"]
+    assert statuses(asyncio.run(consumer.process_async([call(1), call(2)]))) == [
+        "duplicate",
+        "done",
+    ]
+    assert ran == ["id-1", "id-2"]
+    consumer.close()
+
+
+def test_an_async_handler_in_plain_code_on_a_loop_says_at_once_what_to_do(
+    store: MemoryStore,
+) -> None:
+    async def handler(_: Job) -> None: ...
+
+    consumer = Consumer(store, rules=[CALL], handler=handler)
+
+    async def caller() -> None:
+        consumer.process([call(1)])
+
+    with pytest.raises(ConfigError, match="process_async"):
+        asyncio.run(caller())
+    assert store.stats().records == 0
+
+
+def test_a_handler_that_hides_its_coroutine_is_not_taken_for_done(store: MemoryStore) -> None:
+    async def inner() -> None: ...
+
+    def handler(_: Job) -> Any:
+        coroutine = inner()
+        coroutine.close()
+        return coroutine
+
+    (outcome,) = Consumer(store, rules=[CALL], handler=handler).process([call(1)])
+    assert outcome.status == "failed"
+    assert "async def" in outcome.reason
+
+
+def test_async_handlers_of_one_batch_run_side_by_side(store: MemoryStore) -> None:
+    waiting = 0
+
+    async def main() -> list[Outcome]:
+        together = asyncio.Event()
+
+        async def handler(_: Job) -> None:
+            nonlocal waiting
+            waiting += 1
+            if waiting == 5:
+                together.set()
+            await asyncio.wait_for(together.wait(), 10)
+
+        consumer = Consumer(store, rules=[CALL], handler=handler)
+        outcomes = await consumer.process_async([call(n) for n in range(5)])
+        consumer.close()
+        return outcomes
+
+    assert statuses(asyncio.run(main())) == ["done"] * 5
+
+
+def test_a_cancelled_batch_frees_what_was_not_done(store: MemoryStore, clock: ManualClock) -> None:
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def handler(_: Job) -> None:
+            started.set()
+            await asyncio.sleep(3600)
+
+        consumer = Consumer(store, rules=[CALL], handler=handler, clock=clock)
+        task = asyncio.create_task(consumer.process_async([call(1)]))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        consumer.close()
+
+    asyncio.run(main())
+    after = Consumer(store, rules=[CALL], handler=lambda _: None, clock=clock)
+    assert statuses(after.process([call(1)])) == ["done"]
+
+
+def test_an_interrupted_batch_keeps_what_was_done_and_frees_the_rest(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Consumer(store, rules=[CALL], handler=handler, clock=clock).process([call(1), call(2)])
+    after = Consumer(store, rules=[CALL], handler=lambda _: None, clock=clock)
+    assert statuses(after.process([call(1), call(2)])) == ["duplicate", "done"]
+
+
+def test_once_completes_a_block_and_skips_its_copy(consumer: Consumer) -> None:
+    ran = 0
+    for _ in range(2):
+        with consumer.once(call(1)) as job:
+            if job.run:
+                ran += 1
+                job.result = "ticket"
+    assert ran == 1
+    assert job.outcome is not None
+    assert (job.outcome.status, job.result) == ("duplicate", "ticket")
+
+
+def test_once_frees_a_block_that_raised(consumer: Consumer) -> None:
+    with pytest.raises(ValueError, match="no"), consumer.once(call(1)) as job:
+        raise ValueError("no")
+    assert job.outcome is not None
+    assert job.outcome.status == "failed"
+    with consumer.once(call(1)) as job:
+        assert job.run
+        assert job.attempt == 2
+    assert job.outcome is not None
+    assert job.outcome.status == "done"
+
+
+def test_once_says_what_is_no_event(consumer: Consumer) -> None:
+    with consumer.once(b"{") as job:
+        assert not job.run
+    assert job.outcome is not None
+    assert job.outcome.status == "invalid"
+
+
+def test_once_needs_no_handler(store: MemoryStore) -> None:
+    with Consumer(store, rules=[CALL]).once(call(1)) as job:
+        assert job.run
+
+
+def test_the_effect_id_is_the_same_over_retries_and_differs_between_versions(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    names: list[tuple[str, bytes]] = []
+
+    def handler(job: Job) -> None:
+        names.append((job.effect_id, job.key))
+        if len(names) == 1:
+            raise Retry
+
+    consumer = Consumer(store, rules=[AGENT], handler=handler, clock=clock)
+    for event in (agent(1, "A"), agent(1, "A"), agent(2, "B")):
+        consumer.process([event])
+    (first, again, second) = names
+    assert first == again
+    assert first[0] != second[0]
+    assert first[1] == second[1]
+
+
+def test_observers_hear_every_outcome_and_their_faults_are_their_own(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(outcome: Outcome, seconds: float) -> None:
+        raise RuntimeError("observer")
+
+    tally = Tally()
+    consumer.observers += [broken, tally]
+    assert statuses(consumer.process([call(1), call(1), b"{"])) == ["done", "duplicate", "invalid"]
+    assert tally.counts == {"done": 1, "duplicate": 1, "invalid": 1}
+    assert "observer" in caplog.text
+
+
+class Away(MemoryStore):
+    """A store that cannot be reached for a while."""
+
+    away = False
+    away_at_settle = 0
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        if self.away:
+            raise StoreUnavailable("no route")
+        return super().claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if self.away_at_settle:
+            self.away_at_settle -= 1
+            raise StoreUnavailable("no route")
+        return super().settle(settlements, now)
+
+    def put_letters(self, letters: Any) -> None:
+        if self.away:
+            raise StoreUnavailable("no route")
+        super().put_letters(letters)
+
+
+def test_with_the_store_away_nothing_runs_and_nothing_is_acknowledged() -> None:
+    store = Away()
+    store.away = True
+    ran: list[str] = []
+    consumer = Consumer(store, rules=[CALL], handler=lambda job: ran.append(job.event.id))
+    outcomes = consumer.process([call(1), b"{"])
+    assert statuses(outcomes) == ["failed", "failed"]
+    assert all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes)
+    assert ran == []
+    store.away = False
+    assert statuses(consumer.process([call(1)])) == ["done"]
+
+
+def test_a_rule_may_run_unguarded_with_the_store_away_and_says_so() -> None:
+    store = Away()
+    store.away = True
+    rule = msgspec.structs.replace(CALL, on_store_error="run")
+    (outcome,) = Consumer(store, rules=[rule], handler=lambda _: "ok").process([call(1)])
+    assert (outcome.status, outcome.ack, outcome.result) == ("unguarded", True, "ok")
+    assert "no route" in outcome.reason
+
+
+def test_a_completion_is_told_again_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    store = Away()
+    store.away_at_settle = 2
+    consumer = Consumer(store, rules=[CALL], handler=lambda _: None)
+    assert statuses(consumer.process([call(1)]) + consumer.process([call(1)])) == [
+        "done",
+        "duplicate",
+    ]
+
+
+def test_a_completion_that_cannot_be_stored_is_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    store = Away()
+    store.away_at_settle = 99
+    (outcome,) = Consumer(store, rules=[CALL], handler=lambda _: None).process([call(1)])
+    assert (outcome.status, outcome.ack) == ("failed", False)
+    assert "could not be stored" in outcome.reason
+
+
+def test_a_letter_that_cannot_be_kept_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Away()
+
+    def lost(letters: Any) -> None:
+        raise StoreUnavailable("no route")
+
+    monkeypatch.setattr(store, "put_letters", lost)
+
+    def never(_: Job) -> None:
+        raise Reject("bad")
+
+    consumer = Consumer(store, rules=[CALL], handler=never)
+    assert statuses(consumer.process([call(1), b"{"])) == ["failed", "failed"]
+    monkeypatch.undo()
+    assert statuses(consumer.process([call(1)])) == ["dead"]
+    assert len(list(consumer.letters())) == 1
+
+
+def test_a_shadow_rule_runs_everything_and_says_what_it_would_have_done(
+    store: MemoryStore,
+) -> None:
+    ran: list[str] = []
+    rule = msgspec.structs.replace(CALL, shadow=True)
+    consumer = Consumer(store, rules=[rule], handler=lambda job: ran.append(job.event.id))
+    outcomes = consumer.process([call(1)]) + consumer.process([call(1)])
+    assert statuses(outcomes) == ["done", "unguarded"]
+    assert "redelivery" in outcomes[1].reason
+    assert ran == ["id-1", "id-1"]
+
+
+def test_one_store_with_two_configurations_heeds_both(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    """E9: the second configuration of a store object is not silently ignored."""
+    short = msgspec.structs.replace(CALL, remember="500ms")
+    first = Consumer(store, name="a", rules=[CALL], handler=lambda _: None, clock=clock)
+    second = Consumer(store, name="b", rules=[short], handler=lambda _: None, clock=clock)
+    first.process([call(1)])
+    second.process([call(1)])
+    clock.advance(0.5)
+    assert statuses(first.process([call(1)]) + second.process([call(1)])) == ["duplicate", "done"]
+
+
+def test_one_store_two_functions_many_threads_never_mix_results() -> None:
+    """E10: no result of the other function, no spurious error, nothing left in progress."""
+    store = MemoryStore()
+
+    def consumer(name: str) -> Consumer:
+        def handler(job: Job) -> str:
+            return f"{name}:{job.event.detail['call']}"
+
+        return Consumer(store, name=name, rules=[CALL], handler=handler)
+
+    consumers = {name: consumer(name) for name in "ab"}
+    answers: Counter[str] = Counter()
+    wrong: list[Outcome] = []
+
+    def work(name: str) -> None:
+        for number in range(1_000):
+            (outcome,) = consumers[name].process([call(number)])
+            answers[outcome.status] += 1
+            if outcome.ack and outcome.result != f"{name}:call-{number}":
+                wrong.append(outcome)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab" for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert set(answers) <= {"done", "duplicate", "busy"}
+    assert answers["done"] == 2_000
+    for name in "ab":
+        for number in range(1_000):
+            assert statuses(consumers[name].process([call(number)])) == ["duplicate"]
