@@ -105,7 +105,7 @@ class OnAsyncio:
         if is_async(run.handler):
             return asyncio.ensure_future(_awaited(run))
         context = contextvars.copy_context()
-        thread = self._handlers.submit(context.run, invoke, run, self._world.store)
+        thread = self._handlers.submit(context.run, invoke, run, self._world.transactions)
         future = asyncio.wrap_future(thread)
         self._threads[future] = thread
         return future

@@ -121,17 +121,21 @@ class Consumer:
             yield _not_run(batch, self._told(suppressed, started)[0])
             return
         (run,) = effects.runs
-        scope = Scope(run, self.store)
+        transactions = self._world.transactions
+        scope = Scope(run, transactions) if transactions is not None else None
         ticket = self._world.renewer.watch(effects.runs)
         try:
             yield run.job
         except BaseException as error:
-            scope.raised(error)
-            if not run.finished:
-                engine.finish(run, error=InterruptedError(f"the block was left by {error!r}"))
+            reason = error if isinstance(error, Exception) else InterruptedError(repr(error))
+            engine.finish(run, error=reason)
+            if scope is not None:
+                scope.undo(error)
             raise
         else:
-            scope.returned(run.job.result)
+            engine.finish(run, run.job.result)
+            if scope is not None:
+                scope.keep()
         finally:
             self._world.renewer.leave(ticket)
             settled = cast("list[Outcome]", _stepped(processing))

@@ -125,16 +125,11 @@ async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None
     refused: list[Task] = []
     for task, verdict in zip(tasks, await _verdicts(tasks, effects), strict=True):
         if verdict.token:
-            job = Job(
-                task.event,
-                task.claim,
-                rule=task.rule.name,
-                token=verdict.token,
-                attempt=verdict.attempt,
-            )
+            rule = task.rule.name
+            job = Job(task.event, task.claim, rule, verdict.token, verdict.attempt)
             running.append((task, Run(job, task.handler)))
         elif _runs_anyway(task.rule, verdict):
-            job = Job(task.event, task.claim, rule=task.rule.name)
+            job = Job(task.event, task.claim, task.rule.name)
             why = f"{'shadow: ' if task.rule.shadow else ''}{reason(task.claim, verdict)}"
             running.append((task, Run(job, task.handler, unguarded=why)))
         else:
@@ -195,9 +190,13 @@ def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
 async def _settle(pairs: Sequence[tuple[Task, Run]], effects: Effects, consumer: str) -> None:
     """Settle what ran. A letter is written before its burial: a crash between the two leaves it."""
     now = effects.now()
+    failed = []
     for task, run in pairs:
         task.outcome = _ran(task, run, now)
-    await _keep_letters([task for task, _ in pairs], effects, consumer)
+        if run.error is not None:
+            failed.append(task)
+    if failed:
+        await _keep_letters(failed, effects, consumer)
     settling = [pair for pair in pairs if pair[1].kept is None and not pair[1].unguarded]
     if not settling:
         return
@@ -220,11 +219,9 @@ def _ran(task: Task, run: Run, now: int) -> Outcome:
     if error is None:
         if run.kept in REFUSED:
             return _again(task, "fenced", REFUSED[run.kept], now + backoff(1))
-        if run.unguarded:
-            outcome = _made(task, "unguarded", run.unguarded)
-        else:
-            outcome = _made(task, "done", run.note)
-        return outcome if run.value is None else msgspec.structs.replace(outcome, result=run.value)
+        status: Status = "unguarded" if run.unguarded else "done"
+        why = run.unguarded or run.note
+        return Outcome(task.event, status, why, task.rule.name, task.claim.key, run.value)
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     attempt = run.job.attempt
     if isinstance(error, Reject):
@@ -244,8 +241,9 @@ def backoff(attempt: int) -> int:
 def _settlement(outcome: Outcome, run: Run) -> Settlement:
     if outcome.status == "done":
         return completion(run)
-    action = "bury" if outcome.status == "dead" else "release"
-    return Settlement(run.job.claim, run.job.token, "bury" if action == "bury" else "release")
+    return Settlement(
+        run.job.claim, run.job.token, "bury" if outcome.status == "dead" else "release"
+    )
 
 
 def completion(run: Run) -> Settlement:

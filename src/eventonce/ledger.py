@@ -26,7 +26,7 @@ UNSETTLED: Final = 86_400_000
 counted, and one that was given up stays given up, however short its rule's `remember` is."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """All that is known of one key; it lives until the later of `expires` and `held_until`."""
 
     token: int = 0
@@ -197,14 +197,7 @@ def _grant(record: Record, claim: Claim, now: int, attempt: int) -> Judged:
     expires = max(record.expires, now + max(claim.remember, UNSETTLED))
     order = claim.order
     if order is None:
-        granted = Record(
-            token=token,
-            attempt=attempt,
-            nonce=claim.nonce,
-            held_until=held_until,
-            expires=expires,
-            by=claim.by,
-        )
+        granted = Record(token, attempt, claim.nonce, held_until, expires, False, claim.by)
     else:
         granted = msgspec.structs.replace(
             record,
@@ -219,7 +212,7 @@ def _grant(record: Record, claim: Claim, now: int, attempt: int) -> Judged:
             trying=claim.digest,
             dirty=True,
         )
-    return Verdict("run", token=token, attempt=attempt, until=held_until), granted
+    return Verdict("run", token, attempt, held_until), granted
 
 
 def _still_dead(record: Record, claim: Claim) -> tuple[bytes, ...]:

@@ -36,6 +36,7 @@ class World:
         self.shelf = shelf
         self.clock = clock
         self.renewer = Renewer(store)
+        self.transactions = store if isinstance(store, Transactional) else None
 
 
 def is_async(handler: Handler) -> bool:
@@ -47,43 +48,38 @@ def is_async(handler: Handler) -> bool:
 class Scope:
     """The transaction a handler may open through `job.connection`, and what ends it."""
 
-    def __init__(self, run: Run, store: Store) -> None:
+    def __init__(self, run: Run, transactions: Transactional) -> None:
         self._run = run
-        self._store = store
+        self._transactions = transactions
         self._context: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
-        if run.job.token and isinstance(store, Transactional):
+        if run.job.token:
             run.job.connect = self._connect
 
     def _connect(self) -> Any:
         if self._transaction is None:
-            self._context = cast("Transactional", self._store).transaction()
+            self._context = self._transactions.transaction()
             self._transaction = self._context.__enter__()
         return self._transaction.connection
 
-    def returned(self, value: object) -> None:
+    def keep(self) -> None:
         """The handler returned: its writes and its completion commit together, or neither does."""
-        engine.finish(self._run, value)
+        self._run.job.connect = None
         if self._context is None or self._transaction is None:
             return
         try:
             kept = self._transaction.settle(engine.completion(self._run))
-            if kept == "kept":
-                self._context.__exit__(None, None, None)
+            if kept != "kept":
+                self.undo(_NotKept())
             else:
-                self._roll_back(_NotKept())
+                self._context.__exit__(None, None, None)
             self._run.kept = kept
         except StoreError as error:
             engine.finish(self._run, error=error)
 
-    def raised(self, error: BaseException) -> None:
-        """The handler raised: what it wrote is undone."""
-        if isinstance(error, Exception):
-            engine.finish(self._run, error=error)
-        if self._context is not None:
-            self._roll_back(error)
-
-    def _roll_back(self, why: BaseException) -> None:
+    def undo(self, why: BaseException) -> None:
+        """The handler raised, or its completion was refused: what it wrote is undone."""
+        self._run.job.connect = None
         if self._context is not None:
             with suppress(type(why)):
                 self._context.__exit__(type(why), why, None)
@@ -93,19 +89,24 @@ class _NotKept(Exception):
     """The completion was refused."""
 
 
-def invoke(run: Run, store: Store) -> None:
+def invoke(run: Run, transactions: Transactional | None) -> None:
     """Run a plain handler, here and now."""
-    scope = Scope(run, store)
+    scope = Scope(run, transactions) if transactions is not None else None
     try:
         value = run.handler(run.job)
         if value is not None and hasattr(value, "__await__"):
             raise ConfigError(_NOT_AWAITED.format(run.handler))
     except BaseException as error:
-        scope.raised(error)
+        if isinstance(error, Exception):
+            engine.finish(run, error=error)
+        if scope is not None:
+            scope.undo(error)
         if not isinstance(error, Exception):
             raise
     else:
-        scope.returned(value)
+        engine.finish(run, value)
+        if scope is not None:
+            scope.keep()
 
 
 _NOT_AWAITED: Final = (
@@ -145,7 +146,7 @@ class Inline:
         started = time.monotonic()
         try:
             for run in runs:
-                invoke(run, self._world.store)
+                invoke(run, self._world.transactions)
                 if time.monotonic() - started > WAVE:
                     break
         except BaseException:

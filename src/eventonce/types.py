@@ -53,7 +53,7 @@ MAX_ORDER: Final = 2**53 - 1
 """Lua's numbers are doubles: an order beyond this would be rounded, and two versions would tie."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """What one event asks of the store: its key, and everything the law needs to judge it."""
 
     key: bytes
@@ -77,7 +77,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Judge and answer, but write nothing: a `run` then carries no token."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The store's answer to one claim."""
 
     kind: VerdictKind
@@ -93,7 +93,7 @@ class Verdict(msgspec.Struct, frozen=True):
     error: EventonceError | None = None
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """What became of a run: given with its token, so that only the latest run is believed."""
 
     claim: Claim
@@ -117,7 +117,7 @@ class Letter(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Event(msgspec.Struct, frozen=True, eq=False):
+class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One event as it came, and what its envelope says; unpacked only as far as it is read."""
 
     raw: bytes
@@ -139,7 +139,7 @@ class Event(msgspec.Struct, frozen=True, eq=False):
     headers: Mapping[str, str] = NO_HEADERS
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
-    """The JSON of the envelope where it lies inside `raw` (a Custom Event Bus); None if it is `raw`."""
+    """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
     _detail: Any = msgspec.UNSET
 
     @property
@@ -187,49 +187,26 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.status in ACKNOWLEDGED
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """What a handler is given: the event, and the names and numbers its run goes by."""
 
-    __slots__ = (
-        "attempt",
-        "claim",
-        "connect",
-        "event",
-        "lost",
-        "outcome",
-        "result",
-        "rule",
-        "run",
-        "token",
-    )
-
-    def __init__(
-        self,
-        event: Event,
-        claim: Claim,
-        *,
-        rule: str = "",
-        token: int = 0,
-        attempt: int = 1,
-        run: bool = True,
-    ) -> None:
-        self.event = event
-        self.claim = claim
-        self.rule = rule
-        self.token = token
-        """Rises with every run of this key: a sink that keeps the highest one it saw, and refuses
-        a lower one, is safe from a worker that outlived its lease."""
-        self.attempt = attempt
-        self.run = run
-        """Whether there is something to do; False only under `Consumer.once`, for a copy."""
-        self.lost = False
-        """Set when another run has taken over: what is still done now is done twice."""
-        self.outcome: Outcome | None = None
-        """What became of it, once that is known; only under `Consumer.once`."""
-        self.result: Any = None
-        """Set it under `Consumer.once` to have it kept for copies."""
-        self.connect: Callable[[], Any] | None = None
-        """Opens the transaction behind `connection`; given by the runner where there can be one."""
+    event: Event
+    claim: Claim
+    rule: str = ""
+    token: int = 0
+    """Rises with every run of this key: a sink that keeps the highest one it saw, and refuses a
+    lower one, is safe from a worker that outlived its lease."""
+    attempt: int = 1
+    run: bool = True
+    """Whether there is something to do; False only under `Consumer.once`, for a copy."""
+    lost: bool = False
+    """Set when another run has taken over: what is still done now is done twice."""
+    result: Any = None
+    """Set it under `Consumer.once` to have it kept for copies."""
+    outcome: Outcome | None = None
+    """What became of it, once that is known; only under `Consumer.once`."""
+    connect: Callable[[], Any] | None = None
+    """Opens the transaction behind `connection`; given by the runner where there can be one."""
 
     @property
     def key(self) -> bytes:

@@ -1,0 +1,158 @@
+"""From the values of an event to its claim: the key's digest, the order, the content's digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from eventonce.evaluation import Incomplete
+from eventonce.expressions import paths
+from eventonce.extraction import Values
+from eventonce.instants import SECONDS_BELOW
+from eventonce.keys import ABSENT, FORMAT, Hasher, content_hash, encode, hasher, key_of, packed
+from eventonce.plans import Plan, View
+from eventonce.types import MAX_ORDER, Claim, Event
+
+Claimer = Callable[[Event, Values, int], Claim]
+"""Makes the claim, under this nonce; raises Incomplete where the values do not suffice."""
+
+
+Header = tuple[str, str, str]
+"""Consumer, organisation and type, which are part of every key."""
+
+
+class Keyring(msgspec.Struct, frozen=True):
+    """What one secret, or none, hashes with."""
+
+    secret: bytes
+    """As BLAKE2b takes it, empty for none."""
+    digest: Hasher
+    by: Hasher | None
+    """None without a secret: nothing is hidden then, and a checksum is quicker."""
+
+
+def keyring(secret: bytes = b"") -> Keyring:
+    """The functions of this secret."""
+    return Keyring(
+        secret=key_of(secret),
+        digest=hasher(8, secret),
+        by=hasher(4, secret) if secret else None,
+    )
+
+
+def _fresh(
+    size: int, plan: Plan, header: Header, keyring: Keyring, replay: str = ""
+) -> Callable[[], blake2b]:
+    """Hashes that have taken in everything of a key but its parts.
+
+    It is the same for all events of a kind, so it goes in once, as BLAKE2b's personalisation,
+    which is made to tell uses apart.
+    """
+    person = content_hash(encode((FORMAT, plan.kind, *header, replay)))
+    return blake2b(digest_size=size, key=keyring.secret, person=person).copy
+
+
+def quick_claimer(
+    plan: Plan, header: Header, keyring: Keyring
+) -> Callable[[Event, int], Claim] | None:
+    """From event to claim in one call, for the commonest kind of rule, and the same as `claimer`'s.
+
+    That is a fact whose parts and time are picked from the detail as they are; None for any other.
+    It takes a quarter less time, and raises ValueError where it cannot tell.
+    """
+    view, picker, rule = plan.picked, plan.picker, plan.rule
+    place, by_of = view.at_place, keyring.by
+    plain = view.parts is None and view.content is None and rule.on_replay != "force"
+    if not (plain and plan.prefixed) or place is None or picker is None or picker.others:
+        return None
+    decode, read_off, after_time = (
+        picker.decode,
+        picker.read_off,
+        _fresh(13, plan, header, keyring),
+    )
+    lease, remember, attempts, sliding = rule.lease, rule.remember, rule.attempts, rule.sliding
+
+    def claim(event: Event, nonce: int) -> Claim:
+        values = read_off(decode(event.detail_raw))
+        at = values[place]
+        if type(at) is not int or not SECONDS_BELOW <= at <= MAX_ORDER:
+            raise ValueError
+        hash_ = after_time()
+        hash_.update(packed(values))
+        by = event.id.encode()
+        if by:
+            by = crc32(by).to_bytes(4) if by_of is None else by_of(by)
+        key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
+        return Claim(key, nonce, lease, remember, attempts, by, sliding, b"", None, at)
+
+    return claim
+
+
+def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer:
+    """A function to the claims of one plan; `view` says how the values it gets were extracted."""
+    rule, prefixed = plan.rule, plan.prefixed
+    parts_of, at_of, at_place = view.parts, view.at, view.at_place
+    order_of, content_of = view.order, view.content
+    digest_of, by_of = keyring.digest, keyring.by
+    # Picked values are packed without a net: what does not fit is an unusual shape.
+    pack = encode if view is plan.walked else packed
+    lease, remember, attempts, sliding = rule.lease, rule.remember, rule.attempts, rule.sliding
+    forced = rule.on_replay == "force"
+
+    def hash_for(size: int, replay: str) -> blake2b:
+        return _fresh(size, plan, header, keyring, replay)()
+
+    whole, after_time = (_fresh(size, plan, header, keyring) for size in (16, 13))
+
+    def claim(event: Event, values: Values, nonce: int) -> Claim:
+        parts = values if parts_of is None else parts_of(values)
+        at = None if at_place is None else values[at_place]
+        if at_of is not None and not (type(at) is int and SECONDS_BELOW <= at <= MAX_ORDER):
+            at = at_of(values)
+        if prefixed and at is not None:
+            hash_ = hash_for(13, event.replay) if forced and event.replay else after_time()
+            hash_.update(pack(parts))
+            # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
+            key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
+        else:
+            if not any(parts):
+                _refuse_empty(plan, parts)
+            hash_ = hash_for(16, event.replay) if forced and event.replay else whole()
+            hash_.update(pack(parts))
+            key = hash_.digest()
+        by = event.id.encode()
+        if by:
+            by = crc32(by).to_bytes(4) if by_of is None else by_of(by)
+        order, within = None, 0
+        if order_of is not None:
+            order = order_of(values)
+            if at is None and order >= SECONDS_BELOW:
+                # An order of this size is a time in milliseconds.
+                at = order
+            if at is not None:
+                within = rule.unchanged_within
+        return Claim(
+            key,
+            nonce,
+            lease,
+            remember,
+            attempts,
+            by,
+            sliding,
+            digest_of(encode(content_of(values))) if content_of else b"",
+            order,
+            at or 0,
+            within,
+        )
+
+    return claim
+
+
+def _refuse_empty(plan: Plan, parts: Sequence[Any]) -> None:
+    """A key that says nothing would be shared by every event of its type."""
+    if all(part is ABSENT or part is None or part == "" for part in parts):
+        raise Incomplete(paths(plan.trees[0])[0], "is empty, and so is the whole key")

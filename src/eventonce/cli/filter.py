@@ -1,0 +1,209 @@
+"""`eventonce filter`: the events that are new, out of a stream."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED
+from eventonce.cli.options import (
+    config_option,
+    json_option,
+    name_option,
+    option,
+    rules_option,
+    ruleset,
+    settings,
+    store_option,
+)
+from eventonce.cli.table import table
+from eventonce.envelope import MAX_BYTES, read
+from eventonce.errors import EnvelopeError, StoreError
+from eventonce.ports import Store
+from eventonce.reasons import reason
+from eventonce.rules import Rule, Ruleset
+from eventonce.runners import settle_patiently
+from eventonce.stores import open_store
+from eventonce.types import Claim, Event, Settlement
+
+CHUNK: Final = 1_000_000
+"""Bytes of lines claimed, written and settled together: about a thousand events, enough to make a
+transaction cheap, few enough that a crash repeats little and a pipe's reader does not wait."""
+
+COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@rules_option
+@store_option
+@name_option
+@config_option
+@option("--rejects", type=click.File("wb"), help="Lines that are no events, with the reason.")
+@option("--max-bytes", default=MAX_BYTES, show_default=True, help="The longest event accepted.")
+@json_option
+def command(
+    files: tuple[Path, ...],
+    rules: tuple[str, ...],
+    store: str | None,
+    name: str | None,
+    config: Path | None,
+    rejects: BinaryIO | None,
+    max_bytes: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Read JSON Lines from FILES, or from stdin, and write the events that are new to stdout.
+
+    Copies are dropped, whichever transport id they came with. A summary goes to stderr. Lines are
+    settled only after they were flushed, so a filter that is killed and started again on the same
+    store loses nothing.
+    """
+    said, _ = settings(config)
+    uri = store or said.store
+    if not uri:
+        click.echo("eventonce: no --store: nothing is remembered after this run", err=True)
+    opened = open_store(uri or "memory:")
+    sieve = Sieve(opened, ruleset(config, rules, name), sys.stdout.buffer, max_bytes=max_bytes)
+    with click.progressbar(
+        length=max(1, sum(path.stat().st_size for path in files)),
+        label="filter",
+        file=sys.stderr,
+        hidden=not (files and sys.stderr.isatty()),
+    ) as bar:
+        for place in _chunks(files):
+            for index, status, why in sieve.sift(place.lines):
+                line = place.lines[index]
+                _reject(line, f"{place.file}:{place.first + index}", status, why, rejects)
+            bar.update(sum(map(len, place.lines)))
+    opened.close()
+    click.echo(_summary(sieve.counts, as_json=as_json), err=True)
+    return 0 if sieve.counts.keys() <= {"done", *COPIES} else FAILED
+
+
+class Refused(NamedTuple):
+    """A line that was neither passed on nor dropped as a copy."""
+
+    at: int
+    """The line's place among those given."""
+    status: str
+    reason: str
+
+
+class Sieve:
+    """Claims lines, writes the new ones, and settles them when they are flushed.
+
+    Not the engine: where the effect is to write a line there is no handler to run, to renew for or
+    to try again, and a filter is measured against a script that does nothing but parse.
+    """
+
+    def __init__(self, store: Any, rules: Ruleset, out: BinaryIO, *, max_bytes: int) -> None:
+        self._store: Store = store
+        self._rules = rules
+        self._out = out
+        self._max_bytes = max_bytes
+        self.counts: Counter[str] = Counter()
+
+    def sift(self, lines: Sequence[bytes]) -> Iterator[Refused]:
+        """Pass on what is new; gives back what is neither new nor a copy."""
+        nonce = random.getrandbits(52) | 1
+        max_bytes, plan = self._max_bytes, self._rules.plan
+        asked: dict[bytes, tuple[Claim, int]] = {}
+        for index, line in enumerate(lines):
+            try:
+                event = read(line, max_bytes=max_bytes)
+                rule, claim = plan(event, nonce)
+            except EnvelopeError as error:
+                if not line.isspace():
+                    yield self._refused(index, "invalid", str(error))
+                continue
+            before = asked.get(claim.key)
+            if before is None:
+                if not rule.also or not self._known_of_old(event, rule, nonce):
+                    asked[claim.key] = claim, index
+            elif before[0].order == claim.order and before[0].digest == claim.digest:
+                self.counts["duplicate"] += 1
+            else:
+                # Another version of a subject: it is judged after the one before it is settled.
+                yield from self._pass(asked.values(), lines)
+                asked = {claim.key: (claim, index)}
+        yield from self._pass(asked.values(), lines)
+
+    def _known_of_old(self, event: Event, rule: Rule, nonce: int) -> bool:
+        for verdict in self._store.claim(self._rules.also(event, rule, nonce)):
+            if verdict.kind != "run":
+                self.counts[verdict.kind] += 1
+                return True
+        return False
+
+    def _pass(
+        self, asked: Collection[tuple[Claim, int]], lines: Sequence[bytes]
+    ) -> Iterator[Refused]:
+        if not asked:
+            return
+        verdicts = self._store.claim([claim for claim, _ in asked])
+        new: list[bytes] = []
+        granted: list[Settlement] = []
+        for (claim, index), verdict in zip(asked, verdicts, strict=True):
+            if verdict.kind == "run":
+                new.append(lines[index])
+                granted.append(Settlement(claim, verdict.token, "complete"))
+            elif verdict.kind in COPIES:
+                self.counts[verdict.kind] += 1
+            elif isinstance(verdict.error, StoreError):
+                raise verdict.error
+            else:
+                yield self._refused(index, verdict.kind, reason(claim, verdict))
+        if new:
+            self._out.write(b"".join(new))
+            self._out.flush()
+            settle_patiently(self._store, granted)
+            self.counts["done"] += len(new)
+
+    def _refused(self, index: int, status: str, why: str) -> Refused:
+        self.counts[status] += 1
+        return Refused(index, status, why)
+
+
+class Place(NamedTuple):
+    """Some lines, each with its newline, and where they stand."""
+
+    file: str
+    first: int
+    lines: list[bytes]
+
+
+def _chunks(files: Sequence[Path]) -> Iterator[Place]:
+    for name in [str(path) for path in files] or ["-"]:
+        with click.open_file(name, "rb") as stream:
+            number = 1
+            while lines := stream.readlines(CHUNK):
+                if not lines[-1].endswith(b"\n"):
+                    lines[-1] += b"\n"
+                yield Place("stdin" if name == "-" else name, number, lines)
+                number += len(lines)
+
+
+def _reject(line: bytes, place: str, status: str, why: str, rejects: BinaryIO | None) -> None:
+    text = line.decode(errors="replace").rstrip("\n")
+    if rejects is None:
+        # Nobody keeps it otherwise, so it is all said here.
+        click.echo(f"{place}: {status}: {why}\n  {text}", err=True)
+        return
+    entry = {"place": place, "status": status, "reason": why, "event": text}
+    rejects.write(msgspec.json.encode(entry) + b"\n")
+
+
+def _summary(counts: Counter[str], *, as_json: bool) -> str:
+    if as_json:
+        return msgspec.json.encode(counts).decode()
+    total = sum(counts.values())
+    rows = [(status, count) for status, count in counts.most_common()]
+    return f"{total} events, {counts['done']} new\n{table(rows, indent=2)}"

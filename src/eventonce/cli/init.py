@@ -1,0 +1,37 @@
+"""`eventonce init`: a commented eventonce.toml to start from."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from eventonce import presets
+from eventonce.cli.options import DEFAULT_STORE, FILE, option
+from eventonce.errors import ConfigError
+
+
+@click.command()
+@click.argument("file", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
+@option("--preset", default="auto", show_default=True, help="The source your events come from.")
+@option("-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI")
+@option("--name", default="my-consumer", show_default=True, help="Part of every key.")
+@option("--force", is_flag=True, help="Overwrite FILE if it is there.")
+def command(file: Path, preset: str, store: str, name: str, *, force: bool) -> None:
+    """Write FILE, with every field of a rule shown and explained."""
+    presets.resolve(preset)
+    template = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
+    known = "\n".join(f"#   {name:<18} {line}" for name, line in presets.names().items())
+    text = (
+        template.replace("{store}", store)
+        .replace("{name}", name)
+        .replace("{preset}", preset)
+        .replace("#   {presets}", known)
+    )
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{file} is there already; --force overwrites it") from error
+    click.echo(f"wrote {file}; try: eventonce check {file}")

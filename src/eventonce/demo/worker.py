@@ -1,0 +1,115 @@
+"""eventonce on the morning's deliveries: a process of its own, so that it can really be killed.
+
+`python -m eventonce.demo.worker DATABASE < deliveries` prints one JSON outcome a line.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from eventonce.consumer import Consumer
+from eventonce.demo.morning import Delivery
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Claim, Job, Verdict
+
+LEASE: int = 60_000
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What became of one delivery."""
+
+    status: str
+    reason: str
+
+
+def effects(deliveries: Sequence[Delivery], database: Path) -> tuple[Counter[int], list[Told], int]:
+    """How often each fact took effect, what was said of each delivery, and how many workers died.
+
+    A worker that dies is replaced, as a queue's next receiver would: what it did not acknowledge
+    comes again when the lease of what it held is over.
+    """
+    told: list[Told] = []
+    waiting = list(deliveries)
+    killed = 0
+    while waiting:
+        answers = _worked(waiting, database)
+        told += answers
+        again = [
+            delivery._replace(arrives=delivery.arrives + LEASE, outage=False)
+            for delivery, answer in zip(waiting, answers, strict=False)
+            if answer.status in ("busy", "failed", "fenced")
+        ]
+        rest = waiting[len(answers) :]
+        if rest:
+            killed += 1
+            dropped = rest[0]._replace(arrives=rest[0].arrives + LEASE, crash=False)
+            rest = [*rest[1:], dropped]
+        waiting = sorted([*rest, *again], key=lambda delivery: delivery.arrives)
+    return _counted(deliveries, database), told, killed
+
+
+def _worked(deliveries: Sequence[Delivery], database: Path) -> list[Told]:
+    worker = subprocess.run(  # noqa: S603  this module, in a process that can be killed
+        [sys.executable, "-m", "eventonce.demo.worker", str(database)],
+        input=b"\n".join(map(msgspec.json.encode, deliveries)),
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    if worker.returncode not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"the demo's worker ended with {worker.returncode}")
+    return [msgspec.json.decode(line, type=Told) for line in worker.stdout.splitlines()]
+
+
+def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
+    facts = {msgspec.json.decode(one.event)["id"]: one.fact for one in deliveries}
+    store = SQLiteStore(database)
+    with store.transaction() as transaction:
+        rows = transaction.connection.execute("SELECT id FROM crm").fetchall()
+    store.close()
+    return Counter(facts[name] for (name,) in rows)
+
+
+class _Unreachable(SQLiteStore):
+    """The store as the worker sees it: away when a delivery says so."""
+
+    away = False
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        if self.away:
+            raise StoreUnavailable("no route to the store")
+        return super().claim(claims, now)
+
+
+def _work(deliveries: Iterator[Delivery], database: Path) -> None:
+    now = 0
+    dying = False
+    store = _Unreachable(database, clock=lambda: now)
+    with store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE IF NOT EXISTS crm (id TEXT)")
+    consumer = Consumer(store, name="demo", rules="genesys")
+
+    @consumer.on()
+    def log_call(job: Job) -> None:
+        job.connection.execute("INSERT INTO crm VALUES (?)", (job.event.id,))
+        if dying:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for delivery in deliveries:
+        now, dying, store.away = delivery.arrives, delivery.crash, delivery.outage
+        (outcome,) = consumer.process([delivery.event])
+        sys.stdout.buffer.write(msgspec.json.encode(Told(outcome.status, outcome.reason)) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    lines = sys.stdin.buffer.read().splitlines()
+    _work((msgspec.json.decode(line, type=Delivery) for line in lines), Path(sys.argv[1]))

@@ -1,0 +1,230 @@
+"""The values a rule reads, out of an event: quickly through a struct made for just these paths, or by
+walking the whole event where its shape is unusual. Both ways give the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+import msgspec
+
+from eventonce.errors import EnvelopeError
+from eventonce.expressions import Path, Root
+from eventonce.keys import ABSENT, decode_exact, number
+from eventonce.types import Event
+
+Values = tuple[Any, ...]
+
+SCALAR: Final = str | int | bool
+"""No float: the struct then refuses it, and the walk gives an integral one as the integer it is."""
+
+Need = Literal["scalar", "scalar?", "any", "any?"]
+"""What a rule makes of a value: a single one, or any JSON; `?` where it may be absent."""
+
+_TYPES: Final[dict[Need, Any]] = {"scalar": SCALAR, "scalar?": SCALAR | None}
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One value to extract: where it stands, and what it must be."""
+
+    root: Root
+    steps: tuple[str, ...]
+    need: Need
+
+
+class Tree:
+    """An event unpacked, each part when first asked for."""
+
+    __slots__ = ("_detail", "_envelope", "event")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._detail: Any = msgspec.UNSET
+        self._envelope: Any = msgspec.UNSET
+
+    @property
+    def detail(self) -> Any:
+        if self._detail is msgspec.UNSET:
+            self._detail = _unpacked(self.event.detail_raw, "detail")
+        return self._detail
+
+    @property
+    def envelope(self) -> Any:
+        if self._envelope is msgspec.UNSET:
+            self._envelope = _unpacked(self.event.envelope_raw or self.event.raw, "")
+        return self._envelope
+
+    @property
+    def nested(self) -> bool:
+        """Whether the body is the detail's eventBody, rather than the detail itself."""
+        return type(self.detail) is dict and "eventBody" in self.detail
+
+    def root(self, root: Root) -> Any:
+        match root:
+            case "detail":
+                return self.detail
+            case "body":
+                return self.detail["eventBody"] if self.nested else self.detail
+            case "envelope":
+                return self.envelope
+            case "headers":
+                return dict(self.event.headers)
+            case "event":
+                return _named(self.event)
+
+    def value(self, root: Root, steps: tuple[str, ...]) -> Any:
+        """What stands there; ABSENT where the path leads nowhere."""
+        return walk(self.root(root), steps)
+
+    def obstacle(self, path: Path) -> str:
+        """Why the path leads nowhere, in the words of a complaint."""
+        value = self.root(path.root)
+        for place, step in enumerate(path.steps):
+            if type(value) is not dict:
+                crossed = ".".join((path.root, *path.steps[:place]))
+                return f"is missing: {crossed} is {kind_of(value)}, not an object"
+            value = value.get(step, ABSENT)
+            if value is ABSENT:
+                break
+        return "is null" if value is None else "is missing"
+
+
+def walk(value: Any, steps: tuple[str, ...]) -> Any:
+    """Follow the names through objects; ABSENT where one is not there."""
+    for step in steps:
+        if type(value) is not dict:
+            return ABSENT
+        value = value.get(step, ABSENT)
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What JSON calls a value of this kind."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+    return "null" if value is None else names.get(type(value), "a number")
+
+
+def slow(slots: Sequence[Slot], tree: Tree) -> Values:
+    """The values by walking; last of all, whether the body is the eventBody."""
+    return (*(tree.value(slot.root, slot.steps) for slot in slots), tree.nested)
+
+
+class Picker(msgspec.Struct, frozen=True):
+    """The quick way to the values: `read_off(decode(event.detail_raw))`, and then the others.
+
+    Raises ValueError for an event it cannot take.
+    """
+
+    decode: Callable[[bytes | msgspec.Raw], Any]
+    read_off: Callable[[Any], Values]
+    others: Callable[[Event], Values] | None
+    """Of the values that do not stand in the detail."""
+
+
+def fast(slots: Sequence[Slot]) -> Picker | None:
+    """How to pick these values; None where one lies inside another, so that only a walk gives both."""
+    detail = [_within_detail(slot) for slot in slots if slot.root in ("detail", "body")]
+    envelope = [slot for slot in slots if slot.root == "envelope"]
+    others = [slot for slot in slots if slot.root in ("event", "headers")]
+    if _overlap(detail) or _overlap(envelope):
+        return None
+    decode, read_off = _decoder(detail)
+    if not envelope and not others:
+        return Picker(decode, read_off, None)
+    unpack, take = _decoder(envelope)
+
+    def rest(event: Event) -> Values:
+        values = take(unpack(event.envelope_raw or event.raw)) if envelope else ()
+        return values + tuple([_plain(event, slot) for slot in others])
+
+    return Picker(decode, read_off, rest)
+
+
+def in_order(slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    """The slots in the order in which a picker gives their values."""
+    ranks: dict[Root, int] = {"detail": 0, "body": 0, "envelope": 1, "event": 2, "headers": 2}
+    return tuple(sorted(slots, key=lambda slot: ranks[slot.root]))
+
+
+def _within_detail(slot: Slot) -> Slot:
+    return slot if slot.root == "detail" else Slot("detail", ("eventBody", *slot.steps), slot.need)
+
+
+def _overlap(slots: Sequence[Slot]) -> bool:
+    return any(
+        one is not other and other.steps[: len(one.steps)] == one.steps
+        for one in slots
+        for other in slots
+    )
+
+
+def _decoder(
+    slots: Sequence[Slot],
+) -> tuple[Callable[[bytes | msgspec.Raw], Any], Callable[[Any], Values]]:
+    """Decode JSON into a struct that has only these fields, and read them off it."""
+    names: dict[tuple[str, ...], str] = {}
+    struct = _struct([(slot.steps, slot) for slot in slots], (), names)
+    decode = msgspec.json.Decoder(struct, float_hook=number).decode
+    if not slots:
+        return decode, lambda _: ()
+    read_off: Callable[[Any], Any] = attrgetter(*[names[slot.steps] for slot in slots])
+    # Of a single name it gives the value, of several a tuple.
+    return decode, read_off if len(slots) > 1 else lambda picked: (read_off(picked),)
+
+
+def _struct(
+    leaves: Sequence[tuple[tuple[str, ...], Slot]],
+    prefix: tuple[str, ...],
+    names_of: dict[tuple[str, ...], str],
+) -> type[msgspec.Struct]:
+    """A struct type for these paths, nested as they are; notes each path's attribute name."""
+    groups: dict[str, list[tuple[tuple[str, ...], Slot]]] = {}
+    for steps, slot in leaves:
+        groups.setdefault(steps[0], []).append((steps[1:], slot))
+    fields: list[Any] = []
+    rename = {}
+    for place, (step, below) in enumerate(groups.items()):
+        # JSON names need not be Python names, so the fields are only numbered.
+        name = f"f{place}"
+        rename[name] = step
+        if not below[0][0]:
+            slot = below[0][1]
+            names_of[slot.steps] = ".".join((*prefix, name))
+            kind = _TYPES.get(slot.need, Any)
+            fields.append((name, kind, ABSENT) if slot.need.endswith("?") else (name, kind))
+            continue
+        inner = _struct(below, (*prefix, name), names_of)
+        if all(slot.need.endswith("?") for _, slot in below):
+            fields.append((name, inner, msgspec.field(default_factory=inner)))
+        else:
+            fields.append((name, inner))
+    return msgspec.defstruct(
+        "Picked", fields, rename=rename, kw_only=True, frozen=True, gc=False, eq=False
+    )
+
+
+def _plain(event: Event, slot: Slot) -> Any:
+    if slot.root == "headers":
+        return event.headers.get(slot.steps[0], ABSENT)
+    return getattr(event, slot.steps[0]) or ABSENT
+
+
+def _named(event: Event) -> dict[str, str]:
+    """What the envelope says, without what it leaves out."""
+    named = {
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "time": event.time,
+        "org": event.org,
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def _unpacked(raw: bytes | msgspec.Raw, place: str) -> Any:
+    try:
+        return decode_exact(raw)
+    except (ValueError, RecursionError) as error:
+        raise EnvelopeError(f"the event cannot be unpacked: {error}", place=place) from None

@@ -1,0 +1,232 @@
+"""The envelopes events come in besides the classic one: which it is, and what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import EnvelopeError
+from eventonce.jsontext import begins, items, string, top_level
+from eventonce.topics import template
+from eventonce.types import NO_HEADERS, Event
+
+Fields = Mapping[str, Any]
+"""The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
+
+_GENESYS: Final = re.compile(r"aws\.partner/genesys\.com(?:\.test)?/cloud/([^/]+)(?:/.*)?", re.DOTALL)
+_EMPTY: Final[dict[str, msgspec.Raw]] = {}
+
+
+class Wrapped(msgspec.Struct, frozen=True):
+    """An event inside something that carries it, and what the carrier knows of it."""
+
+    content: Any
+    place: str
+    id: str = ""
+    source: str = ""
+    type: str = ""
+    time: str = ""
+    replay: str = ""
+    headers: Mapping[str, str] = NO_HEADERS
+    keep: bool = False
+    """Whether the carrier says something about the event that must not be lost with it."""
+
+
+@lru_cache(maxsize=1024)
+def organisation(source: str) -> str:
+    """The Genesys organisation of a source, whichever of its integrations it names; else empty."""
+    match = _GENESYS.fullmatch(source)
+    return match[1] if match else ""
+
+
+def unwrapped(fields: Fields) -> Wrapped | None:
+    """The event inside, if these are the fields of a carrier."""
+    if "Records" in fields:
+        records = batch(fields)
+        if records is None:
+            return None
+        if len(records) == 1:
+            return Wrapped(records[0], "Records[0]")
+        raise EnvelopeError(f"a batch of {len(records)} records, not one event", place="Records")
+    for name, id_names in (("body", ("messageId",)), ("Body", ("MessageId",))):
+        if name in fields and any(mark in fields for mark in (*id_names, *_QUEUE_MARKS)):
+            return Wrapped(fields[name], name, id=string(fields.get(id_names[0])))
+    if "Sns" in fields:
+        notice = fields["Sns"]
+        inner = notice if isinstance(notice, Mapping) else _object(notice)
+        if "Message" in inner:
+            return Wrapped(inner["Message"], "Sns.Message", id=string(inner.get("MessageId")))
+    if "Message" in fields and string(fields.get("Type")) == "Notification":
+        return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
+    if "Data" in fields and ("SystemMetadata" in fields or "Metadata" in fields):
+        return _from_bus(fields)
+    if "eventonce" in fields and "event" in fields:
+        headers = _object(fields.get("headers"))
+        return Wrapped(
+            fields["event"],
+            "event",
+            id=string(fields.get("id")),
+            headers={name: string(value) for name, value in headers.items()},
+        )
+    return None
+
+
+_QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
+
+
+def batch(fields: Fields) -> list[Any] | None:
+    """The records of a batch of queue or topic messages; None if `Records` are something else."""
+    records = fields.get("Records")
+    if isinstance(records, msgspec.Raw):
+        records = items(records) if begins(records, b"[") else None
+    if not isinstance(records, (list, tuple)):
+        return None
+    for record in records:
+        first = record if isinstance(record, Mapping) else _object(record)
+        # S3 calls its notifications Records too; those are one event together.
+        if "s3" in first:
+            return None
+    return list(records)
+
+
+def _from_bus(fields: Fields) -> Wrapped | None:
+    """The Custom Event Bus: the payload in `Data`, and what the bus says of it beside."""
+    if not isinstance(fields["Data"], msgspec.Raw):
+        return None
+    said = _object(fields.get("Metadata")) | _object(fields.get("SystemMetadata"))
+    return Wrapped(
+        fields["Data"],
+        "Data",
+        id=string(said.get("aws:EventId")),
+        source=string(said.get("aws:Source")),
+        type=string(said.get("aws:DetailType")),
+        time=string(said.get("aws:IngestionTime")),
+        # A bus that replays gives it no name.
+        replay="REPLAY" if string(said.get("aws:DeliveryType")) == "REPLAY" else "",
+        keep=True,
+    )
+
+
+def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
+    """The event these fields are, in whatever form it is."""
+    if "detail" in fields or "detail-type" in fields:
+        event = _eventbridge(raw, fields)
+    elif "specversion" in fields and "type" in fields:
+        event = _cloudevent(raw, fields)
+    elif "topicName" in fields:
+        event = _notification(raw, fields)
+    else:
+        event = _cxone(raw, fields) or _plain(raw, fields)
+    return msgspec.structs.replace(event, headers=headers) if headers else event
+
+
+def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+    type_ = string(fields.get("detail-type"))
+    detail: bytes | msgspec.Raw | None = fields.get("detail")
+    if detail is None:
+        detail = raw
+    elif begins(detail, b'"'):
+        # Relays that put a string where the object belongs.
+        text = string(detail).encode()
+        try:
+            inside = top_level(text)
+        except EnvelopeError as error:
+            if not type_:
+                return _plain(raw, fields)
+            raise EnvelopeError(f"the detail is a string, and in it: {error}", place="detail") from None
+        detail, known = text.strip(), inside
+    elif not begins(detail, b"{"):
+        if not type_:
+            return _plain(raw, fields)
+        raise EnvelopeError("the detail is not an object", place="detail")
+    if not type_:
+        known = _object(detail)
+        type_ = _topic(known) or string(known.get("type"))
+    source = string(fields.get("source"))
+    return Event(
+        raw,
+        detail,
+        string(fields.get("id")),
+        source,
+        type_,
+        organisation(source),
+        string(fields.get("time")),
+        string(fields.get("replay-name")),
+        "eventbridge",
+    )
+
+
+def _cloudevent(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+    data = fields.get("data")
+    return Event(
+        raw,
+        data if data is not None and begins(data, b"{") else raw,
+        id=string(fields.get("id")),
+        source=string(fields.get("source")),
+        type=string(fields.get("type")),
+        time=string(fields.get("time")),
+        form="cloudevents",
+    )
+
+
+def _notification(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+    """A Genesys notification, or the detail alone that an input transformer kept."""
+    body = _object(fields.get("eventBody"))
+    return Event(
+        raw,
+        raw,
+        type=_topic(fields),
+        org=string(body.get("organizationId")),
+        time=string(fields.get("timestamp")),
+        form="genesys",
+    )
+
+
+def _cxone(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event | None:
+    postback, payload = _object(fields.get("postback")), fields.get("payload")
+    id_ = string(fields.get("eventId"))
+    type_ = string(fields.get("eventType")) or string(postback.get("eventType"))
+    if type_ and (id_ or postback or "data" in fields):
+        return Event(raw, raw, id=id_, type=type_, time=string(fields.get("createdAt")), form="cxone")
+    if payload is not None and begins(payload, b"{"):
+        return Event(
+            raw,
+            payload,
+            id=id_ or string(fields.get("id")),
+            source=string(fields.get("source")),
+            type=type_ or string(fields.get("type")) or string(_object(payload).get("type")),
+            time=string(fields.get("timestamp")),
+            form="cxone",
+        )
+    if string(fields.get("Type")):
+        return Event(raw, raw, type=string(fields["Type"]), form="cxone")
+    return None
+
+
+def _plain(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+    """Any other object: what it calls `id` may be anything's id, so it has no transport id."""
+    return Event(
+        raw,
+        raw,
+        source=string(fields.get("source")),
+        type=string(fields.get("type")) or string(fields.get("eventType")),
+        time=string(fields.get("time")) or string(fields.get("timestamp")),
+    )
+
+
+def _topic(fields: Mapping[str, msgspec.Raw]) -> str:
+    topic = string(fields.get("topicName"))
+    return template(topic) if topic else ""
+
+
+def _object(raw: object) -> dict[str, Any]:
+    """The fields of an object, none of anything else."""
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    if isinstance(raw, (bytes, msgspec.Raw)) and begins(raw, b"{"):
+        return top_level(raw)
+    return {}

@@ -1,0 +1,87 @@
+"""Instants and durations as people and vendors write them, to integer milliseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+_ISO: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
+_NUMBER: Final = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?", re.ASCII)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+SECONDS_BELOW: Final = 10**11
+"""A number below this is taken for seconds (until the year 5138), others for milliseconds (from 1973)."""
+
+MAX_DURATION: Final = 36_500 * _UNITS["d"]
+"""A hundred years: more is a slip of the pen, and would not fit every store's clock."""
+
+
+def instant(value: Any, form: str = "") -> int | None:
+    """The instant in milliseconds, rounded down; None if the value is none.
+
+    `form` is `s`, `ms` or `iso`; without it numbers are told apart by their size and strings are
+    ISO 8601, in UTC where they name no offset.
+    """
+    if isinstance(value, str):
+        if form != "iso" and _NUMBER.fullmatch(value):
+            return _from_number(Decimal(value), form)
+        return _from_iso(value) if form in ("", "iso") else None
+    if form == "iso" or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    # By way of repr: 1700000000.123 seconds are 123 ms, though the float lies a little below.
+    return _from_number(value if isinstance(value, int) else Decimal(repr(value)), form)
+
+
+def _from_number(value: int | Decimal, form: str) -> int | None:
+    seconds = form == "s" or (not form and abs(value) < SECONDS_BELOW)
+    milliseconds = value * 1000 if seconds else value
+    if abs(milliseconds) >= 2**53:
+        return None
+    return int(milliseconds // 1) if milliseconds >= 0 else -int(-milliseconds // 1)
+
+
+def _from_iso(text: str) -> int | None:
+    if not _ISO.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // _MILLISECOND
+    except (ValueError, OverflowError):
+        return None
+
+
+def floor(at: int, width: int) -> int:
+    """The instant rounded down to a multiple of the width."""
+    return at - at % width
+
+
+def duration(value: Any) -> int:
+    """A duration in milliseconds, from `"500ms"`, `"10s"`, `"5m"`, `"24h"`, `"10d"` or seconds."""
+    expected = (
+        'expected a duration such as "500ms", "10s", "5m", "24h", "10d" or a number of seconds'
+    )
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            msg = f"{expected}, not {value!r}"
+            raise ValueError(msg)
+        result = int(Decimal(match[1]) * _UNITS[match[2]])
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+        result = int(min(value, MAX_DURATION) * 1000)
+    else:
+        msg = f"{expected}, not {value!r}"
+        raise ValueError(msg)
+    if not 0 <= result <= MAX_DURATION:
+        msg = f"{expected}, from 0 to 36500d, not {value!r}"
+        raise ValueError(msg)
+    return result

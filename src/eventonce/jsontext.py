@@ -1,0 +1,206 @@
+"""JSON as bytes: made from what was given, checked for what a decoder lets pass, and taken apart one
+level at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import EnvelopeError
+
+MAX_DEPTH: Final = 640
+"""Levels of nesting: far beyond real events, and a third below what Python's stack bears."""
+
+SHALLOW: Final = 2 * MAX_DEPTH
+"""Bytes: a level takes two of them, so that nothing this short is nested too deep."""
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""Windows writes it before UTF-8; it is no part of the JSON."""
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
+_NO_STEPS: Final = bytes(byte for byte in range(256) if byte not in b"{[}]")
+
+_BYTE: Final = re.compile(r" \(byte (\d+)\)")
+_HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_NOT_A_NUMBER: Final = (b"NaN", b"Infinity", b"-Infinity")
+
+
+def as_bytes(source: object, max_bytes: int) -> bytes:
+    """What was given, as JSON; EnvelopeError where that cannot be."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        if memoryview(source).nbytes > max_bytes:
+            raise too_large(memoryview(source).nbytes, max_bytes)
+        return bytes(source)
+    if isinstance(source, str):
+        try:
+            return source.encode()
+        except UnicodeEncodeError as error:
+            reason = f"half a surrogate pair at character {error.start}: no text has that"
+            raise EnvelopeError(reason, place=f"character {error.start}") from None
+    if not isinstance(source, (Mapping, list, tuple)):
+        raise EnvelopeError(f"expected bytes, text or a dict, not {type(source).__name__}")
+    return _encoded(source)
+
+
+def _encoded(source: object) -> bytes:
+    try:
+        raw = _encoder.encode(source)
+        if b"null" in raw:
+            # The encoder writes NaN as null, which is another value.
+            _check_finite(source)
+    except EnvelopeError:
+        raise
+    except RecursionError:
+        raise EnvelopeError(f"nested deeper than {MAX_DEPTH} levels") from None
+    except Exception as error:  # noqa: BLE001  the caller's own mappings may raise anything
+        raise EnvelopeError(f"cannot be written as JSON: {error}") from None
+    return raw
+
+
+def _plain(value: Any) -> Any:
+    """What the encoder does not know by itself."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    msg = f"there is no JSON for {type(value).__name__}"
+    raise TypeError(msg)
+
+
+_encoder: Final = msgspec.json.Encoder(decimal_format="number", enc_hook=_plain)
+
+
+def _check_finite(value: Any, place: str = "") -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EnvelopeError(f"{place or 'the event'} is {value}, which JSON does not have", place=place)
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _check_finite(item, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for number, item in enumerate(value):
+            _check_finite(item, f"{place}[{number}]")
+
+
+def too_large(size: int, max_bytes: int) -> EnvelopeError:
+    """The complaint about an event beyond the limit."""
+    return EnvelopeError(f"too large: {size} bytes, and the limit is {max_bytes}")
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether these bytes are UTF-8: the decoder looks only at the strings it unpacks."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_shallow(raw: bytes) -> bool:
+    """Whether this JSON is nested no deeper than the limit, so that no walk runs out of stack."""
+    size = len(raw)
+    # There are no more levels than opening brackets; this is the quickest way to count those.
+    if size <= SHALLOW or 2 * size - _without(raw, b"{") - _without(raw, b"[") <= MAX_DEPTH:
+        return True
+    steps = _STRING.sub(b"", raw).translate(_STEPS, _NO_STEPS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0) <= MAX_DEPTH
+
+
+def _without(raw: bytes, bracket: bytes) -> int:
+    return len(raw.replace(bracket, b""))
+
+
+def check(raw: bytes) -> None:
+    """EnvelopeError, with place and reason, for bytes that are not JSON we accept."""
+    try:
+        _syntax(raw)
+    except (ValueError, RecursionError) as error:
+        raise _complaint(raw, error) from None
+    if not is_text(raw):
+        raise _complaint(raw, None)
+    if not is_shallow(raw):
+        raise EnvelopeError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+_syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
+    if isinstance(error, RecursionError):
+        return EnvelopeError(f"nested deeper than {MAX_DEPTH} levels")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as undecodable:
+        place = f"byte {undecodable.start}"
+        return EnvelopeError(f"not UTF-8 at {place}: {undecodable.reason}", place=place)
+    if not text.strip():
+        return EnvelopeError("not JSON: there is nothing in it", place="byte 0")
+    offset, reason = _fault(raw, text, str(error))
+    half = _HALF.search(raw)
+    if half and offset >= half.start():
+        offset, reason = half.start(), "half a surrogate pair, which no text has"
+    elif raw[offset : offset + 9].startswith(_NOT_A_NUMBER):
+        reason = "NaN and Infinity are no JSON numbers"
+    return EnvelopeError(f"not JSON at byte {offset}: {reason}", place=f"byte {offset}")
+
+
+def _fault(raw: bytes, text: str, reason: str) -> tuple[int, str]:
+    """Where the text stops being JSON, and why."""
+    where = _BYTE.search(reason)
+    if where:
+        return int(where[1]), _BYTE.sub("", reason).removeprefix("JSON is malformed: ")
+    # The decoder says only that it wanted more; the standard library's knows the place.
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return len(text[: error.pos].encode()), error.msg.lower()
+    except (ValueError, RecursionError):
+        pass
+    return len(raw), reason
+
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_text: Final = msgspec.json.Decoder(str).decode
+
+
+def top_level(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The fields of an object, each still JSON."""
+    try:
+        return _fields(raw)
+    except msgspec.ValidationError:
+        raise EnvelopeError("expected a JSON object: an event is one") from None
+    except (ValueError, RecursionError) as error:
+        raise _complaint(bytes(raw), error) from None
+
+
+def items(raw: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    """The items of an array, each still JSON."""
+    try:
+        return _items(raw)
+    except (ValueError, RecursionError) as error:
+        raise _complaint(bytes(raw), error) from None
+
+
+def begins(raw: bytes | msgspec.Raw, mark: bytes) -> bool:
+    """Whether this JSON is an object (`{`), an array (`[`) or a string (`"`)."""
+    return bytes(memoryview(raw)[:1]) == mark
+
+
+def string(value: object) -> str:
+    """A string, whether as JSON or as itself; a number by its digits; empty for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, msgspec.Raw):
+        return ""
+    if begins(value, b'"'):
+        return _text(value)
+    text = bytes(value).decode()
+    return text if text.removeprefix("-").isdigit() else ""

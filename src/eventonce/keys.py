@@ -1,0 +1,92 @@
+"""Keys and digests: any list of JSON values as bytes that no other list has, and their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from eventonce.errors import ConfigError
+
+FORMAT: Final = 1
+"""Stands first in every key: a later format can never meet a key of this one."""
+
+ABSENT: Final = Ext(0, b"")
+"""An optional part that was not there: no JSON value encodes to the same bytes."""
+
+_BIG: Final = 1
+"""The MessagePack extension of an integer beyond 64 bits, written in decimal digits."""
+
+MIN_SECRET: Final = 16
+"""Bytes; a shorter secret could be guessed together with what it hides."""
+
+Hasher = Callable[[bytes], bytes]
+
+packed: Final = msgspec.msgpack.Encoder(order="sorted").encode
+"""As `encode`, for values without integers beyond 64 bits; OverflowError for others."""
+
+
+def encode(value: Any) -> bytes:
+    """These values as MessagePack: typed and length-prefixed, so that no two lists share an encoding.
+
+    Object keys are sorted; an integral float is the integer it equals (`number` sees to it).
+    """
+    try:
+        return packed(value)
+    except OverflowError:
+        return packed(_exact(value))
+
+
+def _exact(value: Any) -> Any:
+    """The same value with its integers beyond 64 bits as extensions."""
+    if isinstance(value, dict):
+        return {name: _exact(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(item) for item in value]
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        return Ext(_BIG, b"%d" % value)
+    return value
+
+
+def number(text: str) -> int | float:
+    """A JSON number with a fraction or exponent, by its value: `1.0` and `1e0` are the integer 1.
+
+    Relays in JavaScript write 1.0 as 1, so telling them apart would let a copy through; that two
+    facts differ in nothing else does not happen.
+    """
+    value = float(text)
+    if value - value != 0:
+        msg = f"the number {text[:40]} is out of range"
+        raise ValueError(msg)
+    return int(value) if value.is_integer() else value
+
+
+decode_exact: Final = msgspec.json.Decoder(float_hook=number).decode
+"""JSON to values as `encode` wants them: integers exact, integral floats as integers."""
+
+
+def key_of(secret: bytes) -> bytes:
+    """The secret as BLAKE2b takes it, which is up to 64 bytes; empty for none."""
+    if secret and len(secret) < MIN_SECRET:
+        raise ConfigError(f"a secret needs at least {MIN_SECRET} bytes, this one has {len(secret)}")
+    return secret if len(secret) <= blake2b.MAX_KEY_SIZE else blake2b(secret).digest()
+
+
+def hasher(size: int, secret: bytes = b"") -> Hasher:
+    """A function from bytes to their digest of this size, keyed if there is a secret."""
+    # Copying a state is quicker than making one.
+    copy = blake2b(digest_size=size, key=key_of(secret)).copy
+
+    def digest(content: bytes) -> bytes:
+        state = copy()
+        state.update(content)
+        return state.digest()
+
+    return digest
+
+
+content_hash: Final = hasher(16)
+"""What `hash(path)` puts into a key: sixteen bytes, which the key's own digest then covers."""

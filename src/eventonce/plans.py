@@ -1,0 +1,217 @@
+"""A rule compiled: which values to take from an event, and what parts, order and digest they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, Final, Literal
+
+import msgspec
+
+from eventonce.evaluation import (
+    Incomplete,
+    Part,
+    compiled,
+    order_of,
+    place_of,
+    same_either_way,
+    slots_for,
+)
+from eventonce.expressions import Expression, Hash, Path, parse, paths
+from eventonce.extraction import Picker, Slot, Tree, Values, fast, slow
+from eventonce.instants import instant
+from eventonce.keys import ABSENT
+from eventonce.rule import Rule, path_of
+
+Kind = Literal["fact", "state", "hash"]
+
+BODY: Final = Path("body", ())
+
+FALLBACK: Final = ("topic?", "hash(body)")
+"""The key under `missing = "hash"`: of the body, because the rest of a detail changes with every publish."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """How to make a claim's numbers from values, given the way they were extracted."""
+
+    parts: Callable[[Values], Sequence[Any]] | None
+    """None where the values are the parts, as they are for most rules."""
+    exists: Callable[[Values], bool]
+    order: Callable[[Values], int] | None
+    at: Callable[[Values], int | None] | None
+    at_place: int | None
+    """Where the time stands among the values, if it can be taken from there as it is."""
+    content: Callable[[Values], Sequence[Any]] | None
+    """What a version is told by, or a fact is verified by."""
+    pieces: tuple[Part, ...]
+    """The parts one by one, for telling what is wrong with them."""
+    contents: tuple[Part, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One way to a key: a rule's own, that of an older version of it, or that of last resort."""
+
+    rule: Rule
+    kind: Kind
+    texts: tuple[str, ...]
+    trees: tuple[Expression, ...]
+    prefixed: bool
+    """Whether the key begins with the fact's own time."""
+    slots: tuple[Slot, ...]
+    picker: Picker | None
+    picked: View
+    """For values that came through the picker."""
+    walked: View
+    """For values that came by `slow`."""
+
+    def walk(self, tree: Tree) -> Values:
+        """The values the slow way, which takes every event."""
+        return slow(self.slots, tree)
+
+    @property
+    def everything(self) -> list[tuple[str, Callable[[Values], Any]]]:
+        """What must be told of an event before it has a claim, with the text that asks for it."""
+        asked: list[tuple[str, Callable[[Values], Any]]] = list(
+            zip(self.texts, self.walked.pieces, strict=True)
+        )
+        if self.walked.order:
+            asked.append((self.rule.order, self.walked.order))
+        asked.extend(zip(self.rule.state, self.walked.contents, strict=False))
+        return asked
+
+
+def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
+    """Compile this rule with these as the parts of its key."""
+    trees = tuple(parse(text) for text in texts)
+    order = parse(rule.order) if rule.order else None
+    at = parse(rule.at) if rule.at and kind != "hash" else None
+    content = _content(rule)
+    existing = tuple(path_of(text) for text in rule.requires)
+    ignored = tuple(path_of(text) for text in rule.ignore)
+    every = [*trees, *content, *(tree for tree in (order, at) if tree)]
+    slots = slots_for(every, existing)
+    hashes = [tree for tree in every if isinstance(tree, Hash)]
+    uniform = all(same_either_way(tree.of, ignored) for tree in hashes)
+    views = [
+        _view(trees, order, at, content, existing, ignored, slots, walked=walked)
+        for walked in (False, True)
+    ]
+    return Plan(
+        rule=rule,
+        kind=kind,
+        texts=tuple(texts),
+        trees=trees,
+        prefixed=kind == "fact" and at is not None and _is_settled_by(at, trees),
+        slots=slots,
+        picker=fast(slots) if uniform else None,
+        picked=views[0],
+        walked=views[1],
+    )
+
+
+def _content(rule: Rule) -> tuple[Expression, ...]:
+    if rule.kind == "state":
+        return tuple(parse(text) for text in rule.state) or (Hash(BODY),)
+    if rule.verify is True:
+        return (Hash(msgspec.structs.replace(BODY, optional=True)),)
+    texts = rule.verify or ()
+    return tuple(Hash(msgspec.structs.replace(path_of(text), optional=True)) for text in texts)
+
+
+def _is_settled_by(at: Expression, key: Sequence[Expression]) -> bool:
+    """Whether events with this key all have this instant, so that it may stand in the key."""
+    if at in key:
+        return True
+    plain = {(part.root, part.steps) for part in key if isinstance(part, Path)}
+    return all((path.root, path.steps) in plain for path in paths(at))
+
+
+def _view(  # noqa: PLR0913  one per thing a claim needs
+    trees: Sequence[Expression],
+    order: Expression | None,
+    at: Expression | None,
+    content: Sequence[Expression],
+    existing: Sequence[Path],
+    ignored: Sequence[Path],
+    slots: Sequence[Slot],
+    *,
+    walked: bool,
+) -> View:
+    indexes = {(slot.root, slot.steps): index for index, slot in enumerate(slots)}
+
+    def place(tree: Expression | None) -> int | None:
+        return None if walked or tree is None else place_of(tree, slots)
+
+    def part(tree: Expression) -> Part:
+        index = place(tree)
+        if index is not None:
+            return itemgetter(index)
+        return compiled(tree, indexes, ignored, walked=walked)
+
+    pieces = tuple(part(tree) for tree in trees)
+    contents = tuple(part(tree) for tree in content)
+    return View(
+        parts=_parts([place(tree) for tree in trees], pieces, len(slots)),
+        exists=_exists([indexes[path.root, path.steps] for path in existing]),
+        order=_order(order, part(order)) if order else None,
+        at=_at(part(at)) if at else None,
+        at_place=place(at),
+        content=_several(contents) if contents else None,
+        pieces=pieces,
+        contents=contents,
+    )
+
+
+def _parts(
+    places: Sequence[int | None], pieces: Sequence[Part], count: int
+) -> Callable[[Values], Sequence[Any]] | None:
+    known = [place for place in places if place is not None]
+    if known == list(range(count)) and len(places) == count:
+        return None
+    if len(known) == len(places) > 1:
+        return itemgetter(*known)
+    return _several(pieces)
+
+
+def _several(parts: Sequence[Part]) -> Callable[[Values], Sequence[Any]]:
+    return lambda values: tuple([part(values) for part in parts])
+
+
+def _exists(places: Sequence[int]) -> Callable[[Values], bool]:
+    def exists(values: Values) -> bool:
+        # An empty string names nothing: the next rule may know the event better.
+        return not any(
+            values[place] is ABSENT or values[place] is None or values[place] == ""
+            for place in places
+        )
+
+    return exists
+
+
+def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
+    first = paths(tree)[0]
+
+    def order(values: Values) -> int:
+        value = part(values)
+        place = order_of(value)
+        if place is None:
+            absent = value is ABSENT or value is None
+            reason = (
+                "is missing: a version needs its order"
+                if absent
+                else f"is {str(value)[:40]!r}, neither a whole number below 2^53 nor an ISO time"
+            )
+            raise Incomplete(first, reason, absent=absent)
+        return place
+
+    return order
+
+
+def _at(part: Part) -> Callable[[Values], int | None]:
+    def at(values: Values) -> int | None:
+        try:
+            return instant(part(values))
+        except Incomplete:
+            return None
+
+    return at

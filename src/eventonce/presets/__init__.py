@@ -1,0 +1,185 @@
+"""The presets: rules as data for the sources we know, found by name.
+
+Each is a TOML file beside this one, read when it is first asked for. The keys of a released version
+never change: a new one takes the file's place, and the old stays beside it as `name@1.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import ConfigError
+from eventonce.rule import Match, Rule
+from eventonce.rulefile import parse_rules
+
+Spec = str | PathLike[str] | Rule
+
+AUTO: Final = "auto"
+
+_AUTO_ORDER: Final = (
+    "genesys",
+    "connect",
+    "stripe",
+    "shopify",
+    "auth0",
+    "salesforce",
+    "zendesk",
+    "cloudevents",
+    "cxone",
+    "standard-webhooks",
+    "relayed",
+)
+"""Business keys before transport headers: a relay that wraps a Genesys event in a webhook gives it
+a new webhook id with every publish."""
+
+_SUFFIX: Final = ".toml"
+
+
+class Preset(msgspec.Struct, frozen=True):
+    """One preset as its file has it."""
+
+    name: str
+    version: int
+    description: str
+    rules: tuple[Rule, ...]
+    broad: frozenset[str] = frozenset()
+    """Rules whose shape alone proves no source: in `auto` they stand behind the transport id."""
+    last: frozenset[str] = frozenset()
+    """Of the broad ones those that stand there even for a relay known by its name."""
+    relays: tuple[str, ...] = ()
+    """Sources known to be relays: for them `auto` asks the broad rules before the transport id."""
+
+
+def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
+    """The rules a spec stands for, in the order they are tried.
+
+    A spec is `"auto"`, a preset's name (`"genesys"`, `"genesys@1"`), a path to a TOML file, a
+    `Rule`, or a list of these: what stands earlier wins, so rules of one's own go first.
+    """
+    if isinstance(spec, Rule):
+        return [spec]
+    if isinstance(spec, PathLike):
+        return _from_file(Path(spec))
+    if isinstance(spec, str):
+        if spec == AUTO:
+            return list(_auto())
+        if spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec:
+            return _from_file(Path(spec))
+        return list(load(spec).rules)
+    if isinstance(spec, Sequence):
+        return [rule for one in spec for rule in resolve(one)]
+    raise ConfigError(
+        "rules: expected a preset's name, a path to a TOML file, a Rule, or a list of these, "
+        f"not {type(spec).__name__}"
+    )
+
+
+def names() -> dict[str, str]:
+    """Every preset with its one line of description, `auto` first."""
+    described = {AUTO: "Chooses by source and shape among all of these"}
+    described.update((name, load(name).description) for name in _known())
+    return described
+
+
+@cache
+def load(name: str) -> Preset:
+    """The preset of this name, of its newest version if the name says none."""
+    stem, _, version = name.partition("@")
+    texts = _texts()
+    if stem not in texts:
+        raise ConfigError(_unknown(name, stem))
+    preset = _read(stem, texts[stem])
+    if version in ("", str(preset.version)):
+        return preset
+    if f"{stem}@{version}" in texts:
+        return _read(stem, texts[f"{stem}@{version}"])
+    older = [one for one in texts if one.startswith(f"{stem}@")]
+    kept = ", ".join([*sorted(older), f"{stem}@{preset.version}"])
+    raise ConfigError(f"rules: no preset {name!r}; of {stem!r} there is {kept}")
+
+
+def _known() -> list[str]:
+    return sorted(name for name in _texts() if "@" not in name)
+
+
+@cache
+def _texts() -> Mapping[str, Any]:
+    """Each preset's file by its name; that of `genesys:latest` is `genesys-latest.toml`."""
+    found = {}
+    for file in files(__name__).iterdir():
+        if file.name.endswith(_SUFFIX):
+            stem = file.name.removesuffix(_SUFFIX)
+            found[stem.replace("-latest", ":latest")] = file
+    return found
+
+
+def _read(name: str, file: Any) -> Preset:
+    text: str = file.read_text(encoding="utf-8")
+    header = tomllib.loads(text[: text.index("[[rule]]")])
+    ignored = tuple(header.get("ignore", ()))
+    rules = [
+        msgspec.structs.replace(rule, ignore=rule.ignore or ignored)
+        for rule in parse_rules(text, name=file.name)
+    ]
+    if "then" in header:
+        rules.extend(load(header["then"]).rules)
+    return Preset(
+        name=name,
+        version=header["version"],
+        description=header["description"],
+        rules=tuple(rules),
+        broad=frozenset(header.get("broad", ())),
+        last=frozenset(header.get("last", ())),
+        relays=tuple(header.get("relays", ())),
+    )
+
+
+@cache
+def _auto() -> tuple[Rule, ...]:
+    """All presets in one: the rows that know their source or type, those that know their shape,
+    the transport id, and for what has none the broad rows.
+    """
+    found = [load(name) for name in _AUTO_ORDER]
+    narrow = [rule for preset in found for rule in preset.rules if rule.name not in preset.broad]
+    broad = [rule for preset in found for rule in preset.rules if rule.name in preset.broad]
+    return (
+        *(rule for rule in narrow if rule.match != Match()),
+        *(rule for rule in narrow if rule.match == Match()),
+        *(rule for preset in found for rule in _for_relays(preset)),
+        *load("eventbridge").rules,
+        *broad,
+    )
+
+
+def _for_relays(preset: Preset) -> Iterator[Rule]:
+    for rule in preset.rules:
+        if rule.name in preset.broad - preset.last:
+            match = Match(type=rule.match.type, source=preset.relays, form=rule.match.form)
+            yield msgspec.structs.replace(rule, match=match)
+
+
+def _from_file(path: Path) -> list[Rule]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"rules: {path} cannot be read: {error}") from error
+    return parse_rules(text, name=str(path))
+
+
+def _unknown(name: str, stem: str) -> str:
+    known = [AUTO, *_known()]
+    near = get_close_matches(stem.lower(), known, n=1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    return (
+        f"rules: no preset is called {name!r}{meant}; there are {', '.join(known)}, "
+        "and a file's name ends in .toml"
+    )

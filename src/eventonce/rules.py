@@ -1,0 +1,227 @@
+"""From an event to its claim, by the first rule that fits it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from eventonce.claims import Claimer, Keyring, claimer, keyring, quick_claimer
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.evaluation import Incomplete
+from eventonce.explanation import Explanation, PartFound, advice, complaints, explanation
+from eventonce.expressions import Path
+from eventonce.extraction import Picker, Tree, Values, walk
+from eventonce.keys import ABSENT
+from eventonce.plans import FALLBACK, Plan, plan_for
+from eventonce.rule import Match, Rule, legacy_path
+from eventonce.rulefile import parse_rules
+from eventonce.types import Claim, Event
+
+__all__ = ["TRANSPORT", "Explanation", "Match", "PartFound", "Rule", "Ruleset", "parse_rules"]
+
+TRANSPORT: Final = Rule(name="transport-id", key="id")
+"""With no rule the transport id is the fact."""
+
+_REMEMBERED: Final = 4096
+"""Types whose rules are remembered: far more than a bus carries, and a bound all the same."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A rule, and every way to a key it has."""
+
+    rule: Rule
+    plan: Plan
+    fallback: Plan | None
+    also: tuple[Plan, ...]
+    legacy: tuple[Path, ...]
+
+
+class _Fit(msgspec.Struct, frozen=True):
+    """A rule that may decide on events of one kind, ready to."""
+
+    entry: _Entry
+    rule: Rule
+    quick: Callable[[Event, int], Claim] | None
+    picker: Picker | None
+    exists: Callable[[Values], bool] | None
+    picked: Claimer
+    walked: Claimer
+
+
+class Ruleset:
+    """Rules compiled for one consumer.
+
+    `secrets` key every digest: the first is in use, under the others older records are found.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, name: str, secrets: Sequence[bytes] = ()) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError("a ruleset needs the name of its consumer: it is part of every key")
+        self.name = name
+        self.rules = tuple(rules)
+        self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
+        self._entries = [_entry(rule) for rule in rules]
+        self._default = _entry(TRANSPORT)
+        self._fits: dict[tuple[str, str, str, str], list[_Fit]] = {}
+
+    def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
+        """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
+        fits = self._fits.get((event.form, event.source, event.org, event.type))
+        try:
+            if fits and fits[0].quick is not None:
+                return fits[0].rule, fits[0].quick(event, nonce)
+            for fit in fits or self._find(event):
+                picker = fit.picker
+                if picker is None:
+                    break
+                values = picker.read_off(picker.decode(event.detail_raw))
+                if picker.others is not None:
+                    values += picker.others(event)
+                if fit.exists is None or fit.exists(values):
+                    return fit.rule, fit.picked(event, values, nonce)
+        except (ValueError, OverflowError, RecursionError, Incomplete):
+            # An unusual shape: the walk can take it, or says what is wrong with it.
+            pass
+        tree = Tree(event)
+        fit = self._fit(tree)
+        return fit.rule, self._walked(fit, tree, nonce)[1]
+
+    def also(self, event: Event, rule: Rule, nonce: int) -> list[Claim]:
+        """Claims that only look, on the keys this event had under older rules and secrets."""
+        if not rule.also and not self._older:
+            return []
+        tree = Tree(event)
+        fit = self._fit(tree)
+        entry = fit.entry
+        current = self._walked(fit, tree, nonce)[1]
+        claims = {current.key: current}
+        pairs = [(plan, self._keyring) for plan in entry.also]
+        pairs += [(plan, old) for old in self._older for plan in (entry.plan, *entry.also)]
+        for plan, old in pairs:
+            try:
+                claim = self._made(plan, plan.walk(tree), event, nonce, old)
+            except Incomplete:
+                continue
+            claims.setdefault(claim.key, claim)
+        for path in entry.legacy:
+            key = _legacy_key(event, path)
+            if key:
+                claims.setdefault(key, msgspec.structs.replace(current, key=key))
+        del claims[current.key]
+        return [msgspec.structs.replace(claim, peek=True) for claim in claims.values()]
+
+    def explain(self, event: Event) -> Explanation:
+        """Which rule, which parts, which key; what is missing is said, not raised."""
+        tree = Tree(event)
+        fit = self._fit(tree)
+        try:
+            plan, claim = self._walked(fit, tree, 0)
+        except EnvelopeError:
+            plan = fit.entry.plan
+            return explanation(plan, plan.walk(tree), None, tree)
+        return explanation(plan, plan.walk(tree), claim, tree)
+
+    def _find(self, event: Event) -> list[_Fit]:
+        """The rules that match events of this kind, up to the first that asks for nothing more."""
+        found = []
+        for entry in self._entries:
+            if entry.rule.match.fits(event.form, event.source, event.type):
+                found.append(self._ready(entry, event))
+                if not entry.rule.requires:
+                    break
+        else:
+            found.append(self._ready(self._default, event))
+        if len(self._fits) >= _REMEMBERED:
+            self._fits.clear()
+        self._fits[event.form, event.source, event.org, event.type] = found
+        return found
+
+    def _ready(self, entry: _Entry, event: Event) -> _Fit:
+        rule, plan = entry.rule, entry.plan
+        header = (self.name, event.org, event.type)
+        return _Fit(
+            entry=entry,
+            rule=rule,
+            quick=None if rule.requires else quick_claimer(plan, header, self._keyring),
+            picker=plan.picker,
+            exists=plan.picked.exists if rule.requires else None,
+            picked=claimer(plan, plan.picked, header, self._keyring),
+            walked=claimer(plan, plan.walked, header, self._keyring),
+        )
+
+    def _fit(self, tree: Tree) -> _Fit:
+        """The first rule that fits this very event."""
+        event = tree.event
+        fits = self._fits.get((event.form, event.source, event.org, event.type))
+        for fit in (fits or self._find(event))[:-1]:
+            plan = fit.entry.plan
+            if plan.walked.exists(plan.walk(tree)):
+                return fit
+        # The last one asks for nothing.
+        return (fits or self._find(event))[-1]
+
+    def _walked(self, fit: _Fit, tree: Tree, nonce: int) -> tuple[Plan, Claim]:
+        entry = fit.entry
+        values = entry.plan.walk(tree)
+        try:
+            return entry.plan, _guarded(fit.walked, fit.rule, tree.event, values, nonce)
+        except Incomplete as incomplete:
+            if entry.fallback:
+                values = entry.fallback.walk(tree)
+                claim = self._made(entry.fallback, values, tree.event, nonce, self._keyring)
+                return entry.fallback, claim
+            raise _error(entry.plan, values, tree, incomplete) from None
+
+    def _made(
+        self, plan: Plan, values: Values, event: Event, nonce: int, keyring: Keyring
+    ) -> Claim:
+        header = (self.name, event.org, event.type)
+        make = claimer(plan, plan.walked, header, keyring)
+        return _guarded(make, plan.rule, event, values, nonce)
+
+
+def _entry(rule: Rule) -> _Entry:
+    older = [old for old in rule.also if not isinstance(old, str)]
+    return _Entry(
+        rule=rule,
+        plan=plan_for(rule, rule.key or rule.subject, rule.kind),
+        fallback=plan_for(rule, FALLBACK, "hash") if rule.missing == "hash" else None,
+        also=tuple(plan_for(rule, old, rule.kind) for old in older),
+        legacy=tuple(legacy_path(old) for old in rule.also if isinstance(old, str)),
+    )
+
+
+def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int) -> Claim:
+    """The claim; nothing an event holds raises anything but EnvelopeError and Incomplete."""
+    try:
+        return make(event, values, nonce)
+    except (ValueError, RecursionError) as error:
+        raise EnvelopeError(f"rule {rule.name!r}: {error}") from None
+
+
+def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> EnvelopeError:
+    if plan.rule is TRANSPORT:
+        return EnvelopeError(
+            "no rule matches the event, and it has no id of its own: write a rule for it", place="id"
+        )
+    found = "; ".join(complaints(plan, values, tree))
+    place = ".".join((incomplete.path.root, *incomplete.path.steps))
+    return EnvelopeError(f"rule {plan.rule.name!r}: {found} ({advice(plan)})", place=place)
+
+
+def _legacy_key(event: Event, path: Path) -> bytes | None:
+    """The key of a table made by hand: the hex digest of a text, or of `json.dumps` of the rest."""
+    try:
+        detail = json.loads(bytes(event.detail_raw))
+        nested = path.root == "body" and isinstance(detail, dict) and "eventBody" in detail
+        value = walk(detail["eventBody"] if nested else detail, path.steps)
+        if value is ABSENT or value is None:
+            return None
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest().encode()
+    except (ValueError, RecursionError):
+        return None
