@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from eventonce import engine
 from eventonce.portal import Portal
-from eventonce.ports import Run
+from eventonce.ports import Task
 from eventonce.runners import WAVE, World, invoke, is_async, salvage, settle_patiently
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
@@ -63,7 +63,7 @@ class OnAsyncio:
         self._world = world
         self._stores = stores
         self._handlers = handlers
-        self._started: dict[asyncio.Future[None], Run] = {}
+        self._started: dict[asyncio.Future[None], Task] = {}
         self._threads: dict[asyncio.Future[None], Future[None]] = {}
         self.now = world.clock
 
@@ -81,13 +81,13 @@ class OnAsyncio:
         # Shielded: a store call that is under way will have its effect, whoever stops waiting.
         return await asyncio.shield(loop.run_in_executor(self._stores, function, *args))
 
-    async def run(self, runs: Sequence[Run]) -> None:
-        ticket = self._world.renewer.watch(runs)
+    async def run(self, tasks: Sequence[Task]) -> None:
+        ticket = self._world.renewer.watch(tasks)
         try:
             started = set(map(id, self._started.values()))
-            for run in runs:
-                if id(run) not in started:
-                    self._started[self._start(run)] = run
+            for task in tasks:
+                if id(task) not in started:
+                    self._started[self._start(task)] = task
             done, _ = await asyncio.wait(self._started, timeout=WAVE)
             if not done:
                 done, _ = await asyncio.wait(self._started, return_when=asyncio.FIRST_COMPLETED)
@@ -96,21 +96,21 @@ class OnAsyncio:
                 self._threads.pop(future, None)
                 future.result()
         except BaseException:
-            await self._interrupted(runs)
+            await self._interrupted(tasks)
             raise
         finally:
             self._world.renewer.leave(ticket)
 
-    def _start(self, run: Run) -> asyncio.Future[None]:
-        if is_async(run.handler):
-            return asyncio.ensure_future(_awaited(run))
+    def _start(self, task: Task) -> asyncio.Future[None]:
+        if is_async(task.handler):
+            return asyncio.ensure_future(_awaited(task))
         context = contextvars.copy_context()
-        thread = self._handlers.submit(context.run, invoke, run, self._world.transactions)
+        thread = self._handlers.submit(context.run, invoke, task, self._world.transactions)
         future = asyncio.wrap_future(thread)
         self._threads[future] = thread
         return future
 
-    async def _interrupted(self, runs: Sequence[Run]) -> None:
+    async def _interrupted(self, tasks: Sequence[Task]) -> None:
         """Cancelled: end the async handlers and wait for the threads, which cannot be stopped."""
         for future in self._started:
             # Cancelling the future of a running thread would only stop us from seeing its end.
@@ -118,11 +118,11 @@ class OnAsyncio:
         if self._started:
             await asyncio.wait(self._started)
         self._started.clear()
-        await self._in_store(salvage, runs, self._world.store)
+        await self._in_store(salvage, tasks, self._world.store)
 
 
-async def _awaited(run: Run) -> None:
+async def _awaited(task: Task) -> None:
     try:
-        engine.finish(run, await run.handler(run.job))
+        engine.finish(task, await task.handler(task.started()))
     except Exception as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
-        engine.finish(run, error=error)
+        engine.finish(task, error=error)

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from eventonce import engine, envelope
-from eventonce.engine import Task
 from eventonce.errors import EnvelopeError
-from eventonce.ports import Effects
+from eventonce.ports import UNDECIDED, Effects, Task
 from eventonce.routing import Route
 from eventonce.rules import Ruleset
 from eventonce.types import Event, Outcome
@@ -43,7 +42,10 @@ class Batch:
         """Read each event and find its handler, rule and claim."""
         for incoming in events:
             try:
-                event = envelope.read(incoming, max_bytes=max_bytes)
+                if type(incoming) is Event:
+                    event = incoming
+                else:
+                    event = envelope.read(incoming, max_bytes=max_bytes)
             except EnvelopeError as error:
                 self._refuse(as_bytes(incoming), Outcome(None, "invalid", str(error), error=error))
                 continue
@@ -64,7 +66,7 @@ class Batch:
                 claim = msgspec.structs.replace(claim, peek=True)
             self.tasks.append(Task(event, rule, claim, route.handler, also))
             self._places.append(len(self._outcomes))
-            self._outcomes.append(engine.UNDECIDED)
+            self._outcomes.append(UNDECIDED)
             if route.asynchronous:
                 self.asynchronous = True
 

@@ -120,26 +120,27 @@ class Consumer:
         if suppressed is not None:
             yield _not_run(batch, self._told(suppressed, started)[0])
             return
-        (run,) = effects.runs
+        (task,) = effects.tasks
+        job = task.started()
         transactions = self._world.transactions
-        scope = Scope(run, transactions) if transactions is not None else None
-        ticket = self._world.renewer.watch(effects.runs)
+        scope = Scope(task, job, transactions) if transactions is not None else None
+        ticket = self._world.renewer.watch(effects.tasks)
         try:
-            yield run.job
+            yield job
         except BaseException as error:
             reason = error if isinstance(error, Exception) else InterruptedError(repr(error))
-            engine.finish(run, error=reason)
+            engine.finish(task, error=reason)
             if scope is not None:
                 scope.undo(error)
             raise
         else:
-            engine.finish(run, run.job.result)
+            engine.finish(task, job.result)
             if scope is not None:
                 scope.keep()
         finally:
             self._world.renewer.leave(ticket)
             settled = cast("list[Outcome]", _stepped(processing))
-            run.job.outcome = self._told(settled, started)[0]
+            job.outcome = self._told(settled, started)[0]
 
     def letters(self) -> Iterator[Letter]:
         """The events this consumer gave up, oldest first."""

@@ -13,20 +13,10 @@ from typing import Final
 import msgspec
 
 from eventonce.errors import Reject, Retry, StoreError, StoreUnavailable
-from eventonce.ports import Effects, Handler, Run
+from eventonce.ports import Effects, Task
 from eventonce.reasons import REFUSED, reason
-from eventonce.rules import Rule
-from eventonce.types import (
-    Claim,
-    Event,
-    Job,
-    Letter,
-    Outcome,
-    Settlement,
-    Status,
-    Verdict,
-    effect_id,
-)
+from eventonce.rule import Rule
+from eventonce.types import Claim, Letter, Outcome, Settlement, Status, Verdict, effect_id
 
 MAX_RESULT: Final = 65_536
 """Bytes of a handler's result kept for copies: well under every store's limit for one record."""
@@ -36,20 +26,6 @@ LONGEST_BACKOFF: Final = 900_000
 
 LETTERED: Final = frozenset[str](("dead", "conflict", "invalid"))
 """The statuses under which the whole event is kept: nobody will deliver it again."""
-
-UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")
-
-
-class Task(msgspec.Struct, eq=False):
-    """One event of a batch on its way."""
-
-    event: Event
-    rule: Rule
-    claim: Claim
-    handler: Handler
-    also: Sequence[Claim] = ()
-    """Claims on the keys that older rules gave this event."""
-    outcome: Outcome = UNDECIDED
 
 
 async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
@@ -86,13 +62,15 @@ async def refuse(
 
 
 def _line_up(
-    tasks: Iterable[Task],
-) -> tuple[list[Task], list[tuple[Task, Task]], list[Task]]:
+    tasks: Sequence[Task],
+) -> tuple[Sequence[Task], list[tuple[Task, Task]], list[Task]]:
     """Who asks the store now, who follows a copy that asks, and who waits for the next round.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
     a batch gives what its events would give one by one.
     """
+    if len({task.claim.key for task in tasks}) == len(tasks):
+        return tasks, [], []
     leaders: dict[bytes, Task] = {}
     followers: list[tuple[Task, Task]] = []
     later: list[Task] = []
@@ -121,25 +99,26 @@ def _followed(task: Task, led: Outcome) -> Outcome:
 
 
 async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
-    running: list[tuple[Task, Run]] = []
+    running: list[Task] = []
     refused: list[Task] = []
     for task, verdict in zip(tasks, await _verdicts(tasks, effects), strict=True):
         if verdict.token:
-            rule = task.rule.name
-            job = Job(task.event, task.claim, rule, verdict.token, verdict.attempt)
-            running.append((task, Run(job, task.handler)))
+            task.token = verdict.token
+            task.attempt = verdict.attempt
+            running.append(task)
         elif _runs_anyway(task.rule, verdict):
-            job = Job(task.event, task.claim, task.rule.name)
-            why = f"{'shadow: ' if task.rule.shadow else ''}{reason(task.claim, verdict)}"
-            running.append((task, Run(job, task.handler, unguarded=why)))
+            shadow = "shadow: " if task.rule.shadow else ""
+            task.unguarded = f"{shadow}{reason(task.claim, verdict)}"
+            running.append(task)
         else:
             task.outcome = _suppressed(task, verdict, effects)
             refused.append(task)
     await _keep_letters(refused, effects, consumer)
     while running:
-        await effects.run([run for _, run in running])
-        await _settle([pair for pair in running if pair[1].finished], effects, consumer)
-        running = [pair for pair in running if not pair[1].finished]
+        await effects.run(running)
+        finished = [task for task in running if task.finished]
+        await _settle(finished, effects, consumer)
+        running = [task for task in running if not task.finished]
 
 
 async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
@@ -187,46 +166,55 @@ def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
     return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
 
 
-async def _settle(pairs: Sequence[tuple[Task, Run]], effects: Effects, consumer: str) -> None:
+async def _settle(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
     """Settle what ran. A letter is written before its burial: a crash between the two leaves it."""
     now = effects.now()
     failed = []
-    for task, run in pairs:
-        task.outcome = _ran(task, run, now)
-        if run.error is not None:
+    for task in tasks:
+        if task.error is None:
+            task.outcome = _returned(task, now)
+        else:
+            task.outcome = _raised(task, task.error, now)
             failed.append(task)
-    if failed:
-        await _keep_letters(failed, effects, consumer)
-    settling = [pair for pair in pairs if pair[1].kept is None and not pair[1].unguarded]
+    await _keep_letters(failed, effects, consumer)
+    settling = [task for task in tasks if task.token and task.kept is None]
     if not settling:
         return
-    settlements = [_settlement(task.outcome, run) for task, run in settling]
     try:
-        answers = await effects.settle(settlements)
+        answers = await effects.settle([settlement(task) for task in settling])
     except StoreError as error:
-        for task, _ in settling:
+        for task in settling:
             if task.outcome.ack:
                 why = f"ran, but that could not be stored: {error}"
                 task.outcome = _again(task, "failed", why, now + backoff(1), error)
         return
-    for (task, _), kept in zip(settling, answers, strict=True):
+    for task, kept in zip(settling, answers, strict=True):
         if kept != "kept":
             task.outcome = _again(task, "fenced", REFUSED[kept], now + backoff(1))
 
 
-def _ran(task: Task, run: Run, now: int) -> Outcome:
-    error = run.error
-    if error is None:
-        if run.kept in REFUSED:
-            return _again(task, "fenced", REFUSED[run.kept], now + backoff(1))
-        status: Status = "unguarded" if run.unguarded else "done"
-        why = run.unguarded or run.note
-        return Outcome(task.event, status, why, task.rule.name, task.claim.key, run.value)
+def settlement(task: Task) -> Settlement:
+    """What the store is told of a task that ran."""
+    if task.error is None:
+        return Settlement(task.claim, task.token, "complete", task.result)
+    buried = task.outcome.status == "dead"
+    return Settlement(task.claim, task.token, "bury" if buried else "release")
+
+
+def _returned(task: Task, now: int) -> Outcome:
+    if task.kept in REFUSED:
+        return _again(task, "fenced", REFUSED[task.kept], now + backoff(1))
+    status: Status = "unguarded" if task.unguarded else "done"
+    why = task.unguarded or task.note
+    return Outcome(task.event, status, why, task.rule.name, task.claim.key, task.value)
+
+
+def _raised(task: Task, error: Exception, now: int) -> Outcome:
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    attempt = run.job.attempt
+    attempt = task.attempt
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {error}", error=error)
-    if attempt >= task.claim.attempts and not run.unguarded:
+    if attempt >= task.claim.attempts and not task.unguarded:
         return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)
@@ -238,37 +226,24 @@ def backoff(attempt: int) -> int:
     return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
 
 
-def _settlement(outcome: Outcome, run: Run) -> Settlement:
-    if outcome.status == "done":
-        return completion(run)
-    return Settlement(
-        run.job.claim, run.job.token, "bury" if outcome.status == "dead" else "release"
-    )
-
-
-def completion(run: Run) -> Settlement:
-    """The settlement of a run that returned."""
-    return Settlement(run.job.claim, run.job.token, "complete", run.result)
-
-
-def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
+def finish(task: Task, value: object = None, error: Exception | None = None) -> None:
     """Note what a handler returned or raised. A result that cannot be kept for copies is noted,
     not fatal: the effect has happened, and running it again would be worse."""
-    run.finished = True
-    run.error = error
+    task.finished = True
+    task.error = error
     if value is None or error is not None:
         return
-    run.value = value
+    task.value = value
     try:
         result = msgspec.json.encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError) as refused:
-        run.note = f"its result is not kept for copies: {refused}"
+        task.note = f"its result is not kept for copies: {refused}"
         return
     if len(result) > MAX_RESULT:
         size = len(result)
-        run.note = f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
+        task.note = f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
         return
-    run.result = result
+    task.result = result
 
 
 async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) -> None:

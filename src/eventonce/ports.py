@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from eventonce.ledger import Record
-from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict
+from eventonce.rule import Rule
+from eventonce.types import Claim, Event, Job, Kept, Letter, Outcome, Settlement, Verdict
+
+UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")
 
 Handler = Callable[[Job], Any]
 """What a user writes: a plain or an `async def` function of one job."""
@@ -112,20 +115,44 @@ class Transactional(Protocol):
         ...
 
 
-class Run(msgspec.Struct, eq=False):
-    """One handler's run, shared by the engine that ordered it and the runner that does it."""
+class Task(msgspec.Struct, eq=False):
+    """One event of a batch, shared by the engine that decides and the runner that acts."""
 
-    job: Job
+    event: Event
+    rule: Rule
+    claim: Claim
     handler: Handler
+    also: Sequence[Claim] = ()
+    """Claims on the keys that older rules gave this event."""
+    token: int = 0
+    attempt: int = 1
     unguarded: str = ""
     """Why it runs without a token, empty if it has one."""
+    job: Job | None = None
+    """What the handler was given, once it was started."""
     finished: bool = False
     value: Any = None
     result: bytes | None = None
-    error: Exception | None = None
+    """The value as it is kept for copies."""
     note: str = ""
+    error: Exception | None = None
     kept: Kept | None = None
     """What became of a completion that was settled inside the handler's own transaction."""
+    outcome: Outcome = UNDECIDED
+    lost: bool = False
+    """Whether a renewal was refused."""
+
+    def lose(self) -> None:
+        """Another run has taken over; the handler can ask."""
+        self.lost = True
+        if self.job is not None:
+            self.job.lost = True
+
+    def started(self) -> Job:
+        """The job for the handler, made when it is started."""
+        job = Job(self.event, self.claim, self.rule.name, self.token, self.attempt, lost=self.lost)
+        self.job = job
+        return job
 
 
 class Effects(Protocol):
@@ -143,7 +170,7 @@ class Effects(Protocol):
         """Tell the store; tried again while the store is away, since that is always safe."""
         ...
 
-    async def run(self, runs: Sequence[Run]) -> None:
+    async def run(self, tasks: Sequence[Task]) -> None:
         """Start what is not started and come back when at least one has finished.
 
         All leases are renewed meanwhile. A runner may wait a little for others to finish too, so

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from eventonce.errors import StoreError
-from eventonce.ports import Run, Store
-from eventonce.types import Settlement
+from eventonce.ports import Store, Task
+from eventonce.types import Settlement, effect_id
 
 SHARE: Final = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it ends."""
@@ -27,17 +27,17 @@ class Renewer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._wake = threading.Condition()
-        self._watched: dict[int, tuple[float, Sequence[Run]]] = {}
+        self._watched: dict[int, tuple[float, Sequence[Task]]] = {}
         self._next_look = float("inf")
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def watch(self, runs: Sequence[Run]) -> int:
-        """Renew these runs until they finish or `leave` is called with the number answered."""
-        ticket = id(runs)
-        due = time.monotonic() + _third(runs)
+    def watch(self, tasks: Sequence[Task]) -> int:
+        """Renew these tasks until they finish or `leave` is called with the number answered."""
+        ticket = id(tasks)
+        due = time.monotonic() + _third(tasks)
         with self._wake:
-            self._watched[ticket] = (due, runs)
+            self._watched[ticket] = (due, tasks)
             if self._thread is None or not self._thread.is_alive():
                 # None yet, or lost in a fork: threads do not survive it.
                 self._closed = False
@@ -67,8 +67,8 @@ class Renewer:
                     return
                 now = time.monotonic()
                 due = [entry for entry in self._watched.items() if entry[1][0] <= now]
-                for ticket, (_, runs) in due:
-                    self._watched[ticket] = (now + _third(runs), runs)
+                for ticket, (_, tasks) in due:
+                    self._watched[ticket] = (now + _third(tasks), tasks)
                 if not due:
                     # A quiet consumer's thread sleeps; a batch with an earlier need wakes it. It
                     # is not woken by every batch: that would cost more than a quick handler does.
@@ -76,24 +76,24 @@ class Renewer:
                     self._next_look = min(times, default=now + 60)
                     self._wake.wait(self._next_look - now)
                     continue
-            self._extend([run for _, (_, runs) in due for run in runs])
+            self._extend([task for _, (_, tasks) in due for task in tasks])
 
-    def _extend(self, runs: Sequence[Run]) -> None:
-        live = [run for run in runs if not run.finished and not run.unguarded]
+    def _extend(self, tasks: Sequence[Task]) -> None:
+        live = [task for task in tasks if task.token and not task.finished]
         if not live:
             return
         try:
             answers = self._store.settle(
-                [Settlement(run.job.claim, run.job.token, "extend") for run in live]
+                [Settlement(task.claim, task.token, "extend") for task in live]
             )
         except StoreError as error:
             log.warning("leases of %d runs not renewed, trying again: %s", len(live), error)
             return
-        for run, kept in zip(live, answers, strict=True):
-            if kept != "kept" and not run.finished:
-                run.job.lost = True
-                log.warning("%s: outlived its lease, another run took over", run.job.effect_id)
+        for task, kept in zip(live, answers, strict=True):
+            if kept != "kept" and not task.finished:
+                task.lose()
+                log.warning("%s: outlived its lease, another run took over", effect_id(task.claim))
 
 
-def _third(runs: Sequence[Run]) -> float:
-    return min(run.job.claim.lease for run in runs) / 1000 / SHARE
+def _third(tasks: Sequence[Task]) -> float:
+    return min([task.claim.lease for task in tasks]) / 1000 / SHARE

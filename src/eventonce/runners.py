@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar, cast
 
 from eventonce import engine
 from eventonce.errors import ConfigError, StoreError, StoreUnavailable
-from eventonce.ports import Handler, Run, Shelf, Store, Transaction, Transactional
+from eventonce.ports import Handler, Shelf, Store, Task, Transaction, Transactional
 from eventonce.renewal import Renewer
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Job, Kept, Letter, Settlement, Verdict
 
 T = TypeVar("T")
 
@@ -48,13 +48,14 @@ def is_async(handler: Handler) -> bool:
 class Scope:
     """The transaction a handler may open through `job.connection`, and what ends it."""
 
-    def __init__(self, run: Run, transactions: Transactional) -> None:
-        self._run = run
+    def __init__(self, task: Task, job: Job, transactions: Transactional) -> None:
+        self._task = task
+        self._job = job
         self._transactions = transactions
         self._context: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
-        if run.job.token:
-            run.job.connect = self._connect
+        if task.token:
+            job.connect = self._connect
 
     def _connect(self) -> Any:
         if self._transaction is None:
@@ -64,22 +65,22 @@ class Scope:
 
     def keep(self) -> None:
         """The handler returned: its writes and its completion commit together, or neither does."""
-        self._run.job.connect = None
+        self._job.connect = None
         if self._context is None or self._transaction is None:
             return
         try:
-            kept = self._transaction.settle(engine.completion(self._run))
+            kept = self._transaction.settle(engine.settlement(self._task))
             if kept != "kept":
                 self.undo(_NotKept())
             else:
                 self._context.__exit__(None, None, None)
-            self._run.kept = kept
+            self._task.kept = kept
         except StoreError as error:
-            engine.finish(self._run, error=error)
+            engine.finish(self._task, error=error)
 
     def undo(self, why: BaseException) -> None:
         """The handler raised, or its completion was refused: what it wrote is undone."""
-        self._run.job.connect = None
+        self._job.connect = None
         if self._context is not None:
             with suppress(type(why)):
                 self._context.__exit__(type(why), why, None)
@@ -89,22 +90,23 @@ class _NotKept(Exception):
     """The completion was refused."""
 
 
-def invoke(run: Run, transactions: Transactional | None) -> None:
+def invoke(task: Task, transactions: Transactional | None) -> None:
     """Run a plain handler, here and now."""
-    scope = Scope(run, transactions) if transactions is not None else None
+    job = task.started()
+    scope = Scope(task, job, transactions) if transactions is not None else None
     try:
-        value = run.handler(run.job)
+        value = task.handler(job)
         if value is not None and hasattr(value, "__await__"):
-            raise ConfigError(_NOT_AWAITED.format(run.handler))
+            raise ConfigError(_NOT_AWAITED.format(task.handler))
     except BaseException as error:
         if isinstance(error, Exception):
-            engine.finish(run, error=error)
+            engine.finish(task, error=error)
         if scope is not None:
             scope.undo(error)
         if not isinstance(error, Exception):
             raise
     else:
-        engine.finish(run, value)
+        engine.finish(task, value)
         if scope is not None:
             scope.keep()
 
@@ -115,14 +117,12 @@ _NOT_AWAITED: Final = (
 )
 
 
-def salvage(runs: Sequence[Run], store: Store) -> None:
+def salvage(tasks: Sequence[Task], store: Store) -> None:
     """Interrupted: complete what returned, free the rest, as far as the store still answers."""
     settlements = [
-        engine.completion(run)
-        if run.finished and run.error is None
-        else Settlement(run.job.claim, run.job.token, "release")
-        for run in runs
-        if run.job.token and run.kept is None
+        engine.settlement(task) if task.finished else Settlement(task.claim, task.token, "release")
+        for task in tasks
+        if task.token and task.kept is None
     ]
     with suppress(StoreError):
         store.settle(settlements)
@@ -141,16 +141,17 @@ class Inline:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
         return settle_patiently(self._world.store, settlements)
 
-    async def run(self, runs: Sequence[Run]) -> None:
-        ticket = self._world.renewer.watch(runs)
-        started = time.monotonic()
+    async def run(self, tasks: Sequence[Task]) -> None:
+        ticket = self._world.renewer.watch(tasks)
+        transactions, clock = self._world.transactions, time.monotonic
+        end = clock() + WAVE
         try:
-            for run in runs:
-                invoke(run, self._world.transactions)
-                if time.monotonic() - started > WAVE:
+            for task in tasks:
+                invoke(task, transactions)
+                if clock() > end:
                     break
         except BaseException:
-            salvage(runs, self._world.store)
+            salvage(tasks, self._world.store)
             raise
         finally:
             self._world.renewer.leave(ticket)
@@ -187,10 +188,10 @@ class AroundBlock:
         self.claim = self._inline.claim
         self.settle = self._inline.settle
         self.shelve = self._inline.shelve
-        self.runs: Sequence[Run] = ()
+        self.tasks: Sequence[Task] = ()
 
-    async def run(self, runs: Sequence[Run]) -> None:
-        self.runs = runs
+    async def run(self, tasks: Sequence[Task]) -> None:
+        self.tasks = tasks
         await _Block()
 
 

@@ -72,7 +72,7 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run a command; what goes wrong is one readable message and an exit code."""
     try:
-        code: Any = cli.main(args, standalone_mode=False)
+        code: Any = cli.main(args, prog_name="eventonce", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code

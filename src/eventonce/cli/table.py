@@ -1,7 +1,8 @@
-"""Plain tables for people: columns as wide as they need, no wider than the terminal."""
+"""Plain tables: columns as wide as they need, on a terminal no wider than it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from shutil import get_terminal_size
 
@@ -9,12 +10,13 @@ import click
 
 
 def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: int = 0) -> str:
-    """The rows under their head, the last column cut where the terminal ends."""
+    """The rows under their head; on a terminal the last column is cut where it ends."""
     texts = [[str(cell) for cell in row] for row in ([head, *rows] if head else rows)]
     if not texts:
         return ""
     widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
-    room = get_terminal_size((100, 24)).columns - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    taken = indent + sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = get_terminal_size().columns - taken if sys.stdout.isatty() else sys.maxsize
     lines = []
     for number, row in enumerate(texts):
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]

@@ -19,7 +19,7 @@ import msgspec
 from eventonce import engine, envelope
 from eventonce.batch import Batch
 from eventonce.errors import StoreUnavailable
-from eventonce.ports import Run
+from eventonce.ports import Task
 from eventonce.routing import Route
 from eventonce.rules import Rule, Ruleset
 from eventonce.stores.memory import MemoryStore
@@ -119,17 +119,17 @@ class _Effects:
         await _Pause()
         return cast("list[Kept]", answer)
 
-    async def run(self, runs: Sequence[Run]) -> None:
-        self._worker.runs = runs
-        for run in runs:
+    async def run(self, tasks: Sequence[Task]) -> None:
+        self._worker.tasks = tasks
+        for task in tasks:
             await _Pause()
             if self._simulation.trouble(0.1):
-                engine.finish(run, error=ValueError("simulated"))
+                engine.finish(task, error=ValueError("simulated"))
                 continue
-            self._simulation.ran(run)
+            self._simulation.sink.take(task.started())
             await _Pause()
-            engine.finish(run, run.job.effect_id)
-        self._worker.runs = ()
+            engine.finish(task, "ran")
+        self._worker.tasks = ()
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
         await _Pause()
@@ -143,7 +143,7 @@ class Worker:
     name: str
     deliveries: list[bytes]
     processing: Coroutine[Any, Any, list[Outcome]] = field(init=False)
-    runs: Sequence[Run] = ()
+    tasks: Sequence[Task] = ()
 
 
 def _handler(_: Job) -> None:
@@ -194,10 +194,6 @@ class Simulation:
     def note(self, worker: Worker, what: str) -> None:
         """Write a line of the schedule."""
         self.trace.append(f"{self.clock.now - START:>8} {worker.name}: {what}")
-
-    def ran(self, run: Run) -> None:
-        """A handler's effect happens."""
-        self.sink.take(run.job)
 
     def granted(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
         """No run is granted of what was completed before."""
@@ -299,9 +295,9 @@ class Simulation:
             self._queue.append((self.clock.now + LEASE, event))
 
     def _renew(self, worker: Worker) -> None:
-        live = [run for run in worker.runs if not run.finished]
+        live = [task for task in worker.tasks if task.token and not task.finished]
         if live:
-            self.store.settle([Settlement(r.job.claim, r.job.token, "extend") for r in live])
+            self.store.settle([Settlement(task.claim, task.token, "extend") for task in live])
 
     def _check(self, events: Sequence[bytes]) -> None:
         letters = {letter.id for letter in self.store.letters()}

@@ -1,0 +1,5 @@
+"""`python -m eventonce` is the command line."""
+
+from eventonce.cli import main
+
+main()

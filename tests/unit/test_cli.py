@@ -1,0 +1,361 @@
+"""The command line, as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce import Consumer, Job, Reject
+from eventonce.cli import main
+
+SHAPES = Path(__file__).parent.parent / "shapes"
+VOICE = SHAPES / "genesys_acd_end_voice.json"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str | Path) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main([str(arg) for arg in args])
+        out, err = capsysbinary.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+def event(number: int, *, id: str | None = None, **more: Any) -> dict[str, Any]:
+    voice: dict[str, Any] = json.loads(VOICE.read_text())
+    voice["id"] = id or f"id-{number}"
+    voice["detail"]["eventBody"]["sessionId"] = f"session-{number}"
+    voice["detail"]["eventBody"].update(more)
+    return voice
+
+
+def lines(path: Path, *events: Any) -> Path:
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in events]
+    path.write_text("\n".join(texts) + "\n")
+    return path
+
+
+def test_the_help_groups_the_commands_and_names_the_exit_codes(run: Run) -> None:
+    result = run("--help")
+    assert result.code == 0
+    for word in ("Start:", "Operate:", "explain", "letters", "Exit codes", "EVENTONCE_STORE"):
+        assert word in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "init", "explain", "filter", "check", "stats", "show", "letters", "sweep", "forget"],
+)
+def test_every_command_explains_itself(run: Run, command: str) -> None:
+    result = run(command, "--help")
+    assert result.code == 0
+    assert "Usage: eventonce" in result.out
+
+
+def test_an_unknown_command_is_a_matter_of_usage(run: Run) -> None:
+    assert run("fliter").code == 2
+
+
+def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None:
+    one, two, copy = event(1), event(2), event(1, id="new")
+    capture = lines(tmp_path / "capture.jsonl", one, two, copy)
+    result = run("filter", capture)
+    assert [json.loads(line) for line in result.out.splitlines()] == [one, two]
+    assert result.code == 0
+    assert "nothing is remembered" in result.err
+    assert "3 events, 2 new" in result.err
+
+
+def test_filter_with_a_store_remembers_over_runs(run: Run, tmp_path: Path) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1), event(2))
+    first = run("filter", capture, "--store", "sqlite:///seen.db")
+    second = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
+    assert len(first.out.splitlines()) == 2
+    assert second.out == ""
+    assert json.loads(second.err) == {"duplicate": 2}
+
+
+def test_filter_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1), event(1))
+    with capture.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        result = run("filter")
+    assert len(result.out.splitlines()) == 1
+
+
+def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
+    run: Run, tmp_path: Path
+) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1), "{", "", event(2, sessionId=None))
+    result = run("filter", capture, "--rejects", "bad.jsonl", "--rules", "genesys", "--json")
+    assert result.code == 1
+    assert len(result.out.splitlines()) == 1
+    rejected = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [entry["place"].split(":")[-1] for entry in rejected] == ["2", "4"]
+    assert "not JSON" in rejected[0]["reason"]
+    assert "sessionId" in rejected[1]["reason"]
+    assert json.loads(rejected[1]["event"])["id"] == "id-2"
+    assert json.loads(result.err.splitlines()[-1]) == {"done": 1, "invalid": 2}
+
+
+def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: Path) -> None:
+    result = run("filter", lines(tmp_path / "capture.jsonl", "{", event(1)))
+    assert ":1: invalid: not JSON" in result.err
+    assert result.code == 1
+
+
+def test_filter_settles_only_what_it_could_write(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that went away has seen nothing, so nothing may be called done."""
+    capture = lines(tmp_path / "capture.jsonl", event(1))
+
+    class Gone:
+        def write(self, _: bytes) -> int:
+            raise BrokenPipeError
+
+    stdout = sys.stdout
+
+    class Broken:
+        buffer = Gone()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stdout, name)
+
+    monkeypatch.setattr(sys, "stdout", Broken())
+    monkeypatch.setattr(sys.stderr, "close", lambda: None)
+    assert run("filter", capture, "--store", "sqlite:///seen.db").code == 1
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    again = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
+    assert json.loads(again.err.splitlines()[-1]).keys() == {"busy"}
+
+
+def test_filter_judges_versions_of_one_subject_one_after_the_other(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "eventonce.toml").write_text(
+        '[[rule]]\nname = "s"\nmatch = "s"\nsubject = ["detail.a"]\n'
+        'order = "detail.v"\nstate = ["detail.s"]\n'
+    )
+
+    def version(number: int, state: str) -> dict[str, Any]:
+        return {"id": f"{number}", "detail-type": "s", "detail": {"a": 1, "v": number, "s": state}}
+
+    capture = lines(
+        tmp_path / "capture.jsonl",
+        version(1, "A"),
+        version(3, "B"),
+        version(2, "A"),
+        version(3, "B"),
+        version(4, "A"),
+    )
+    result = run("filter", capture, "--json")
+    assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["1", "3", "4"]
+    assert json.loads(result.err.splitlines()[-1]) == {"done": 3, "stale": 1, "duplicate": 1}
+
+
+def test_a_store_that_is_away_is_exit_code_3(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "not-a-database.db").write_bytes(b"x" * 5000)
+    capture = lines(tmp_path / "capture.jsonl", event(1))
+    result = run("filter", capture, "--store", "sqlite:///not-a-database.db")
+    assert result.code in (2, 3)
+    assert result.err.startswith("eventonce: ")
+    assert "Traceback" not in result.err
+
+
+def test_an_unknown_store_is_named_without_its_password(run: Run, tmp_path: Path) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1))
+    result = run("filter", capture, "--store", "oracle://me:hunter2@host/db")
+    assert result.code == 2
+    assert "hunter2" not in result.err
+
+
+def test_explain_shows_rule_parts_and_key(run: Run) -> None:
+    result = run("explain", VOICE)
+    assert result.code == 0
+    assert "genesys.session (fact)" in result.out
+    document = json.loads(run("explain", VOICE, "--json").out)
+    assert document["rule"] == "genesys.session"
+    assert document["key"] in result.out
+    assert {part["expression"] for part in document["parts"]} >= {"body.conversationId"}
+
+
+def test_explain_names_a_missing_part_and_fails(run: Run, tmp_path: Path) -> None:
+    broken = lines(tmp_path / "event.json", event(1, sessionId=None))
+    result = run("explain", broken, "--rules", "genesys")
+    assert result.code == 1
+    assert "sessionId" in result.out
+
+
+def test_explain_compares_two_events(run: Run, tmp_path: Path) -> None:
+    one = lines(tmp_path / "one.json", event(1))
+    copy = lines(tmp_path / "copy.json", event(1, id="new"))
+    other = lines(tmp_path / "other.json", event(2))
+    assert "same key" in run("explain", one, copy).out
+    different = run("explain", one, other)
+    assert "different keys" in different.out
+    assert "body.sessionId" in different.out
+    assert "session-2" in different.out
+    document = json.loads(run("explain", one, other, "--json").out)
+    assert (document["same"], document["differ"]) == (False, ["body.sessionId"])
+
+
+def test_explain_of_no_event_is_readable(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    result = run("explain", tmp_path / "bad.json")
+    assert result.code == 1
+    assert "not JSON" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_init_writes_a_file_that_check_accepts_and_does_not_overwrite(run: Run) -> None:
+    assert run("init", "--preset", "genesys").code == 0
+    assert run("check", "eventonce.toml").code == 0
+    again = run("init")
+    assert again.code == 2
+    assert "--force" in again.err
+
+
+def test_check_names_every_fault_with_its_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(
+        '[[rule]]\nname = "a"\nkey = ["detail..x"]\nremember = "soon"\n\n'
+        '[[rule]]\nname = "b"\nkeys = ["id"]\n'
+    )
+    result = run("check", "bad.toml")
+    assert result.code == 2
+    for fault in ("bad.toml:3", "bad.toml:4", "bad.toml:8"):
+        assert fault in result.err
+
+
+def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> None:
+    run("init", "--preset", "genesys")
+    lines(tmp_path / "event.json", event(1))
+    (tmp_path / "keys.json").write_text('[{"file": "event.json"}]')
+    assert run("check", "eventonce.toml", "--expect", "keys.json", "--update").code == 0
+    assert run("check", "eventonce.toml", "--expect", "keys.json").code == 0
+    text = (tmp_path / "eventonce.toml").read_text()
+    (tmp_path / "eventonce.toml").write_text(text.replace("my-consumer", "another"))
+    result = run("check", "eventonce.toml", "--expect", "keys.json")
+    assert result.code == 1
+    assert "event.json: key" in result.out
+
+
+def test_options_have_twins_in_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1))
+    monkeypatch.setenv("EVENTONCE_STORE", "sqlite:///twin.db")
+    monkeypatch.setenv("EVENTONCE_JSON", "1")
+    assert json.loads(run("filter", capture).err) == {"done": 1}
+    assert json.loads(run("stats").out)["records"] == 1
+
+
+def test_show_forget_and_sweep_work_on_the_store_of_the_file(run: Run, tmp_path: Path) -> None:
+    run("init", "--preset", "genesys")
+    one = lines(tmp_path / "one.json", event(1))
+    run("filter", one)
+    shown = run("show", one)
+    assert shown.code == 0
+    assert ": done" in shown.out
+    key = json.loads(run("show", one, "--json").out)["key"]
+    assert run("show", key).code == 0
+    assert run("sweep").out == "swept 0 of 1 records\n"
+    assert run("forget", key, "--yes").code == 0
+    assert run("show", key).code == 1
+    assert len(run("filter", one).out.splitlines()) == 1
+
+
+@pytest.fixture
+def letters(run: Run, tmp_path: Path) -> Path:
+    """A store with two letters of the consumer that eventonce.toml names."""
+    run("init", "--preset", "genesys", "--name", "crm")
+
+    def reject(job: Job) -> None:
+        raise Reject(f"no customer for {job.event.id}")
+
+    with Consumer(
+        "sqlite:///eventonce.db", name="crm", rules="genesys", handler=reject
+    ) as consumer:
+        consumer.process([json.dumps(event(1)), json.dumps(event(2)), "{"])
+    return tmp_path
+
+
+def test_letters_are_listed_shown_and_chosen(run: Run, letters: Path) -> None:
+    listed = run("letters", "list")
+    assert "no customer for id-1" in listed.out
+    assert len(listed.out.splitlines()) == 4
+    (chosen,) = run("letters", "list", "--reason", "id-2", "--json").out.splitlines()
+    letter = json.loads(chosen)
+    assert letter["status"] == "dead"
+    shown = json.loads(run("letters", "show", letter["id"][:10], "--json").out)
+    assert shown["event"]["id"] == "id-2"
+    assert run("letters", "list", "--status", "invalid").out.count("invalid") == 1
+    assert run("letters", "show", "nothing").code == 1
+    assert json.loads(run("stats", "--json").out)["letters"] == 3
+
+
+def test_letters_are_exported_and_dropped(run: Run, letters: Path) -> None:
+    exported = run("letters", "export", "--status", "dead").out.splitlines()
+    assert {json.loads(line)["id"] for line in exported} == {"id-1", "id-2"}
+    assert run("letters", "drop", "--status", "invalid", "--yes").code == 0
+    assert len(run("letters", "list").out.splitlines()) == 3
+
+
+def test_letters_are_redriven_to_stdout_once(run: Run, letters: Path) -> None:
+    assert run("letters", "redrive", "--status", "dead", "--dry-run").out.startswith("2 letters")
+    redriven = run("letters", "redrive", "--status", "dead", "--json")
+    assert {json.loads(line)["id"] for line in redriven.out.splitlines()} == {"id-1", "id-2"}
+    assert json.loads(redriven.err) == {"done": 2}
+    assert run("letters", "redrive", "--status", "dead").out == ""
+    assert len(run("letters", "list").out.splitlines()) == 2
+
+
+def test_letters_are_redriven_into_a_handler_of_ones_own(
+    run: Run, letters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (letters / "my_app.py").write_text(
+        "seen = []\n\ndef close(job):\n    seen.append(job.event.id)\n"
+    )
+    monkeypatch.syspath_prepend(str(letters))
+    assert run("letters", "redrive", "--status", "dead", "--handler", "my_app:close").code == 0
+    assert sorted(sys.modules.pop("my_app").seen) == ["id-1", "id-2"]
+    wrong = run("letters", "redrive", "--handler", "my_app:nothing")
+    assert wrong.code == 2
+
+
+def test_the_demo_shows_that_only_eventonce_loses_and_repeats_nothing(run: Run) -> None:
+    document = json.loads(run("demo", "--json").out)
+    results = {result["recipe"]: result for result in document["results"]}
+    ours = results.pop("eventonce")
+    assert (ours["once"], ours["lost"], ours["copies"]) == (document["facts"], 0, 0)
+    assert document["killed"] == 1
+    assert all(result["lost"] and result["copies"] for result in results.values())
+
+
+def test_the_demo_tells_its_story(run: Run) -> None:
+    told = run("demo").out
+    assert "A Monday morning" in told
+    assert "eventonce explain" in told
