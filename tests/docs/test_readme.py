@@ -1,0 +1,124 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from eventonce import Consumer, presets
+from eventonce.cli import GROUPS, cli, main
+from eventonce.rules import parse_rules
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+SHAPE = ROOT / "tests" / "shapes" / "genesys_acd_end_voice.json"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+class Crm:
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def close_call(self, body: dict[str, Any], idempotency_key: str) -> None:
+        self.closed.append(idempotency_key)
+
+
+def user_end(session: str, id: str) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads(SHAPE.read_text())
+    event["id"] = id
+    for where, field in ((event, "detail-type"), (event["detail"], "topicName")):
+        where[field] = where[field].replace("acd.end", "user.end")
+    event["detail"]["eventBody"]["sessionId"] = session
+    return event
+
+
+def test_the_code_at_the_top_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    crm = Crm()
+    events = [user_end("a", "1"), user_end("b", "2"), user_end("a", "3")]
+    scope: dict[str, Any] = {"crm": crm, "events": events}
+    exec(blocks("python")[0], scope)
+    consumer: Consumer = scope["consumer"]
+    assert len(crm.closed) == 2
+    assert "duplicate" in capsys.readouterr().out
+    (again,) = consumer.process([user_end("a", "4")])
+    assert again.reason == "re-publish: the same under another transport id"
+    assert again.reason in README
+    consumer.close()
+
+
+def test_the_test_of_a_handler_runs_as_it_stands(pytester: pytest.Pytester) -> None:
+    test = next(block for block in blocks("python") if "crash_after" in block)
+    setting = f"""
+class Crm:
+    closed = []
+crm = Crm()
+event = {user_end("a", "1")!r}
+seen = set()
+def wrap_up(job):
+    if job.effect_id not in seen:
+        seen.add(job.effect_id)
+        crm.closed.append("call-1")
+"""
+    pytester.makepyfile(setting + test)
+    pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_the_rules_shown_are_rules(text: str) -> None:
+    assert parse_rules(text, name="README.md")
+
+
+def test_the_rule_shown_takes_an_event_of_a_new_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("eventonce.toml").write_text(blocks("toml")[0])
+    detail = {"order": {"id": "o-1"}, "status": "paid"}
+    event = {"id": "1", "source": "com.example.shop", "detail-type": "order.paid", "detail": detail}
+    Path("event.json").write_text(json.dumps(event))
+    with pytest.raises(SystemExit):
+        main(["explain", "event.json"])
+    assert "order (fact)" in capsys.readouterr().out
+
+
+def test_every_preset_is_described() -> None:
+    page = (ROOT / "docs" / "presets.md").read_text()
+    for preset in presets.names():
+        assert f"`{preset}`" in page, preset
+
+
+def options(command: click.Command) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (name for name in parameter.opts if name.startswith("--"))
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from options(inner)
+
+
+@pytest.mark.parametrize("name", [name for names in GROUPS.values() for name in names])
+def test_every_command_is_described_with_all_its_options(name: str) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert f"### `eventonce {name}" in page
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for option in options(command):
+        assert re.search(rf"`{option}\b", page), option
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

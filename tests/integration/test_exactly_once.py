@@ -1,0 +1,206 @@
+"""The handler's writes and its completion commit together, whenever the process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import pytest
+
+from eventonce import ConfigError, Consumer, Job, Rule
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.bench import ManualClock
+from eventonce.types import Claim, Settlement
+
+RULE = Rule(name="call", match="call", key=["detail.call"], lease="60s")
+
+STEPS = (
+    "claimed",
+    "handler begun",
+    "written",
+    "settled",
+    "committed",
+)
+
+
+def call(number: int) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+    )
+
+
+def die_at(step: str) -> None:
+    """Kill this process if it is the step the environment names."""
+    if os.environ.get("DIE_AT") == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def work(database: Path, now: int) -> None:
+    """What the killed process runs: one event, one effect."""
+    store = SQLiteStore(database, clock=lambda: now)
+    with store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE IF NOT EXISTS effects (call INTEGER)")
+    claim, transact = store.claim, store.transaction
+
+    def claimed(claims: list[Claim], now: int | None = None) -> object:
+        verdicts = claim(claims, now)
+        die_at("claimed")
+        return verdicts
+
+    class Watched:
+        """The transaction, with a place to die between its settlement and its commit."""
+
+        def __init__(self) -> None:
+            self._context = transact()
+
+        def __enter__(self) -> Self:
+            self._inner = self._context.__enter__()
+            self.connection = self._inner.connection
+            return self
+
+        def settle(self, settlement: Settlement) -> object:
+            kept = self._inner.settle(settlement)
+            die_at("settled")
+            return kept
+
+        def __exit__(self, *what: object) -> None:
+            self._context.__exit__(*what)  # type: ignore[arg-type]
+            die_at("committed")
+
+    store.claim = claimed  # type: ignore[method-assign,assignment]
+    store.transaction = Watched  # type: ignore[method-assign,assignment]
+    consumer = Consumer(store, rules=RULE, clock=lambda: now)
+
+    @consumer.on()
+    def handler(job: Job) -> None:
+        die_at("handler begun")
+        job.connection.execute("INSERT INTO effects VALUES (?)", (job.event.detail["call"],))
+        die_at("written")
+
+    (outcome,) = consumer.process([call(1)])
+    sys.stdout.write(outcome.status)
+
+
+def worker(database: Path, now: int, step: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.integration.test_exactly_once", str(database), str(now)],
+        env={**os.environ, "DIE_AT": step},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def effects(database: Path) -> int:
+    with sqlite3.connect(database) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM effects").fetchone()
+    connection.close()
+    return int(count)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
+    step: str, tmp_path: Path
+) -> None:
+    database, now = tmp_path / "app.db", ManualClock().now
+    killed = worker(database, now, step)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert effects(database) == (1 if step == "committed" else 0)
+    again = worker(database, now + 61_000)
+    assert again.stdout == ("duplicate" if step == "committed" else "done"), again.stderr
+    assert effects(database) == 1
+    assert worker(database, now + 122_000).stdout == "duplicate"
+    assert effects(database) == 1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SQLiteStore:
+    return SQLiteStore(tmp_path / "app.db")
+
+
+def table(store: SQLiteStore) -> None:
+    with store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (call INTEGER)")
+
+
+def write(job: Job) -> None:
+    job.connection.execute("INSERT INTO effects VALUES (?)", (job.event.detail["call"],))
+
+
+def test_a_handler_that_fails_after_writing_has_written_nothing(
+    store: SQLiteStore, tmp_path: Path
+) -> None:
+    table(store)
+
+    def handler(job: Job) -> None:
+        write(job)
+        raise ValueError("no")
+
+    (outcome,) = Consumer(store, rules=RULE, handler=handler).process([call(1)])
+    assert outcome.status == "failed"
+    assert effects(tmp_path / "app.db") == 0
+
+
+def test_a_run_that_was_overtaken_has_its_writes_undone(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = SQLiteStore(tmp_path / "app.db", clock=clock)
+    table(store)
+    rival = SQLiteStore(tmp_path / "app.db", clock=clock)
+
+    def slow(job: Job) -> None:
+        clock.advance(61)
+        assert rival.claim([msgspec.structs.replace(job.claim, nonce=7)])[0].kind == "run"
+        write(job)
+
+    (outcome,) = Consumer(store, rules=RULE, handler=slow, clock=clock).process([call(1)])
+    assert outcome.status == "fenced"
+    assert effects(tmp_path / "app.db") == 0
+
+
+def test_a_batch_of_handlers_with_transactions_commits_each_one(
+    store: SQLiteStore, tmp_path: Path
+) -> None:
+    table(store)
+    consumer = Consumer(store, rules=RULE, handler=write)
+    outcomes = consumer.process([call(number) for number in range(20)])
+    assert [outcome.status for outcome in outcomes] == ["done"] * 20
+    assert effects(tmp_path / "app.db") == 20
+
+
+def test_a_block_of_code_may_share_the_transaction(store: SQLiteStore, tmp_path: Path) -> None:
+    table(store)
+    consumer = Consumer(store, rules=RULE)
+    for _ in range(2):
+        with consumer.once(call(1)) as job:
+            if job.run:
+                write(job)
+    assert effects(tmp_path / "app.db") == 1
+
+
+def test_an_async_handler_that_asks_for_the_connection_is_told_why_not(
+    store: SQLiteStore,
+) -> None:
+    async def handler(job: Job) -> None:
+        write(job)
+
+    with Consumer(store, rules=RULE, handler=handler) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    assert outcome.status == "failed"
+    assert isinstance(outcome.error, ConfigError)
+    assert "plain `def`" in outcome.reason
+
+
+def test_a_store_without_transactions_says_so() -> None:
+    (outcome,) = Consumer("memory:", rules=RULE, handler=write).process([call(1)])
+    assert isinstance(outcome.error, ConfigError)
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), int(sys.argv[2]))
