@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.rule import Match, Rule
+from eventonce.matching import Match
+from eventonce.rule import Rule
 from eventonce.rulefile import parse_rules
 
 Spec = str | PathLike[str] | Rule
@@ -52,9 +53,11 @@ class Preset(msgspec.Struct, frozen=True):
     description: str
     rules: tuple[Rule, ...]
     broad: frozenset[str] = frozenset()
-    """Rules whose shape alone proves no source: in `auto` they stand behind the transport id."""
+    """Rules whose shape proves no source: `auto` asks them only where there is no transport id."""
+    trusting: frozenset[str] = frozenset()
+    """Of the broad ones those that `auto` asks for known relays alone."""
     last: frozenset[str] = frozenset()
-    """Of the broad ones those that stand there even for a relay known by its name."""
+    """Of the broad ones those that `auto` asks before the transport id for nobody."""
     relays: tuple[str, ...] = ()
     """Sources known to be relays: for them `auto` asks the broad rules before the transport id."""
 
@@ -138,6 +141,7 @@ def _read(name: str, file: Any) -> Preset:
         description=header["description"],
         rules=tuple(rules),
         broad=frozenset(header.get("broad", ())),
+        trusting=frozenset(header.get("trusting", ())),
         last=frozenset(header.get("last", ())),
         relays=tuple(header.get("relays", ())),
     )
@@ -147,24 +151,34 @@ def _read(name: str, file: Any) -> Preset:
 def _auto() -> tuple[Rule, ...]:
     """All presets in one: the rows that know their source or type, those that know their shape,
     the transport id, and for what has none the broad rows.
+
+    Facts only: that older news is dropped must be chosen by name.
     """
     found = [load(name) for name in _AUTO_ORDER]
-    narrow = [rule for preset in found for rule in preset.rules if rule.name not in preset.broad]
-    broad = [rule for preset in found for rule in preset.rules if rule.name in preset.broad]
+    narrow = [rule for preset in found for rule in _facts(preset) if rule.name not in preset.broad]
     return (
         *(rule for rule in narrow if rule.match != Match()),
         *(rule for rule in narrow if rule.match == Match()),
         *(rule for preset in found for rule in _for_relays(preset)),
         *load("eventbridge").rules,
-        *broad,
+        *(
+            rule
+            for preset in found
+            for rule in _facts(preset)
+            if rule.name in preset.broad - preset.trusting
+        ),
     )
 
 
 def _for_relays(preset: Preset) -> Iterator[Rule]:
-    for rule in preset.rules:
+    for rule in _facts(preset):
         if rule.name in preset.broad - preset.last:
             match = Match(type=rule.match.type, source=preset.relays, form=rule.match.form)
             yield msgspec.structs.replace(rule, match=match)
+
+
+def _facts(preset: Preset) -> list[Rule]:
+    return [rule for rule in preset.rules if rule.kind == "fact"]
 
 
 def _from_file(path: Path) -> list[Rule]:

@@ -1,0 +1,33 @@
+"""What becomes of events, given one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eventonce import Consumer
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import ManualClock
+from tests.rows.edits import republished
+from tests.rows.row import Row
+
+Story = list[tuple[dict[str, Any], str]]
+"""Events in the order they arrive, each with the status it shall have."""
+
+Events = Sequence[dict[str, Any]]
+
+
+def statuses(preset: str, events: Events) -> list[str]:
+    """What becomes of these events, given one after the other."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    consumer = Consumer(store, name="test", rules=preset, handler=lambda _: None, clock=clock)
+    return [consumer.process([event])[0].status for event in events]
+
+
+def at(second: int, millisecond: int = 0) -> str:
+    return f"2026-03-03T09:{30 + second // 60:02}:{second % 60:02}.{millisecond:03}Z"
+
+
+def again(event: dict[str, Any]) -> dict[str, Any]:
+    return republished(Row("", "", event))

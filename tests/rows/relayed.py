@@ -1,0 +1,182 @@
+"""What relays and test benches send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.rows.row import ISO, MS, Row, bridge
+
+
+def relayed(kind: str, detail: Any, **more: Any) -> dict[str, Any]:
+    return bridge("genesys.cloud", kind, detail, **more)
+
+
+RELAYED = [
+    Row(
+        "relayed",
+        "relayed.analytics-contact",
+        relayed("interaction.analytics.contact", {"interaction-id": "i-1", "timestamp": ISO}),
+        hands_on={"detail.interaction-id": "relayed.analytics-contact-hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.analytics-contact-hash",
+        relayed("interaction.analytics.contact", {"handled": 41, "timestamp": ISO}),
+    ),
+    Row(
+        "relayed",
+        "relayed.routing-update",
+        relayed(
+            "interaction.routing.update",
+            {"interaction-id": "i-1", "state": "QUEUED", "timestamp": ISO},
+        ),
+    ),
+    Row(
+        "relayed",
+        "relayed.status-change",
+        relayed(
+            "Conversation Status Change",
+            {"event_id": "evt-1", "conversation_id": "conv-1", "status": "ended"},
+        ),
+    ),
+    Row(
+        "relayed",
+        "relayed.event-id",
+        relayed("interaction.ended", {"event-id": "e-1", "interaction-id": "i-1"}),
+        hands_on={"detail.event-id": "relayed.interaction"},
+    ),
+    Row(
+        "relayed",
+        "relayed.event_id",
+        relayed("call", {"event_id": "evt-1", "status": "ended"}),
+        hands_on={"detail.event_id": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.eventId",
+        relayed("call", {"eventId": "e-1", "eventType": "ended", "conversationId": "conv-1"}),
+        hands_on={"detail.eventId": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.idempotency-key",
+        {"IdempotencyKey": "key-1", "Source": "genesys-cloud", "call": "conv-1"},
+        hands_on={"detail.IdempotencyKey": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.interaction",
+        relayed("interaction.held", {"interaction-id": "i-1", "hold": 2, "timestamp": ISO}),
+        hands_on={
+            "detail.interaction-id": "relayed.hash-timed",
+        },
+    ),
+    Row(
+        "relayed",
+        "relayed.id",
+        relayed("conversation:call:status", {"id": "e-1", "type": "call", "state": "connected"}),
+        hands_on={"detail.id": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.state",
+        relayed(
+            "conversation:call:status",
+            {"conversationId": "conv-1", "state": "connected", "timestamp": MS},
+        ),
+        hands_on={
+            "detail.conversationId": "relayed.hash-timed",
+            "detail.state": "relayed.conversation-minute",
+            "detail.timestamp": "relayed.hash",
+        },
+    ),
+    Row(
+        "relayed",
+        "relayed.status",
+        relayed(
+            "conversation:call:status",
+            {"conversationId": "conv-1", "status": "connected", "timestamp": 1_772_530_245.126},
+        ),
+        hands_on={
+            "detail.conversationId": "relayed.hash-timed",
+            "detail.status": "relayed.conversation-minute",
+            "time(detail.timestamp)": "relayed.hash",
+        },
+        auto="relayed.conversation-minute",
+    ),
+    Row(
+        "relayed",
+        "relayed.data",
+        relayed(
+            "GenesysEvent",
+            {
+                "type": "conversation:call:updated",
+                "data": {"id": "conv-1", "state": "held"},
+                "timestamp": ISO,
+            },
+        ),
+        hands_on={"detail.data.id": "relayed.hash-timed"},
+    ),
+    Row(
+        "relayed",
+        "relayed.payload",
+        {"payload": {"interactionId": "i-1", "state": "ended", "timestamp": ISO}},
+        hands_on={"detail.interactionId": "relayed.hash-timed"},
+    ),
+    Row(
+        "relayed",
+        "relayed.newest-timed",
+        relayed("interaction", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
+        hands_on={
+            "detail.interactionId": "relayed.hash-timed",
+            "time(detail.timestamp)": "relayed.newest",
+        },
+        auto="relayed.interaction-id",
+    ),
+    Row(
+        "relayed",
+        "relayed.newest",
+        relayed("interaction", {"interactionId": "i-1", "state": "held"}),
+        hands_on={
+            "detail.interactionId": "relayed.hash",
+            "time(time)": "relayed.interaction-id",
+        },
+        auto="relayed.interaction-id",
+    ),
+    Row(
+        "relayed",
+        "relayed.interaction-id",
+        {"source": "nice", "detail-type": "ended", "detail": {"interactionId": "i-1", "n": 1}},
+        hands_on={"detail.interactionId": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
+        "relayed.conversation-minute",
+        bridge(
+            "com.mycompany.test",
+            "TestEvent",
+            {
+                "conversationId": "conv-1",
+                "timestamp": 1_772_530_245.126,
+                "data": {"status": "connected"},
+            },
+        ),
+        hands_on={
+            "detail.conversationId": "relayed.hash-timed",
+            'floor(detail.timestamp, "1m")': "relayed.hash",
+        },
+    ),
+    Row(
+        "relayed",
+        "relayed.hash-timed",
+        bridge("acme.bench", "probe", {"light": "green", "timestamp": ISO}),
+        hands_on={'floor(detail.timestamp, "1s")': "relayed.hash"},
+        auto="eventbridge",
+    ),
+    Row(
+        "relayed",
+        "relayed.hash",
+        bridge("acme.bench", "probe", {"light": "green"}),
+        auto="eventbridge",
+    ),
+]

@@ -1,0 +1,325 @@
+"""Presets by name: what a spec stands for, which versions there are, how `auto` chooses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import presets, topics
+from eventonce.envelope import read, read_many
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.plans import plan_for
+from eventonce.rules import Rule, Ruleset
+from tests.rows.row import ORG, bridge, genesys
+
+SHAPES = Path(__file__).parent.parent / "shapes"
+EXPECTED = json.loads((SHAPES.parent / "expected_parts.json").read_text())
+
+OWN = Rule(name="own", match="v2.detail.events.conversation.*.acd.end", key=["body.conversationId"])
+
+
+def rule_names(spec: Any) -> list[str]:
+    return [rule.name for rule in presets.resolve(spec)]
+
+
+def chosen(spec: Any, event: dict[str, Any], **headers: str) -> str:
+    rules = Ruleset(presets.resolve(spec), name="test")
+    return rules.plan(read(event, headers=headers), 1)[0].name
+
+
+def test_a_spec_is_a_name_a_path_a_rule_or_a_list_of_these(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[[rule]]\nname = "mine"\nkey = ["detail.call"]\n')
+    assert rule_names("eventbridge") == ["eventbridge"]
+    assert rule_names(file) == rule_names(str(file)) == ["mine"]
+    assert rule_names(OWN) == ["own"]
+    assert rule_names([OWN, file, "eventbridge"]) == ["own", "mine", "eventbridge"]
+
+
+def test_what_stands_earlier_in_the_list_wins() -> None:
+    event = genesys("v2.detail.events.conversation.{id}.acd.end", {"conversationId": "c"})
+    assert chosen([OWN, "genesys"], event) == "own"
+    with pytest.raises(EnvelopeError, match=r"genesys\.session"):
+        chosen(["genesys", OWN], event)
+
+
+def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
+    with pytest.raises(ConfigError) as raised:
+        presets.resolve("genesis")
+    assert "did you mean 'genesys'?" in str(raised.value)
+    for name in presets.names():
+        assert name in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("nowhere/rules.toml", "nowhere/rules.toml"),
+        ("missing.toml", "missing.toml"),
+        ("genesys@7", "genesys@1"),
+        (7, "not int"),
+        ({"genesys": 1}, "not dict"),
+        ("", "there are"),
+    ],
+)
+def test_a_wrong_spec_says_what_is_wrong(spec: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match="rules: ") as raised:
+        presets.resolve(spec)
+    assert said in str(raised.value)
+
+
+def test_a_wrong_rule_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text('[[rule]]\nname = "mine"\nkeys = ["detail.call"]\n')
+    with pytest.raises(ConfigError, match=r"wrong\.toml:3: keys"):
+        presets.resolve(file)
+
+
+def test_a_version_can_be_named() -> None:
+    assert presets.resolve("genesys@1") == presets.resolve("genesys")
+    assert presets.resolve("genesys:latest@1") == presets.resolve("genesys:latest")
+
+
+def test_the_names_are_these() -> None:
+    described = presets.names()
+    assert list(described) == [
+        "auto",
+        "auth0",
+        "cloudevents",
+        "connect",
+        "cxone",
+        "eventbridge",
+        "genesys",
+        "genesys:latest",
+        "relayed",
+        "salesforce",
+        "shopify",
+        "standard-webhooks",
+        "stripe",
+        "zendesk",
+    ]
+    assert all(described.values())
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if name != "auto"])
+def test_what_a_header_names_exists_and_rule_names_are_unique(name: str) -> None:
+    preset = presets.load(name)
+    names = [rule.name for rule in preset.rules]
+    assert len(set(names)) == len(names)
+    assert preset.broad <= set(names)
+    assert preset.last | preset.trusting <= preset.broad
+
+
+def test_auto_drops_nothing_for_being_late() -> None:
+    assert {rule.kind for rule in presets.resolve("auto")} == {"fact"}
+
+
+def test_presets_are_read_when_first_asked_for() -> None:
+    script = (
+        "from eventonce import presets; assert not presets._texts.cache_info().currsize;"
+        "presets.resolve('eventbridge'); print(presets.load.cache_info().currsize)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "1"
+
+
+def test_latest_keeps_the_facts_of_genesys_behind_its_states() -> None:
+    latest, facts = presets.resolve("genesys:latest"), presets.resolve("genesys")
+    states = latest[: -len(facts)]
+    assert latest[-len(facts) :] == facts
+    assert {rule.kind for rule in states} == {"state"}
+    assert {rule.kind for rule in facts} == {"fact"}
+
+
+def test_keys_sort_by_time_wherever_the_fact_has_one() -> None:
+    every = [rule for name in presets.names() for rule in presets.resolve(name)]
+    facts = {rule.name: rule for rule in every if rule.kind == "fact"}
+    for rule in facts.values():
+        assert plan_for(rule, rule.key, "fact").prefixed == bool(rule.at), rule.name
+    assert {name for name, rule in facts.items() if name.startswith("genesys") and not rule.at} == {
+        "genesys.audit",
+        "genesys.evaluation",
+        "genesys.flow-execution",
+        "genesys.forwarded-untimed",
+        "genesys.level-untimed",
+        "genesys.notice-untimed",
+        "genesys.outbound-config",
+        "genesys.presence-untimed",
+        "genesys.speech-topics",
+        "genesys.summary",
+        "genesys.unnamed",
+    }
+
+
+# --- the topics of Genesys Cloud ---
+
+
+def every_topic(node: dict[str, Any] | None = None, *before: str) -> Iterator[str]:
+    for step, below in (topics._known() if node is None else node).items():
+        if step:
+            yield from every_topic(below, *before, step)
+        else:
+            yield ".".join(before)
+
+
+FALLBACKS = {"genesys.notice", "genesys.notice-untimed"}
+
+
+def test_every_topic_has_a_rule_and_the_fallback_takes_only_what_no_row_is_about() -> None:
+    rules = Ruleset(presets.resolve("genesys"), name="test")
+    taken: dict[str, list[str]] = {}
+    for topic in every_topic():
+        taken.setdefault(rules.explain(read(genesys(topic, {"note": 1}))).rule, []).append(topic)
+    assert sum(map(len, taken.values())) == 213
+    assert "genesys.unnamed" not in taken
+    counts = {name: len(found) for name, found in taken.items()}
+    assert counts == {
+        "genesys.activity-timed": 1,
+        "genesys.attributes": 1,
+        "genesys.audit": 1,
+        "genesys.contact": 1,
+        "genesys.evaluation-timed": 1,
+        "genesys.external-contact": 6,
+        "genesys.flow": 2,
+        "genesys.flow-execution": 1,
+        "genesys.flow-outcome": 1,
+        "genesys.journey": 5,
+        "genesys.metric": 2,
+        "genesys.notice": 109,
+        "genesys.operation": 1,
+        "genesys.outbound-config": 17,
+        "genesys.post-contact": 3,
+        "genesys.pre-contact": 3,
+        "genesys.presence-timed": 1,
+        "genesys.queue-member": 1,
+        "genesys.routing-status": 1,
+        "genesys.session": 9,
+        "genesys.snapshot": 31,
+        "genesys.speech-topics": 1,
+        "genesys.statistics": 5,
+        "genesys.summary": 2,
+        "genesys.transcription": 1,
+        "genesys.voicemail": 1,
+        "genesys.workitem": 3,
+        "genesys.wrapup": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "rule"),
+    [
+        ("v2.users.{id}.conversations.summaries.settings.preview", "genesys.notice"),
+        ("v2.users.{id}.conversations.{id}.recordings", "genesys.notice"),
+        ("v2.users.{id}.conversations.inbound.typing.event", "genesys.notice"),
+        ("v2.users.{id}.conversationsummary", "genesys.notice"),
+        ("v2.users.{id}.integrationpresence", "genesys.notice"),
+        ("v2.users.{id}.outbound.contactlists.{id}.export", "genesys.notice"),
+        ("v2.analytics.queues.{id}.activity", "genesys.notice"),
+        ("v2.outbound.campaigns.{id}.progress", "genesys.snapshot"),
+        ("v2.outbound.contactlists.{id}.importstatus", "genesys.snapshot"),
+        ("v2.externalcontacts.contacts.{id}.journey.sessions", "genesys.snapshot"),
+        ("v2.externalcontacts.contacts.{id}.journey.segments", "genesys.journey"),
+        ("v2.of.the.year.{id}.2031", "genesys.notice"),
+    ],
+)
+def test_a_topic_is_not_taken_by_a_neighbours_row(topic: str, rule: str) -> None:
+    rules = Ruleset(presets.resolve("genesys"), name="test")
+    assert rules.explain(read(genesys(topic, {"note": 1}))).rule == rule
+
+
+def test_a_topic_without_a_body_still_has_a_key() -> None:
+    event = genesys("v2.users.{id}.alerting.heartbeat.rules", None)
+    assert chosen("genesys", event) == "genesys.notice"
+
+
+# --- auto ---
+
+
+def test_auto_never_lets_a_shape_overrule_the_transport_id_of_an_unknown_source() -> None:
+    """An order's id, a ticket's event_id: entities of somebody's, which have many events."""
+    for detail in (
+        {"id": "order-1", "status": "paid"},
+        {"event_id": "concert-1", "seat": 4},
+        {"eventId": "concert-1"},
+        {"conversationId": "c", "status": "on", "timestamp": 1},
+        {"data": {"id": "order-1"}},
+        {"interactionId": "i"},
+        {"Type": "Invoice", "total": 3},
+        {"IdempotencyKey": "${id}"},
+    ):
+        assert chosen("auto", bridge("com.acme.shop", "changed", detail)) == "eventbridge"
+
+
+def test_auto_knows_a_relay_by_its_name() -> None:
+    detail = {"event_id": "evt-1", "conversation_id": "conv-1", "status": "ended"}
+    for source in (
+        "genesys.cloud",
+        "genesys-cloud-conversations",
+        "com.acme.genesys",
+        "nice.cxone",
+    ):
+        assert chosen("auto", bridge(source, "call ended", detail)) == "relayed.event_id"
+
+
+def test_auto_goes_by_content_where_there_is_no_id_at_all() -> None:
+    assert chosen("auto", {"call": "ended", "agent": "ada"}) == "relayed.hash"
+    order = {"source": "x", "detail-type": "y", "detail": {"id": "order-7", "state": "paid"}}
+    assert chosen("auto", order) == "relayed.hash"
+    assert chosen("relayed", order) == "relayed.id"
+
+
+def test_an_event_without_id_is_never_merged_by_the_transport_id() -> None:
+    specs: list[Any] = ["eventbridge", []]
+    for spec in specs:
+        with pytest.raises(EnvelopeError, match="no id"):
+            chosen(spec, {"source": "x", "detail-type": "y", "detail": {"call": 1}})
+
+
+def test_auto_prefers_the_business_key_to_the_id_of_the_webhook_around_it() -> None:
+    body = {"conversationId": "c", "participantId": "p", "sessionId": "s", "eventTime": 1}
+    event = genesys("v2.detail.events.conversation.{id}.acd.end", body)
+    assert chosen("auto", event, **{"webhook-id": "msg_1"}) == "genesys.session"
+    assert chosen("auto", {"call": 1}, **{"webhook-id": "msg_1"}) == "standard-webhooks"
+
+
+# --- shapes that really arrive ---
+
+
+@pytest.mark.parametrize("file", sorted(SHAPES.glob("*.json")), ids=lambda file: file.stem)
+def test_a_shape_that_really_arrives_has_these_parts(file: Path) -> None:
+    (event,) = read_many(file.read_bytes())
+    assert not isinstance(event, EnvelopeError)
+    found = Ruleset(presets.resolve("auto"), name="test").explain(event)
+    parts = {part.expression: part.value for part in found.parts}
+    assert {"rule": found.rule, "kind": found.kind, "parts": parts} == EXPECTED[file.stem]
+    assert found.key is not None
+
+
+def test_every_shape_is_expected() -> None:
+    assert sorted(EXPECTED) == sorted(file.stem for file in SHAPES.glob("*.json"))
+
+
+def test_the_organisation_counts_and_not_its_integration() -> None:
+    rules = Ruleset(presets.resolve("genesys"), name="test")
+
+    def key(source: str) -> bytes:
+        event = genesys("v2.users.{id}.station", {"associatedStation": None})
+        return rules.plan(read({**event, "source": source}), 1)[1].key
+
+    first = key(f"aws.partner/genesys.com/cloud/{ORG}/first")
+    assert key(f"aws.partner/genesys.com/cloud/{ORG}/second") == first
+    assert key("aws.partner/genesys.com/cloud/another-org/first") != first
+
+
+def test_every_rule_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "presets.md").read_text()
+    for name in presets.names():
+        assert f"`{name}`" in page
+        for rule in presets.resolve(name):
+            assert f"`{rule.name}`" in page, rule.name
