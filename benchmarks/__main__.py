@@ -25,9 +25,9 @@ def main(names: list[str]) -> None:
     for name in names or [found.name for found in pkgutil.iter_modules(benchmarks.__path__)]:
         run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)
         if run is not None:
-            print(name, flush=True)  # noqa: T201  a table for people
+            print(name, flush=True)
             for figure in run():
-                print(_line(figure), flush=True)  # noqa: T201  a table for people
+                print(_line(figure), flush=True)
 
 
 main(sys.argv[1:])

@@ -78,10 +78,10 @@ def run() -> Iterator[Figure]:
             memory = _resident()
             times = []
             units = []
-            for number in range(number, number + MEASURED):
+            for _ in range(MEASURED):
                 times.append(_process(store, _batch(number, chance), _instant(number)))
                 units.append(json_loads(BATCH))
-            number += 1
+                number += 1
             # Each sum holds the same moments of other programs.
             both = sum(map(sum, times)) / sum(units) / BATCH
             unit = median(units) * BATCH

@@ -16,7 +16,7 @@ EVENT = json.dumps(
         "region": "eu-central-1",
         "resources": [],
         "detail": {
-            "topicName": "v2.detail.events.conversation.4c0f1f5e-8f0d-4f57-9b1a-f2f0a8f6c1d9.user.end",
+            "topicName": "v2.detail.events.conversation.4c0f1f5e-8f0d-4f57-9b1a-f2f0a8f6c.user.end",
             "version": "2",
             "timestamp": "2026-05-04T09:15:27.482Z",
             "metadata": {"CorrelationId": "8d1f3f5a-93dc-4a3b-a6c2-0f5f4f3a2b1c"},

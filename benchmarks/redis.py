@@ -1,0 +1,181 @@
+"""The Redis store against Powertools' idempotency and a bare `SET NX EX`, on one and the same server.
+
+Ours goes from bytes to outcomes, with claim and completion; Powertools is given ready dicts, and the
+bare command a ready key. `EVENTONCE_BENCH_KEYS` makes the largest store smaller.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import redis
+from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
+from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
+
+from benchmarks import Figure
+from benchmarks.yardstick import EVENT
+from eventonce import Consumer
+from eventonce.stores.redis import RedisStore
+from eventonce.types import Claim, Settlement
+from tests.servers.valkey import Node, serving
+
+ROUNDS = 9
+"""Each round times all ways next to each other; the median of their ratios counts."""
+EVENTS = 400
+"""Of each way in a round."""
+FLOORS: Mapping[int, tuple[float, float]] = {1: (1.3, 2.5), 10: (6, 12), 100: (12, 25)}
+"""Of new events and of copies, by the size of the batch."""
+REMEMBER = 10 * 86_400
+LARGEST = int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
+SIZES = tuple(size for size in (10_000, 1_000_000, 10_000_000) if size <= LARGEST)
+BYTES_A_KEY = 160
+
+Way = Callable[[list[bytes]], object]
+
+
+def _events(chance: random.Random) -> list[bytes]:
+    return [EVENT.replace(b"1b8e4c38", b"%08x" % chance.getrandbits(32)) for _ in range(EVENTS)]
+
+
+def _powertools(node: Node) -> Callable[[list[dict[str, Any]]], None]:
+    """One event a call is all it has."""
+    client = redis.Redis(port=node.port, decode_responses=True)
+    body = "detail.eventBody"
+    parts = ("conversationId", "participantId", "sessionId", "eventTime")
+    config = IdempotencyConfig(
+        event_key_jmespath=f'["detail-type", {", ".join(f"{body}.{part}" for part in parts)}]',
+        expires_after_seconds=REMEMBER,
+    )
+    # Without a context it warns with every call, which would not be fair.
+    context: Any = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000)
+    config.register_lambda_context(context)
+
+    @idempotent_function(
+        data_keyword_argument="event",
+        persistence_store=CachePersistenceLayer(client=client),
+        config=config,
+    )
+    def handle(event: dict[str, Any]) -> None:
+        """Does nothing, like ours."""
+
+    def process(events: list[dict[str, Any]]) -> None:
+        for event in events:
+            handle(event=event)
+
+    return process
+
+
+def _bare(node: Node) -> Callable[[list[str]], None]:
+    client = redis.Redis(port=node.port)
+
+    def process(keys: list[str]) -> None:
+        for key in keys:
+            client.set(key, 1, nx=True, ex=REMEMBER)
+
+    return process
+
+
+def _ours(consumer: Consumer, batch: int) -> Callable[[list[bytes]], None]:
+    def process(events: list[bytes]) -> None:
+        for start in range(0, len(events), batch):
+            consumer.process(events[start : start + batch])
+
+    return process
+
+
+def _seconds(work: Callable[[Any], object], given: Any) -> float:
+    started = time.perf_counter()
+    work(given)
+    return time.perf_counter() - started
+
+
+def _speed(node: Node) -> Iterator[Figure]:
+    chance = random.Random(1)
+    powertools, bare = _powertools(node), _bare(node)
+    consumer = Consumer(RedisStore.from_uri(node.uri), name="bench", rules="genesys")
+    consumer.on()(lambda _: None)
+    ratios: dict[tuple[str, str, int], list[float]] = {}
+    microseconds: dict[tuple[str, str], list[float]] = {}
+    for _ in range(ROUNDS):
+        events = _events(chance)
+        dicts = [msgspec.json.decode(event) for event in events]
+        keys = [f"{chance.getrandbits(128):x}" for _ in range(EVENTS)]
+        for kind in ("new events", "copies"):
+            theirs = _seconds(powertools, dicts)
+            simplest = _seconds(bare, keys)
+            microseconds.setdefault((kind, "Powertools"), []).append(theirs)
+            microseconds.setdefault((kind, "SET NX EX"), []).append(simplest)
+        for batch in FLOORS:
+            events = _events(chance)
+            for kind in ("new events", "copies"):
+                spent = _seconds(_ours(consumer, batch), events)
+                microseconds.setdefault((kind, f"ours in batches of {batch}"), []).append(spent)
+                for name in ("Powertools", "SET NX EX"):
+                    before = microseconds[kind, name][-1]
+                    ratios.setdefault((kind, name, batch), []).append(before / spent)
+    consumer.close()
+    for (kind, name), spent_by_round in microseconds.items():
+        yield Figure(f"{kind}: {name}", median(spent_by_round) / EVENTS * 1e6, "µs an event")
+    for (kind, name, batch), found in ratios.items():
+        floor = FLOORS[batch][kind == "copies"] if name == "Powertools" else None
+        what = f"{kind}: {name} / ours in batches of {batch}"
+        yield Figure(what, median(found), "x", at_least=floor)
+
+
+def _claims(count: int, chance: random.Random) -> list[Claim]:
+    nonce = chance.getrandbits(52) | 1
+    return [
+        Claim(
+            chance.randbytes(16), nonce, 60_000, REMEMBER * 1000, 5,
+            by=chance.randbytes(4), digest=chance.randbytes(8),
+        )
+        for _ in range(count)
+    ]
+
+
+def _fill(store: RedisStore, count: int, chance: random.Random) -> float:
+    """Complete so many facts; answers the seconds of one."""
+    spent = 0.0
+    for _ in range(count // 1_000):
+        claims = _claims(1_000, chance)
+        started = time.perf_counter()
+        runs = store.claim(claims)
+        store.settle(
+            [
+                Settlement(claim, run.token, "complete")
+                for claim, run in zip(claims, runs, strict=True)
+            ]
+        )
+        spent += time.perf_counter() - started
+    return spent / count
+
+
+def _growth(node: Node) -> Iterator[Figure]:
+    """What a fact costs, in memory and in time, as the store fills."""
+    chance = random.Random(2)
+    store, client = RedisStore.from_uri(node.uri), node.client()
+    empty, there = client.info("memory")["used_memory"], 0
+    for size in SIZES:
+        _fill(store, size - there - 10_000 if there else 0, chance)
+        spent = _fill(store, 10_000, chance)
+        there = size
+        used = (client.info("memory")["used_memory"] - empty) / size
+        yield Figure(f"claim and completion at {size:,} facts", spent * 1e6, "µs")
+        at_most = BYTES_A_KEY if size >= 100_000 else None
+        yield Figure(f"memory of a fact at {size:,}", used, "bytes", at_most=at_most)
+    store.close()
+
+
+def run() -> Iterator[Figure]:
+    """Speed first, then growth, each on a server of its own."""
+    with serving() as node:
+        yield from _speed(node)
+    with serving() as node:
+        yield from _growth(node)

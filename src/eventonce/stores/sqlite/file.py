@@ -1,0 +1,267 @@
+"""The file: how it is opened, which formats are taken up, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+
+T = TypeVar("T")
+
+APPLICATION: Final = int.from_bytes(b"EvOn")
+"""The application id in the file's header, by which `file(1)` and we tell whose file it is."""
+
+FORMAT: Final = 1
+"""What this release writes; rises only when an older release could no longer work on the file."""
+
+MIGRATIONS: Mapping[int, str] = {}
+"""From each older format, the statements that lead to the next one. Format 1 is the first."""
+
+SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+
+CACHE_KIB: Final = 16_384
+"""Pages kept by the connection that does the work: the few at the end of the tree where keys sort
+by time, and no more memory than this where they do not."""
+
+CHECKPOINT_PAGES: Final = 4_000
+"""Written aside before they are brought home: four times SQLite's own, for a page at the end of the
+tree is written in many batches and brought home once. The -wal file grows to some 16 MiB."""
+
+POLL: Final = 0.002
+"""Seconds, at most, between two looks at a lock. SQLite's own waits grow to a tenth of a second,
+and a process that looks so rarely came away empty-handed after five, among eight busy ones."""
+
+Synchronous = Literal["normal", "full"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the file is, and how it is to be opened."""
+
+    path: Path
+    wait: float
+    """Seconds to wait for another's lock."""
+    synchronous: Synchronous = "normal"
+
+    def open_for_reading(self) -> sqlite3.Connection:
+        """A connection to the file that is there."""
+        return self._connect("rw", self.wait)
+
+    def open_for_writing(self) -> sqlite3.Connection:
+        """A connection for transactions begun by `begin`. Makes the file if it is not there."""
+        return self._patiently(self._take_up)
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a transaction that no other writer is in from its first moment on: what is read in
+        it still holds when it is written."""
+        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+    @contextmanager
+    def writing(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """A transaction: commits on a normal exit, rolls back on an exception."""
+        self.begin(connection)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            # SQLite has already rolled back after some errors, such as a full disk.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self.wait
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+            time.sleep(random.uniform(0, POLL))
+
+    def _take_up(self) -> sqlite3.Connection:
+        connection = self._connect("rwc", 0)
+        try:
+            _admit(connection, self.path)
+            if not os.access(self.path, os.W_OK):
+                # SQLite has opened it for reading, and would say so at the first write only.
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            # Some builds overwrite what is deleted with zeros; our keys are hashes, no secrets.
+            connection.execute("PRAGMA secure_delete = OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self, mode: str, wait: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=wait,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+
+def _admit(connection: sqlite3.Connection, path: Path) -> None:
+    """Take up the file: ours, an empty one to make ours, or an older one to bring up to date."""
+    # One view of what is asked, for another process may be making the file at this moment.
+    connection.execute("BEGIN")
+    script = _script(connection, path)
+    connection.execute("COMMIT")
+    # Before anything is written, for it cannot be switched on within a transaction.
+    _write_ahead(connection, path)
+    if not script:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    script = _script(connection, path)
+    for statement in _statements(script):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _script(connection: sqlite3.Connection, path: Path) -> str:
+    """What makes the file one of this format: nothing, if it is one."""
+    found = _format(connection, path)
+    if found is None:
+        return SCHEMA
+    missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
+    if missing:
+        raise StoreMismatch(
+            f"{path}: this file has format {found}, and this release writes format {FORMAT} and "
+            f"knows no way from {missing[0]} to {missing[0] + 1}. Open it with a release between "
+            f"the two first, or give another path."
+        )
+    return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
+
+
+def _format(connection: sqlite3.Connection, path: Path) -> int | None:
+    """The format of the file, None if it is empty; a file we must not touch is refused."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application or version or tables:
+            raise StoreMismatch(
+                f"{path}: this file is another application's (application id {application}, "
+                f"version {version}; eventonce's are {APPLICATION} and {FORMAT}). Give a path that "
+                f"is eventonce's own; you may make tables of yours in its file, not it in yours."
+            )
+        return None
+    if version > FORMAT:
+        raise StoreMismatch(
+            f"{path}: this file has format {version}, made by a newer eventonce, and this release "
+            f"reads up to format {FORMAT}. Install the newer one here too, or give another path."
+        )
+    return int(version)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one, for the driver's `executescript` would end the transaction they belong in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
+    """Let readers and one writer work at a time, instead of readers or one writer."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise ConfigError(
+            f"{path}: SQLite cannot keep a write-ahead log here (journal mode {mode}). Give a path "
+            f"on a local disk, not on a network file system."
+        )
+
+
+@contextmanager
+def explained(place: Place, *, opening: bool = False) -> Iterator[None]:
+    """The driver's errors as ours, with what was wrong, where, and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, place, opening=opening) from error
+
+
+def explain(error: sqlite3.Error, place: Place, *, opening: bool = False) -> EventonceError:
+    """Our error for the driver's."""
+    path = place.path
+    match _code(error):
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
+            return StoreUnavailable(
+                f"{path}: locked by another for longer than {place.wait:g} s. Try again; if it "
+                f"stays so, look for a transaction that is held open (such as `fuser {path}`)."
+            )
+        case sqlite3.SQLITE_FULL:
+            return StoreUnavailable(
+                f"{path}: the disk is full. Nothing of this call was written; make space there and "
+                f"try again. `eventonce sweep` frees space inside the file for new records."
+            )
+        case sqlite3.SQLITE_CORRUPT:
+            return StoreMismatch(
+                f"{path}: the file is damaged ({error}). Stop all that use it, keep a copy, and "
+                f"restore a backup or what `sqlite3 {path} .recover` can read."
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return StoreMismatch(
+                f"{path}: this is not an SQLite database, or its first page is damaged. Give the "
+                f"path of an eventonce file, or of none to have one made."
+            )
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            # Before the work begins it is a wrong path; later the world has changed, perhaps back.
+            kind = ConfigError if opening else StoreUnavailable
+            return kind(f"{path}: {_barred(path)} ({error})")
+        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOMEM:
+            return StoreUnavailable(
+                f"{path}: the system failed SQLite ({_name(error)}: {error}). Nothing of this call "
+                f"counts; look at the disk and its quota, and try again."
+            )
+        case _:
+            return StoreError(f"{path}: {error}")
+
+
+def _barred(path: Path) -> str:
+    """Why this file cannot be opened or written, as far as one can see from outside."""
+    folder = path.parent
+    if not folder.exists():
+        return f"the directory {folder} does not exist; make it, or give another path"
+    if not folder.is_dir():
+        return f"{folder} is not a directory; give another path"
+    if path.is_dir():
+        return "this is a directory; give the path of a file in it"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"no permission to write in the directory {folder}, which SQLite must for its log"
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        return "no permission to read and write this file"
+    return "the file cannot be opened for writing; look at its permissions and the file system's"
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    # The low byte is the kind of error, the rest its circumstances.
+    return None if code is None else code & 0xFF
+
+
+def _name(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))

@@ -1,0 +1,323 @@
+"""The SQLite store at work: beside others, sweeping, and in transactions of the caller's."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.sqlite import SQLiteStore, store
+from eventonce.stores.sqlite.file import Place
+from eventonce.types import Claim, Settlement
+
+NOW = 1_790_000_000_000
+LEASE = 60_000
+PATIENCE = 60.0
+"""Seconds until a thread that says nothing counts as hung."""
+
+
+def fact(key: bytes | int, nonce: int = 1, *, remember: int = 864_000_000) -> Claim:
+    key = key if isinstance(key, bytes) else key.to_bytes(16, "big")
+    return Claim(key, nonce, LEASE, remember, 5, by=b"here")
+
+
+def facts(start: int, stop: int, nonce: int = 1) -> list[Claim]:
+    return [fact(number, nonce) for number in range(start, stop)]
+
+
+def complete(sqlite: SQLiteStore, claims: list[Claim], now: int = NOW) -> None:
+    verdicts = sqlite.claim(claims, now)
+    settlements = [
+        Settlement(claim, verdict.token, "complete")
+        for claim, verdict in zip(claims, verdicts, strict=True)
+    ]
+    assert sqlite.settle(settlements, now) == ["kept"] * len(claims)
+
+
+def kinds(sqlite: SQLiteStore, claims: list[Claim], now: int = NOW) -> list[str]:
+    return [verdict.kind for verdict in sqlite.claim(claims, now)]
+
+
+def raw(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=0, isolation_level=None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "eventonce.db"
+
+
+@pytest.fixture
+def sqlite(path: Path) -> Iterator[SQLiteStore]:
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as opened:
+        yield opened
+
+
+# Beside others
+
+
+def test_a_call_holds_the_file_from_before_it_reads_until_it_commits(path: Path) -> None:
+    """A transaction that takes its lock at its first write has judged by what may be gone."""
+    seen: list[str] = []
+
+    def clock() -> int:
+        with closing(raw(path)) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        seen.append("locked")
+        return NOW
+
+    with closing(SQLiteStore(path, clock=clock)) as sqlite:
+        (verdict,) = sqlite.claim([fact(1)])
+        sqlite.settle([Settlement(fact(1), verdict.token, "complete")])
+        sqlite.sweep()
+    assert seen == ["locked"] * 3
+
+
+def test_readers_see_what_is_committed_while_another_writes(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    complete(sqlite, facts(0, 3))
+    with closing(raw(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM eventonce_records")
+        assert sqlite.show(fact(1).key) is not None
+        assert sqlite.stats().records == 3
+        other.execute("ROLLBACK")
+
+
+def test_many_may_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    def open_and_close(number: int) -> None:
+        SQLiteStore(tmp_path / f"{number // 4}.db").close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(open_and_close, range(80)))
+
+
+def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore) -> None:
+    for start in (0, 10):  # with and without the hope that all are new
+        claims = [fact(start, 1), fact(start + 1), fact(start, 2), fact(start, 1)]
+        assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
+
+
+def test_completing_what_is_unknown_leaves_nothing_behind(sqlite: SQLiteStore) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    settlements = [
+        Settlement(fact(0), 7, "complete"),
+        Settlement(fact(1), run.token, "complete"),
+        Settlement(fact(2), 7, "complete"),
+    ]
+    assert sqlite.settle(settlements, NOW) == ["unknown", "kept", "unknown"]
+    assert sqlite.stats().records == 1
+
+
+@pytest.mark.parametrize("token", [-1, 0, 1])
+def test_no_token_but_the_latest_completes(sqlite: SQLiteStore, token: int) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    assert sqlite.settle([Settlement(fact(1), token, "complete")], NOW) == ["fenced"]
+    assert sqlite.settle([Settlement(fact(2), token, "complete")], NOW) == ["unknown"]
+    assert sqlite.settle([Settlement(fact(1), run.token, "complete")], NOW) == ["kept"]
+
+
+def test_a_record_that_expired_before_it_was_swept_is_unknown(sqlite: SQLiteStore) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    later = NOW + 864_000_000
+    assert sqlite.settle([Settlement(fact(1), run.token, "complete")], later) == ["unknown"]
+
+
+def test_a_completed_fact_takes_no_more_than_eighty_bytes(path: Path) -> None:
+    chance = random.Random(1)
+    with closing(SQLiteStore(path)) as sqlite:
+        for second in range(50):
+            prefix = (NOW // 1000 + second).to_bytes(8, "big")[-3:]
+            complete(sqlite, [fact(prefix + chance.randbytes(13)) for _ in range(1000)])
+    assert path.stat().st_size / 50_000 <= 80
+
+
+# Sweeping
+
+
+def test_a_sweep_works_in_short_transactions(
+    sqlite: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(sqlite, facts(0, 100))
+    begun: list[None] = []
+    begin = Place.begin
+
+    def counting(place: Place, connection: sqlite3.Connection) -> None:
+        begun.append(None)
+        begin(place, connection)
+
+    monkeypatch.setattr(Place, "begin", counting)
+    monkeypatch.setattr(store, "SWEEP_STEP", 10)
+    assert sqlite.sweep(35, NOW + 864_000_000) == 35
+    assert len(begun) == 4
+
+
+def test_a_sweep_goes_on_where_another_handle_stopped_and_begins_again(path: Path) -> None:
+    late = NOW + 864_000_000
+    with closing(SQLiteStore(path)) as sqlite:
+        complete(sqlite, facts(0, 10), late)
+        complete(sqlite, facts(10, 20))
+        assert [sqlite.sweep(5, late), sqlite.sweep(5, late)] == [0, 0]
+    with closing(SQLiteStore(path)) as sqlite:
+        assert sqlite.sweep(6, late) == 6
+        complete(sqlite, facts(30, 34))
+        assert sqlite.sweep(8, late) == 8
+        assert sqlite.sweep(100, late + 864_000_000) == 10
+
+
+def test_room_that_was_swept_is_used_again(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        complete(sqlite, facts(0, 20_000))
+        with sqlite.transaction() as transaction:
+            (pages,) = transaction.connection.execute("PRAGMA page_count").fetchone()
+        later = NOW + 864_000_000
+        assert sqlite.sweep(20_000, later) == 20_000
+        complete(sqlite, facts(20_000, 40_000), later)
+        with sqlite.transaction() as transaction:
+            (now,) = transaction.connection.execute("PRAGMA page_count").fetchone()
+        assert now <= pages * 1.05
+
+
+# Transactions
+
+
+def test_what_the_caller_writes_and_the_completion_commit_together(sqlite: SQLiteStore) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    with sqlite.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (n)")
+        transaction.connection.execute("INSERT INTO effects VALUES (1)")
+        assert transaction.settle(Settlement(fact(1), run.token, "complete")) == "kept"
+        held = sqlite.show(fact(1).key)
+        assert held is not None
+        assert not held.done, "seen before it was committed"
+    assert kinds(sqlite, [fact(1)]) == ["duplicate"]
+    assert effects(sqlite) == 1
+
+
+def effects(sqlite: SQLiteStore) -> int:
+    with sqlite.transaction() as transaction:
+        return int(transaction.connection.execute("SELECT count(*) FROM effects").fetchone()[0])
+
+
+def test_a_run_that_was_overtaken_takes_its_writes_back(sqlite: SQLiteStore) -> None:
+    with sqlite.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (n)")
+    (slow,) = sqlite.claim([fact(1)], NOW - LEASE)
+    sqlite.claim([fact(1, nonce=2)], NOW)
+
+    class Fenced(Exception):
+        pass
+
+    def handle() -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            if transaction.settle(Settlement(fact(1), slow.token, "complete")) == "fenced":
+                raise Fenced
+
+    with pytest.raises(Fenced):
+        handle()
+    assert effects(sqlite) == 0
+
+
+def test_the_callers_own_errors_stay_as_they_are(sqlite: SQLiteStore) -> None:
+    def handle() -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE effects (n PRIMARY KEY)")
+            transaction.connection.executemany("INSERT INTO effects VALUES (?)", [(1,), (1,)])
+
+    with pytest.raises(sqlite3.IntegrityError):
+        handle()
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        effects(sqlite)
+
+
+def test_what_the_caller_sets_on_the_connection_does_not_disturb_the_store(
+    sqlite: SQLiteStore,
+) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    with sqlite.transaction() as transaction:
+        transaction.connection.row_factory = lambda _, row: {"columns": row}
+        assert transaction.settle(Settlement(fact(1), run.token, "extend")) == "kept"
+    assert kinds(sqlite, [fact(1), fact(1, nonce=2)]) == ["run", "busy"]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_transaction_ended_by_its_caller_is_told(sqlite: SQLiteStore, end: str) -> None:
+    def handle(settles: bool) -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute(end)
+            if settles:
+                transaction.settle(Settlement(fact(1), 1, "complete"))
+
+    for settles in (False, True):
+        with pytest.raises(StoreError, match="ended inside its block"):
+            handle(settles)
+    assert kinds(sqlite, [fact(1)]) == ["run"]
+
+
+def test_threads_queue_for_a_transaction(sqlite: SQLiteStore) -> None:
+    with sqlite.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE counter AS SELECT 0 AS n")
+
+    def count(_: int) -> None:
+        with sqlite.transaction() as transaction:
+            (n,) = transaction.connection.execute("SELECT n FROM counter").fetchone()
+            transaction.connection.execute("UPDATE counter SET n = ?", (n + 1,))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(100)))
+    with sqlite.transaction() as transaction:
+        assert transaction.connection.execute("SELECT n FROM counter").fetchone() == (100,)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sqlite: sqlite.claim([fact(2)]),
+        lambda sqlite: sqlite.settle([Settlement(fact(1), 1, "extend")]),
+        lambda sqlite: sqlite.transaction().__enter__(),
+        lambda sqlite: sqlite.sweep(),
+        lambda sqlite: sqlite.close(),
+    ],
+)
+def test_a_call_inside_the_threads_own_transaction_is_refused_at_once(
+    sqlite: SQLiteStore, call: Callable[[SQLiteStore], object]
+) -> None:
+    with sqlite.transaction(), pytest.raises(StoreError, match="this thread has a transaction"):
+        call(sqlite)
+    assert kinds(sqlite, [fact(2)]) == ["run"]
+
+
+def test_a_renewal_waits_for_anothers_transaction(sqlite: SQLiteStore) -> None:
+    (run,) = sqlite.claim([fact(1)], NOW)
+    with ThreadPoolExecutor(1) as pool:
+        with sqlite.transaction():
+            extend = Settlement(fact(1), run.token, "extend")
+            renewal = pool.submit(sqlite.settle, [extend], NOW)
+        assert renewal.result(PATIENCE) == ["kept"]
+
+
+def test_a_renewal_that_waits_too_long_may_be_tried_again(path: Path) -> None:
+    with closing(SQLiteStore(path, wait=0.01)) as sqlite, ThreadPoolExecutor(1) as pool:
+        (run,) = sqlite.claim([fact(1)], NOW)
+        extend = Settlement(fact(1), run.token, "extend")
+        with sqlite.transaction():
+            renewal = pool.submit(sqlite.settle, [extend], NOW)
+            with pytest.raises(StoreUnavailable, match="other threads have held the store"):
+                renewal.result(PATIENCE)
+        assert sqlite.settle([extend], NOW) == ["kept"]
+
+
+def test_anothers_lock_is_waited_for(path: Path, sqlite: SQLiteStore) -> None:
+    with closing(raw(path)) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN IMMEDIATE")
+        answer = pool.submit(sqlite.claim, [fact(1)])
+        other.execute("COMMIT")
+        assert [verdict.kind for verdict in answer.result(PATIENCE)] == ["run"]

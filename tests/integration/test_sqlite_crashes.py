@@ -1,0 +1,213 @@
+"""The SQLite store over forks, and in processes that are killed at any point."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.errors import StoreError
+from eventonce.stores.sqlite import SQLiteStore, file
+from eventonce.types import Claim, Settlement
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+NOW = 1_790_000_000_000
+LEASE = 60_000
+PATIENCE = 60.0
+"""Seconds until a process that says nothing counts as hung."""
+
+KILLS = 20
+BATCH = 100
+STEPS = ("claimed", "begun", "written", "settled", "committed")
+
+
+def fact(number: int, nonce: int = 1) -> Claim:
+    return Claim(number.to_bytes(16, "big"), nonce, LEASE, 864_000_000, 5, by=b"here")
+
+
+class Child:
+    """A forked process that says things."""
+
+    def __init__(self, work: Callable[..., None], *args: object) -> None:
+        context = get_context("fork")
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=work, args=(there, *args), daemon=True)
+        self.process.start()
+        there.close()
+
+    def hear(self) -> Any:
+        assert self.pipe.poll(PATIENCE), "it hangs"
+        return self.pipe.recv()
+
+    def heard(self) -> list[Any]:
+        """All it says until its end."""
+        said = []
+        try:
+            while True:
+                said.append(self.hear())
+        except EOFError:
+            return said
+
+    def end(self) -> int | None:
+        self.process.join(PATIENCE)
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join(PATIENCE)
+
+
+def integrity(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+# Killed
+
+
+def work_without_end(pipe: Connection, path: Path, start: int) -> None:
+    # So that the kill falls into a checkpoint now and then.
+    file.CHECKPOINT_PAGES = 8  # type: ignore[misc]
+    sqlite = SQLiteStore(path, clock=lambda: NOW)
+    while True:
+        claims = [fact(number) for number in range(start, start + BATCH)]
+        verdicts = sqlite.claim(claims)
+        pipe.send(("claimed", start, [verdict.kind for verdict in verdicts]))
+        sqlite.settle(
+            [
+                Settlement(claim, verdict.token, "complete", b"done")
+                for claim, verdict in zip(claims, verdicts, strict=True)
+            ]
+        )
+        pipe.send(("settled", start, []))
+        start += BATCH
+
+
+def test_a_process_killed_at_any_point_loses_no_answer_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "eventonce.db"
+    chance = random.Random(3)
+    told: dict[int, str] = {}
+    for kill in range(KILLS):
+        child = Child(work_without_end, path, kill * 1_000_000)
+        said = [child.hear() for _ in range(chance.randint(1, 12))]
+        child.kill()
+        for what, start, answers in said + child.heard():
+            assert set(answers) <= {"run"}
+            told[start] = what
+    assert integrity(path) == "ok"
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as sqlite:
+        for start, what in told.items():
+            verdicts = sqlite.claim([fact(n, nonce=2) for n in range(start, start + BATCH)])
+            # A batch is one transaction: where the reply was lost, all of it is there or nothing.
+            (kind,) = {verdict.kind for verdict in verdicts}
+            assert kind in ({"duplicate"} if what == "settled" else {"busy", "duplicate"})
+            if kind == "duplicate":
+                assert {verdict.result for verdict in verdicts} == {b"done"}
+
+
+def take_effect(pipe: Connection, path: Path, die_at: str, now: int) -> None:
+    def step(name: str) -> None:
+        if name == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sqlite = SQLiteStore(path, clock=lambda: now)
+    (verdict,) = sqlite.claim([fact(1, nonce=now)])
+    step("claimed")
+    if verdict.kind == "run":
+        with sqlite.transaction() as transaction:
+            step("begun")
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            step("written")
+            assert (
+                transaction.settle(Settlement(fact(1, nonce=now), verdict.token, "complete"))
+                == "kept"
+            )
+            step("settled")
+        step("committed")
+    pipe.send(verdict.kind)
+
+
+@pytest.mark.parametrize("first", STEPS)
+@pytest.mark.parametrize("second", STEPS)
+def test_killed_between_any_steps_an_effect_happens_once(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    path = tmp_path / "eventonce.db"
+    with closing(SQLiteStore(path)) as sqlite, sqlite.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (n)")
+    for attempt, die_at in enumerate((first, second, "", "")):
+        Child(take_effect, path, die_at, NOW + attempt * LEASE).end()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM effects").fetchone() == (1,)
+    assert integrity(path) == "ok"
+
+
+# Forked
+
+
+def use(pipe: Connection, sqlite: SQLiteStore, numbers: list[int]) -> None:
+    for number in numbers:
+        try:
+            pipe.send(sqlite.claim([fact(number, nonce=os.getpid())])[0].kind)
+        except StoreError as error:
+            pipe.send(str(error))
+        pipe.recv()
+
+
+def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "eventonce.db"
+    sqlite = SQLiteStore(path, clock=lambda: NOW)
+    assert sqlite.claim([fact(0)])[0].kind == "run"
+    child = Child(use, sqlite, [0, 1, 2, 3])
+    assert child.hear() == "busy"
+    child.pipe.send(None)
+    assert child.hear() == "run"
+    assert sqlite.claim([fact(1), fact(2)])[0].kind == "busy"
+    child.pipe.send(None)
+    assert child.hear() == "busy"
+    # The last one to close brings the log home and removes it: the child must still be counted.
+    sqlite.close()
+    child.pipe.send(None)
+    assert child.hear() == "run"
+    child.pipe.send(None)
+    assert child.end() == 0
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as sqlite:
+        verdicts = sqlite.claim([fact(number, nonce=2) for number in range(4)])
+    assert [verdict.kind for verdict in verdicts] == ["busy"] * 4
+    assert integrity(path) == "ok"
+
+
+def test_a_fork_inside_a_transaction_leaves_the_child_without_a_store(tmp_path: Path) -> None:
+    with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW)) as sqlite:
+        with sqlite.transaction() as transaction:
+            child = Child(use, sqlite, [1])
+            assert "forked while a transaction was open" in child.hear()
+            child.pipe.send(None)
+            assert child.end() == 0
+            assert transaction.settle(Settlement(fact(1), 1, "complete")) == "unknown"
+        assert sqlite.claim([fact(1)])[0].kind == "run"
+
+
+def test_many_children_forked_in_the_midst_of_work_share_the_file(tmp_path: Path) -> None:
+    with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW)) as sqlite:
+        numbers = list(range(20))
+        granted = []
+        for _ in range(5):
+            child = Child(use, sqlite, numbers)
+            for number in numbers:
+                granted.append((number, child.hear()))
+                mine = sqlite.claim([fact(number, nonce=7)])[0]
+                child.pipe.send(None)
+                assert (mine.kind, mine.attempt) == ("busy", 0)
+            assert child.end() == 0
+    assert [kind for _, kind in granted] == ["run"] * 20 + ["busy"] * 80

@@ -1,0 +1,384 @@
+"""The SQLite store's file: its marks, its versions, and what is said when it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from eventonce.stores import open_store
+from eventonce.stores.sqlite import SQLiteStore, file
+from eventonce.stores.sqlite.file import Place
+from eventonce.types import Claim, Letter, Settlement
+
+NOW = 1_790_000_000_000
+NOBODY = 65_534
+PATIENCE = 60.0
+
+
+def fact(number: int) -> Claim:
+    return Claim(number.to_bytes(16, "big"), 1, 60_000, 864_000_000, 5, by=b"here")
+
+
+def raw(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def made(path: Path, script: str) -> Path:
+    """A file made by somebody else."""
+    with closing(raw(path)) as connection:
+        connection.executescript(script)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "eventonce.db"
+
+
+# Marks and versions
+
+
+def test_a_new_file_says_whose_it_is_and_which_format_it_has(path: Path) -> None:
+    SQLiteStore(path).close()
+    with closing(raw(path)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (file.APPLICATION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
+def test_how_far_a_commit_is_waited_for_can_be_chosen(
+    path: Path, synchronous: file.Synchronous, level: int
+) -> None:
+    opened = closing(SQLiteStore(path, synchronous=synchronous))
+    with opened as sqlite, sqlite.transaction() as transaction:
+        assert transaction.connection.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
+    made(path, f"PRAGMA application_id = {file.APPLICATION}; PRAGMA user_version = 7;")
+    with pytest.raises(StoreMismatch, match=r"format 7.*format 1\. Install the newer"):
+        SQLiteStore(path)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "PRAGMA application_id = 252006675; CREATE TABLE theirs (n);",
+        "PRAGMA user_version = 3;",
+        "CREATE TABLE theirs (n);",
+    ],
+)
+def test_a_file_of_another_application_is_refused_and_left_as_it_is(
+    path: Path, script: str
+) -> None:
+    before = made(path, script).read_bytes()
+    with pytest.raises(StoreMismatch, match="another application's"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+
+
+OLD = f"""
+PRAGMA application_id = {file.APPLICATION};
+CREATE TABLE eventonce_records (key BLOB PRIMARY KEY, token INTEGER, until INTEGER) WITHOUT ROWID;
+INSERT INTO eventonce_records VALUES (x'{fact(1).key.hex()}', 5, {NOW + 1000});
+"""
+"""A made-up format 0, in which every record was a completed fact and there were no letters."""
+
+UPGRADE = (
+    "-- what was known, in the new form; a semicolon here ends nothing\n"
+    "ALTER TABLE eventonce_records RENAME TO old;\n"
+    + file.SCHEMA
+    + "INSERT INTO eventonce_records (key, token, until, body)"
+    " SELECT key, token, until, x'01' FROM old;\nDROP TABLE old;\n"
+)
+
+
+def test_a_file_of_an_older_format_is_brought_up_to_date(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path, OLD)
+    monkeypatch.setattr(file, "MIGRATIONS", {0: UPGRADE})
+    with closing(SQLiteStore(path)) as sqlite:
+        kinds = [verdict.kind for verdict in sqlite.claim([fact(1), fact(2)], NOW)]
+        assert kinds == ["duplicate", "run"]
+    monkeypatch.undo()
+    SQLiteStore(path).close()
+
+
+def test_a_file_of_an_older_format_with_no_way_to_this_one_is_refused(path: Path) -> None:
+    before = made(path, OLD).read_bytes()
+    with pytest.raises(StoreMismatch, match=r"format 0.*format 1.*no way from 0 to 1"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path, OLD)
+    monkeypatch.setattr(file, "MIGRATIONS", {0: UPGRADE + "INSERT INTO nowhere VALUES (1);\n"})
+    with pytest.raises(StoreError, match="nowhere"):
+        SQLiteStore(path)
+    with closing(raw(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (0,)
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        assert tables == 1
+
+
+def test_what_a_later_release_adds_is_read_past_and_kept(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        claims = [fact(number) for number in range(3)]
+        runs = sqlite.claim(claims, NOW)
+        made(
+            path,
+            "ALTER TABLE eventonce_records ADD COLUMN colour TEXT DEFAULT 'red';"
+            "ALTER TABLE eventonce_letters ADD COLUMN colour TEXT DEFAULT 'red';"
+            "UPDATE eventonce_records SET colour = 'blue';",
+        )
+        ends = zip(claims, runs, ("complete", "release", "extend"), strict=True)
+        settlements = [Settlement(claim, run.token, action) for claim, run, action in ends]  # type: ignore[arg-type]
+        for settlement in settlements:
+            assert sqlite.settle([settlement], NOW) == ["kept"]
+        assert sqlite.claim([fact(1)], NOW + 1)[0].attempt == 2
+        assert sqlite.claim([fact(3)], NOW)[0].kind == "run"
+        letter = Letter("1", "crm", "dead", "why", "rule", b"k", b"{}", NOW)
+        sqlite.put_letters([letter])
+        assert list(sqlite.letters()) == [letter]
+    with closing(raw(path)) as connection:
+        colours = connection.execute("SELECT colour FROM eventonce_records ORDER BY key").fetchall()
+    assert colours == [("blue",), ("blue",), ("blue",), ("red",)]
+
+
+def test_a_record_in_a_form_of_a_later_release_is_not_guessed_at(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(1)], NOW)
+        made(path, "UPDATE eventonce_records SET body = x'7f';")
+        with pytest.raises(StoreMismatch, match="a newer eventonce wrote it"):
+            sqlite.claim([fact(1)], NOW)
+
+
+# Paths and URIs
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_without_a_file_is_the_memory_store(path: str) -> None:
+    with pytest.raises(ConfigError, match="memory:"):
+        SQLiteStore(path)
+
+
+def test_a_relative_path_is_meant_from_where_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(open_store("sqlite:///a%20b%3F.db?synchronous=full&wait=0.5")) as sqlite:
+        assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+        monkeypatch.chdir("/")
+        assert sqlite.stats().records == 1
+    assert (tmp_path / "a b?.db").exists()
+
+
+def test_four_slashes_begin_a_path_from_the_root(tmp_path: Path) -> None:
+    open_store(f"sqlite:///{tmp_path}/absolute.db").close()
+    assert (tmp_path / "absolute.db").exists()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite://eventonce.db",
+        "sqlite:",
+        "sqlite:///",
+        "sqlite:///a.db?synchronous=off",
+        "sqlite:///a.db?wait=long",
+        "sqlite:///a.db?wiat=5",
+    ],
+)
+def test_a_uri_that_says_nothing_sensible_is_refused(uri: str) -> None:
+    with pytest.raises(ConfigError, match="sqlite"):
+        open_store(uri)
+
+
+# What can go wrong
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the directory .*/nowhere does not exist") as caught:
+        SQLiteStore(tmp_path / "nowhere" / "eventonce.db")
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="this is a directory"):
+        SQLiteStore(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_told(path: Path) -> None:
+    path.write_text("once upon a time\n" * 100)
+    with pytest.raises(StoreMismatch, match="not an SQLite database") as caught:
+        SQLiteStore(path)
+    assert str(path) in str(caught.value)
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+
+
+def test_a_damaged_file_is_told(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(number) for number in range(2_000)], NOW)
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    with closing(SQLiteStore(path)) as sqlite:
+        with pytest.raises(StoreMismatch, match=r"is damaged.*\.recover"):
+            sqlite.claim([fact(number) for number in range(2_000)], NOW)
+        with pytest.raises(StoreMismatch, match="is damaged"):
+            sqlite.stats()
+
+
+def test_a_full_disk_is_told_and_nothing_of_the_call_is_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(place: Place, mode: str, wait: float) -> sqlite3.Connection:
+        connection = connect(place, mode, wait)
+        connection.execute("PRAGMA max_page_count = 40")
+        return connection
+
+    connect = Place._connect
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "_connect", limited)
+        with closing(SQLiteStore(path)) as sqlite:
+            assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+            claims = [fact(number) for number in range(2, 10_000)]
+            with pytest.raises(StoreUnavailable, match="the disk is full") as caught:
+                sqlite.claim(claims, NOW)
+            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+            assert sqlite.stats().records == 1
+            assert sqlite.claim([fact(2)], NOW)[0].kind == "run"
+    with closing(SQLiteStore(path)) as sqlite:
+        assert {verdict.kind for verdict in sqlite.claim(claims, NOW)} == {"run"}
+
+
+def hold(pipe: Connection, path: Path) -> None:
+    connection = raw(path)
+    connection.execute("BEGIN EXCLUSIVE")
+    pipe.send("locked")
+    pipe.recv()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process is at it, and does not end."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=hold, args=(there, path), daemon=True)
+    process.start()
+    assert here.poll(PATIENCE)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join(PATIENCE)
+
+
+def test_a_file_that_another_process_holds_is_told(path: Path) -> None:
+    with closing(SQLiteStore(path, wait=0.05)) as sqlite:
+        with locked(path):
+            with pytest.raises(StoreUnavailable, match="locked by another") as caught:
+                sqlite.claim([fact(1)], NOW)
+            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+            with pytest.raises(StoreUnavailable, match="locked by another"), sqlite.transaction():
+                pass
+        assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+
+
+def test_a_file_that_is_held_while_it_is_opened_is_told(path: Path) -> None:
+    made(path, "PRAGMA user_version = 0;")
+    with locked(path), pytest.raises(StoreUnavailable, match="locked by another"):
+        SQLiteStore(path, wait=0.05)
+    SQLiteStore(path).close()
+
+
+def use(pipe: Connection, path: Path) -> None:
+    if os.getuid() == 0:
+        os.setuid(NOBODY)
+    try:
+        with closing(SQLiteStore(path)) as sqlite:
+            sqlite.claim([fact(1)], NOW)
+        pipe.send(("", ""))
+    except EventonceError as error:
+        pipe.send((type(error).__name__, str(error)))
+
+
+def told_to_nobody(path: Path) -> tuple[str, str]:
+    """What a process without rights is told; root has them all, so it becomes somebody else."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=use, args=(there, path), daemon=True)
+    process.start()
+    assert here.poll(PATIENCE)
+    kind, message = here.recv()
+    process.join(PATIENCE)
+    return kind, message
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Unlike pytest's own, one that everybody may look into."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+def test_a_file_without_permission_to_write_is_told(folder: Path) -> None:
+    path = folder / "eventonce.db"
+    SQLiteStore(path).close()
+    path.chmod(0o444)
+    folder.chmod(0o777)
+    kind, message = told_to_nobody(path)
+    assert kind == "ConfigError"
+    assert "no permission to read and write this file" in message
+
+
+def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:
+    path = folder / "eventonce.db"
+    SQLiteStore(path).close()
+    path.chmod(0o666)
+    folder.chmod(0o555)
+    kind, message = told_to_nobody(path)
+    assert kind == "ConfigError"
+    assert f"no permission to write in the directory {folder}" in message
+
+
+def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(1)], NOW)
+        path.rename(path.with_suffix(".old"))
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            sqlite.claim([fact(1)], NOW)
+        assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    sqlite = SQLiteStore(path)
+    letters = sqlite.letters()
+    sqlite.close()
+    sqlite.close()
+    with pytest.raises(StoreError, match="was closed"):
+        sqlite.claim([fact(1)], NOW)
+    with pytest.raises(StoreError, match="was closed"):
+        next(letters)
