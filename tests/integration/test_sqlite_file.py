@@ -53,11 +53,10 @@ def path(tmp_path: Path) -> Path:
 # Marks and versions
 
 
-def test_a_new_file_says_whose_it_is_and_which_format_it_has(path: Path) -> None:
+def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
     SQLiteStore(path).close()
     with closing(raw(path)) as connection:
-        assert connection.execute("PRAGMA application_id").fetchone() == (file.APPLICATION,)
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (1,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -71,7 +70,7 @@ def test_how_far_a_commit_is_waited_for_can_be_chosen(
 
 
 def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
-    made(path, f"PRAGMA application_id = {file.APPLICATION}; PRAGMA user_version = 7;")
+    made(path, file.SCHEMA + "UPDATE eventonce_tables SET format = 7;")
     with pytest.raises(StoreMismatch, match=r"format 7.*format 1\. Install the newer"):
         SQLiteStore(path)
 
@@ -84,17 +83,24 @@ def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
         "CREATE TABLE theirs (n);",
     ],
 )
-def test_a_file_of_another_application_is_refused_and_left_as_it_is(
+def test_a_file_of_another_application_is_shared_and_what_is_theirs_is_left_alone(
     path: Path, script: str
 ) -> None:
-    before = made(path, script).read_bytes()
-    with pytest.raises(StoreMismatch, match="another application's"):
-        SQLiteStore(path)
-    assert path.read_bytes() == before
+    marks = ("PRAGMA application_id", "PRAGMA user_version")
+    with closing(raw(made(path, script))) as connection:
+        before = [connection.execute(mark).fetchone() for mark in marks]
+    with closing(SQLiteStore(path)) as sqlite:
+        assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+    with closing(raw(path)) as connection:
+        assert [connection.execute(mark).fetchone() for mark in marks] == before
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        theirs = [name for (name,) in tables if not name.startswith("eventonce_")]
+    assert theirs == (["theirs"] if "theirs" in script else [])
 
 
 OLD = f"""
-PRAGMA application_id = {file.APPLICATION};
+CREATE TABLE eventonce_tables (one INTEGER PRIMARY KEY, format INTEGER);
+INSERT INTO eventonce_tables VALUES (1, 0);
 CREATE TABLE eventonce_records (key BLOB PRIMARY KEY, token INTEGER, until INTEGER) WITHOUT ROWID;
 INSERT INTO eventonce_records VALUES (x'{fact(1).key.hex()}', 5, {NOW + 1000});
 """
@@ -103,6 +109,7 @@ INSERT INTO eventonce_records VALUES (x'{fact(1).key.hex()}', 5, {NOW + 1000});
 UPGRADE = (
     "-- what was known, in the new form; a semicolon here ends nothing\n"
     "ALTER TABLE eventonce_records RENAME TO old;\n"
+    "DROP TABLE eventonce_tables;\n"
     + file.SCHEMA
     + "INSERT INTO eventonce_records (key, token, until, body)"
     " SELECT key, token, until, x'01' FROM old;\nDROP TABLE old;\n"
@@ -136,9 +143,9 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
     with pytest.raises(StoreError, match="nowhere"):
         SQLiteStore(path)
     with closing(raw(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (0,)
+        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (0,)
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        assert tables == 1
+        assert tables == 2
 
 
 def test_what_a_later_release_adds_is_read_past_and_kept(path: Path) -> None:
@@ -240,7 +247,8 @@ def test_a_damaged_file_is_told(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(number) for number in range(2_000)], NOW)
     content = bytearray(path.read_bytes())
-    content[8192:] = b"\xff" * (len(content) - 8192)
+    # Behind the first pages, where opening looks.
+    content[40_960:] = b"\xff" * (len(content) - 40_960)
     path.write_bytes(content)
     with closing(SQLiteStore(path)) as sqlite:
         with pytest.raises(StoreMismatch, match=r"is damaged.*\.recover"):

@@ -23,9 +23,6 @@ from eventonce.errors import (
 
 T = TypeVar("T")
 
-APPLICATION: Final = int.from_bytes(b"EvOn")
-"""The application id in the file's header, by which `file(1)` and we tell whose file it is."""
-
 FORMAT: Final = 1
 """What this release writes; rises only when an older release could no longer work on the file."""
 
@@ -99,7 +96,7 @@ class Place(msgspec.Struct, frozen=True):
             _admit(connection, self.path)
             if not os.access(self.path, os.W_OK):
                 # SQLite has opened it for reading, and would say so at the first write only.
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
+                connection.execute("UPDATE eventonce_tables SET format = format")
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -121,7 +118,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def _admit(connection: sqlite3.Connection, path: Path) -> None:
-    """Take up the file: ours, an empty one to make ours, or an older one to bring up to date."""
+    """Take up the file: one with our tables, old ones to bring up to date, or none to make them."""
     # One view of what is asked, for another process may be making the file at this moment.
     connection.execute("BEGIN")
     script = _script(connection, path)
@@ -134,45 +131,38 @@ def _admit(connection: sqlite3.Connection, path: Path) -> None:
     script = _script(connection, path)
     for statement in _statements(script):
         connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("UPDATE eventonce_tables SET format = ?", (FORMAT,))
     connection.execute("COMMIT")
 
 
 def _script(connection: sqlite3.Connection, path: Path) -> str:
-    """What makes the file one of this format: nothing, if it is one."""
+    """What makes our tables ones of this format: nothing, if they are."""
     found = _format(connection, path)
     if found is None:
         return SCHEMA
     missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
     if missing:
         raise StoreMismatch(
-            f"{path}: this file has format {found}, and this release writes format {FORMAT} and "
-            f"knows no way from {missing[0]} to {missing[0] + 1}. Open it with a release between "
+            f"{path}: the tables in this file have format {found}, this release writes format "
+            f"{FORMAT}, and it knows no way from {missing[0]} to {missing[0] + 1}. Open it with a release between "
             f"the two first, or give another path."
         )
     return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
 
 
 def _format(connection: sqlite3.Connection, path: Path) -> int | None:
-    """The format of the file, None if it is empty; a file we must not touch is refused."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application or version or tables:
-            raise StoreMismatch(
-                f"{path}: this file is another application's (application id {application}, "
-                f"version {version}; eventonce's are {APPLICATION} and {FORMAT}). Give a path that "
-                f"is eventonce's own; you may make tables of yours in its file, not it in yours."
-            )
+    """The format of our tables, None if there are none; a newer one is refused."""
+    ours = "SELECT name FROM sqlite_master WHERE name = 'eventonce_tables'"
+    if connection.execute(ours).fetchone() is None:
         return None
-    if version > FORMAT:
+    (found,) = connection.execute("SELECT format FROM eventonce_tables").fetchone()
+    if found > FORMAT:
         raise StoreMismatch(
-            f"{path}: this file has format {version}, made by a newer eventonce, and this release "
-            f"reads up to format {FORMAT}. Install the newer one here too, or give another path."
+            f"{path}: the tables in this file have format {found}, made by a newer eventonce, and "
+            f"this release reads up to format {FORMAT}. Install the newer one here too, or give "
+            f"another path."
         )
-    return int(version)
+    return int(found)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -248,7 +248,7 @@ def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
 
 def sweep(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, int]:
     """Look at up to so many records after the last one looked at; answers looked at and dropped."""
-    (after,) = connection.execute("SELECT swept FROM eventonce_sweeps").fetchone()
+    (after,) = connection.execute("SELECT swept FROM eventonce_tables").fetchone()
     looked, last = _next(connection, after, limit)
     if not looked:
         after = b""
@@ -260,7 +260,7 @@ def sweep(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, in
             (after, last, now),
         ).rowcount
     # Fewer than asked for: that was the last of them, and the next round begins.
-    connection.execute("UPDATE eventonce_sweeps SET swept = ?", (last if looked == limit else b"",))
+    connection.execute("UPDATE eventonce_tables SET swept = ?", (last if looked == limit else b"",))
     return looked, dropped
 
 

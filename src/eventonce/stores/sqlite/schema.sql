@@ -1,5 +1,5 @@
--- The tables of an eventonce file of format 1. `file.py` runs this statement by statement, and
--- marks the file with its application id and format.
+-- The tables of format 1. `file.py` runs this statement by statement. The file may be another
+-- application's too: our tables are known by their prefix, and nothing else in it is touched.
 --
 -- A later minor version adds columns (ALTER TABLE ... ADD COLUMN) and leaves the format as it is:
 -- no statement of this release names all columns of a table or replaces a row, so it reads past
@@ -7,8 +7,8 @@
 -- whose record expired begins anew in the same row.
 
 -- One row a key. Keys sort by time, so that work stays on a few pages of a large tree; there is no
--- index on anything else, because each would cost as much again. `until` is the instant up to which the record
--- lives and `body` what packing.py makes of the rest.
+-- index on anything else, because each would cost as much again. `until` is the instant up to which
+-- the record lives and `body` what packing.py makes of the rest.
 CREATE TABLE eventonce_records (
     key BLOB NOT NULL PRIMARY KEY,
     token INTEGER NOT NULL,
@@ -33,10 +33,12 @@ CREATE TABLE eventonce_letters (
 
 CREATE INDEX eventonce_letters_by_age ON eventonce_letters (at, id);
 
--- Where the last sweep stopped: the next one goes on there, in whichever process it runs.
-CREATE TABLE eventonce_sweeps (
+-- Which format these tables have, and where the last sweep stopped: the next one goes on there, in
+-- whichever process it runs.
+CREATE TABLE eventonce_tables (
     one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    format INTEGER NOT NULL,
     swept BLOB NOT NULL
 );
 
-INSERT INTO eventonce_sweeps (one, swept) VALUES (1, x'');
+INSERT INTO eventonce_tables (one, format, swept) VALUES (1, 1, x'');
