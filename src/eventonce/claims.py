@@ -8,6 +8,7 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import astuple
 
 from eventonce.evaluation import Incomplete
 from eventonce.expressions import paths
@@ -15,6 +16,7 @@ from eventonce.extraction import Values
 from eventonce.instants import SECONDS_BELOW
 from eventonce.keys import ABSENT, FORMAT, Hasher, content_hash, encode, hasher, key_of, packed
 from eventonce.plans import Plan, View
+from eventonce.rule import Rule
 from eventonce.types import MAX_ORDER, Claim, Event
 
 Claimer = Callable[[Event, Values, int], Claim]
@@ -56,38 +58,40 @@ def _fresh(
     return blake2b(digest_size=size, key=keyring.secret, person=person).copy
 
 
-def quick_claimer(
-    plan: Plan, header: Header, keyring: Keyring
-) -> Callable[[Event, int], Claim] | None:
-    """From event to claim in one call, for the commonest kind of rule, and the same as `claimer`'s.
+Quick = Callable[[Event, int], tuple[Rule, Claim]]
+"""Makes rule and claim of an event in one call; raises ValueError where it cannot tell."""
 
-    That is a fact whose parts and time are picked from the detail as they are; None for any other.
-    It takes a quarter less time, and raises ValueError where it cannot tell.
+
+def quick_claimer(plan: Plan, header: Header, keyring: Keyring) -> Quick | None:
+    """The same claims as `claimer`'s in a third less time, for the commonest kind of rule: a fact
+    whose parts and time are picked from the detail as they are. None for any other kind.
     """
     view, picker, rule = plan.picked, plan.picker, plan.rule
-    place, by_of = view.at_place, keyring.by
-    plain = view.parts is None and view.content is None and rule.on_replay != "force"
-    if not (plain and plan.prefixed) or place is None or picker is None or picker.others:
+    at_of, place, by_of = view.at, view.at_place, keyring.by
+    plain = not (view.parts or view.content or rule.requires or rule.on_replay == "force")
+    if not (plain and plan.prefixed) or at_of is None or place is None:
         return None
-    decode, read_off, after_time = (
-        picker.decode,
-        picker.read_off,
-        _fresh(13, plan, header, keyring),
-    )
-    lease, remember, attempts, sliding = rule.lease, rule.remember, rule.attempts, rule.sliding
+    if picker is None or picker.others:
+        return None
+    decode, read_off, together = picker.decode, picker.read_off, picker.together
+    after_time = _fresh(13, plan, header, keyring)
+    lease, remember, attempts, sliding = _terms(rule)
 
-    def claim(event: Event, nonce: int) -> Claim:
-        values = read_off(decode(event.detail_raw))
+    def claim(event: Event, nonce: int) -> tuple[Rule, Claim]:
+        picked = decode(event.detail_raw)
+        values = astuple(picked.f0) if together else read_off(picked)
         at = values[place]
         if type(at) is not int or not SECONDS_BELOW <= at <= MAX_ORDER:
-            raise ValueError
+            at = at_of(values)
+            if at is None:
+                raise ValueError
         hash_ = after_time()
         hash_.update(packed(values))
         by = event.id.encode()
         if by:
             by = crc32(by).to_bytes(4) if by_of is None else by_of(by)
         key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
-        return Claim(key, nonce, lease, remember, attempts, by, sliding, b"", None, at)
+        return rule, Claim(key, nonce, lease, remember, attempts, by, sliding, b"", None, at)
 
     return claim
 
@@ -100,8 +104,10 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
     digest_of, by_of = keyring.digest, keyring.by
     # Picked values are packed without a net: what does not fit is an unusual shape.
     pack = encode if view is plan.walked else packed
-    lease, remember, attempts, sliding = rule.lease, rule.remember, rule.attempts, rule.sliding
+    lease, remember, attempts, sliding = _terms(rule)
+    within_ = int(rule.unchanged_within)
     forced = rule.on_replay == "force"
+    optional = any(path.optional for tree in plan.trees for path in paths(tree))
 
     def hash_for(size: int, replay: str) -> blake2b:
         return _fresh(size, plan, header, keyring, replay)()
@@ -119,7 +125,7 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
             # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
             key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
         else:
-            if not any(parts):
+            if optional or not any(parts):
                 _refuse_empty(plan, parts)
             hash_ = hash_for(16, event.replay) if forced and event.replay else whole()
             hash_.update(pack(parts))
@@ -134,7 +140,7 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
                 # An order of this size is a time in milliseconds.
                 at = order
             if at is not None:
-                within = rule.unchanged_within
+                within = within_
         return Claim(
             key,
             nonce,
@@ -152,7 +158,12 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
     return claim
 
 
+def _terms(rule: Rule) -> tuple[int, int, int, bool]:
+    """What every claim of a rule asks for; plain integers, as some stores take no others."""
+    return int(rule.lease), int(rule.remember), rule.attempts, rule.sliding
+
+
 def _refuse_empty(plan: Plan, parts: Sequence[Any]) -> None:
     """A key that says nothing would be shared by every event of its type."""
-    if all(part is ABSENT or part is None or part == "" for part in parts):
+    if all(part is ABSENT or part is None or part in ("", []) for part in parts):
         raise Incomplete(paths(plan.trees[0])[0], "is empty, and so is the whole key")

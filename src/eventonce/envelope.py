@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from eventonce import forms, jsontext
 from eventonce.errors import EnvelopeError
-from eventonce.forms import Wrapped, organisation
-from eventonce.jsontext import SHALLOW
+from eventonce.forms import Wrapped, known_organisation, organisation
+from eventonce.jsontext import SHALLOW, within
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 1 << 20
@@ -43,24 +44,28 @@ _classic: Final = msgspec.json.Decoder(_Classic).decode
 
 
 def read(
-    source: Source, *, max_bytes: int = MAX_BYTES, headers: Mapping[str, str] = NO_HEADERS
+    source: Source,
+    *,
+    max_bytes: int = MAX_BYTES,
+    headers: Mapping[str, str] = NO_HEADERS,
+    layers: int = MAX_LAYERS,
 ) -> Event:
     """The event in these bytes, this text or this dict; EnvelopeError for anything that is none.
 
-    `raw` of the event is what its carrier (a queue record, a topic's notice) held.
+    Up to so many `layers` of carriers (queue records, notices of a topic) are taken off first; the
+    `raw` of the event is what the innermost held.
     """
-    if type(source) is bytes and headers is NO_HEADERS and len(source) <= max_bytes:
-        # The hot path, and once more as `_common` for what comes with headers or in a carrier.
+    if headers is not NO_HEADERS:
+        headers = {name.lower(): value for name, value in headers.items()}
+    if type(source) is bytes and len(source) <= max_bytes:
+        small = len(source) <= SHALLOW
         try:
             envelope = _classic(source)
-        except (ValueError, RecursionError):
-            pass
-        else:
             if (
                 envelope.type
                 and memoryview(envelope.detail)[0] == _BRACE
                 and (source.isascii() or jsontext.is_text(source))
-                and (len(source) <= SHALLOW or jsontext.is_shallow(source))
+                and (small or jsontext.is_shallow(source))
             ):
                 return Event(
                     source,
@@ -68,13 +73,16 @@ def read(
                     envelope.id,
                     envelope.source,
                     envelope.type,
-                    organisation(envelope.source),
+                    known_organisation(envelope.source) if small else organisation(envelope.source),
                     envelope.time,
                     envelope.replay,
                     "eventbridge",
+                    headers,
                 )
-    lowered = {name.lower(): value for name, value in headers.items()} if headers else NO_HEADERS
-    return _read(source, max_bytes, lowered, MAX_LAYERS)
+        except (ValueError, RecursionError):
+            # Another envelope, or there is something wrong: both are found out without haste.
+            pass
+    return _read(source, Limits(max_bytes, headers, layers))
 
 
 def read_many(
@@ -97,7 +105,7 @@ def read_many(
         try:
             events.append(read(element, max_bytes=max_bytes, headers=headers))
         except EnvelopeError as error:
-            events.append(_within(place, error) if place else error)
+            events.append(within(place, error))
     return events
 
 
@@ -119,88 +127,67 @@ def kept(event: Event) -> bytes:
     )
 
 
-def _common(raw: bytes, headers: Mapping[str, str]) -> Event | None:
-    """The event in the classic envelope; None if it is another, or there is something wrong."""
-    try:
-        envelope = _classic(raw)
-    except (ValueError, RecursionError):
-        return None
-    if not (
-        envelope.type
-        and memoryview(envelope.detail)[0] == _BRACE
-        and (raw.isascii() or jsontext.is_text(raw))
-        and (len(raw) <= SHALLOW or jsontext.is_shallow(raw))
-    ):
-        return None
-    return Event(
-        raw,
-        envelope.detail,
-        envelope.id,
-        envelope.source,
-        envelope.type,
-        organisation(envelope.source),
-        envelope.time,
-        envelope.replay,
-        "eventbridge",
-        headers,
-    )
+class Limits(NamedTuple):
+    """What is handed on from carrier to carrier."""
+
+    max_bytes: int
+    headers: Mapping[str, str]
+    layers: int
 
 
-def _read(source: Any, max_bytes: int, headers: Mapping[str, str], layers: int) -> Event:
-    """The event in any form and any number of carriers."""
+def _read(source: Any, limits: Limits) -> Event:
+    """The event in any form, in any carrier."""
     if isinstance(source, Event):
         return source
     if isinstance(source, Mapping):
         wrapped = forms.unwrapped(source)
         if wrapped is not None:
-            return _inside(wrapped, None, max_bytes, headers, layers)
-    raw = jsontext.as_bytes(source, max_bytes)
-    if len(raw) > max_bytes:
-        raise jsontext.too_large(len(raw), max_bytes)
-    return _common(raw, headers) or _unusual(raw, max_bytes, headers, layers)
-
-
-def _unusual(raw: bytes, max_bytes: int, headers: Mapping[str, str], layers: int) -> Event:
+            return _inside(wrapped, None, limits)
+    raw = jsontext.as_bytes(source, limits.max_bytes)
+    if len(raw) > limits.max_bytes:
+        raise jsontext.too_large(len(raw), limits.max_bytes)
+    if type(source) is not bytes:
+        return read(raw, **limits._asdict())
     raw = raw.removeprefix(jsontext.BYTE_ORDER_MARK)
     jsontext.check(raw)
     start = raw.lstrip()
     if start.startswith(b'"'):
         # Relays that write their JSON as a JSON string; no other string is an event.
         text = jsontext.string(msgspec.Raw(start))
-        if layers and text.lstrip().startswith("{"):
-            return _read(text, max_bytes, headers, layers - 1)
+        if text.lstrip().startswith("{"):
+            return _inside(Wrapped(text, ""), None, limits)
     if start.startswith(b"["):
         raise EnvelopeError("a list of events, not one event")
     fields = jsontext.top_level(raw)
     wrapped = forms.unwrapped(fields)
     if wrapped is not None:
-        return _inside(wrapped, raw, max_bytes, headers, layers)
-    return forms.event_of(raw, fields, headers)
+        return _inside(wrapped, raw, limits)
+    return forms.event_of(raw, fields, limits.headers)
 
 
-def _inside(
-    wrapped: Wrapped, raw: bytes | None, max_bytes: int, headers: Mapping[str, str], layers: int
-) -> Event:
+def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
     """The event inside a carrier, with what only the carrier knows."""
-    if not layers:
+    if not limits.layers:
         raise EnvelopeError("wrapped too many times", place=wrapped.place)
     content = wrapped.content
     if isinstance(content, msgspec.Raw):
         content = jsontext.string(content) if jsontext.begins(content, b'"') else bytes(content)
-    try:
-        event = _read(content, max_bytes, headers, layers - 1)
-    except EnvelopeError as error:
-        if wrapped.keep and raw is not None:
-            # A bus carries any payload; what is no object is still an event, by what the bus says.
-            event = Event(raw, raw, headers=headers)
-        else:
-            raise _within(wrapped.place, error) from None
-    envelope_raw = None
-    if wrapped.keep and raw is not None:
-        envelope_raw = event.envelope_raw or event.raw
-        event = msgspec.structs.replace(event, raw=raw)
+    if wrapped.keep and carrier is not None and not _is_object(content):
+        # A bus carries any payload: what is no object is an event by what the bus says of it.
+        event = Event(carrier, carrier, headers=limits.headers)
+    else:
+        try:
+            event = read(content, **limits._replace(layers=limits.layers - 1)._asdict())
+        except EnvelopeError as error:
+            raise within(wrapped.place, error) from None
+    if not wrapped.keep:
+        if event.id and not wrapped.headers:
+            return event
+        carrier = None
     return msgspec.structs.replace(
         event,
+        raw=carrier or event.raw,
+        envelope_raw=event.envelope_raw or (event.raw if carrier else None),
         id=event.id or wrapped.id,
         source=event.source or wrapped.source,
         type=event.type or wrapped.type,
@@ -208,14 +195,17 @@ def _inside(
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
         headers=event.headers or wrapped.headers,
-        envelope_raw=envelope_raw or event.envelope_raw,
     )
+
+
+def _is_object(content: bytes | str) -> bool:
+    return content.lstrip()[:1] in ("{", b"{")
 
 
 def _elements(payload: Any) -> list[tuple[str, Any]]:
     """What may be an event each, with its place in the payload."""
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
-        raw = jsontext.as_bytes(payload, len(payload))
+        raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]
         if start == b"[":
             return _listed(jsontext.items(raw), "")
@@ -236,10 +226,3 @@ def _listed(items: Sequence[Any], name: str) -> list[tuple[str, Any]]:
         (f"{name}[{number}]", bytes(item) if isinstance(item, msgspec.Raw) else item)
         for number, item in enumerate(items)
     ]
-
-
-def _within(place: str, error: EnvelopeError) -> EnvelopeError:
-    """The same error, seen from outside the element it is about."""
-    inner = error.place
-    join = " " if inner.startswith(("byte", "character")) else "" if not inner or inner[0] == "[" else "."
-    return EnvelopeError(f"{place}: {error}", place=f"{place}{join}{inner}")

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eventonce.expressions import Each, Expression, Hash, Max, Path, Time, Topic, paths
+from msgspec.msgpack import Ext
+
+from eventonce.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
 from eventonce.extraction import Need, Slot, Values, in_order, kind_of, walk
 from eventonce.instants import floor, instant
 from eventonce.keys import ABSENT, content_hash, encode
 from eventonce.types import MAX_ORDER
 
 Part = Callable[[Values], Any]
-Places = Mapping[tuple[str, tuple[str, ...]], int]
+Places = Mapping[tuple[Root, tuple[str, ...]], int]
 """Where in the values a path's own stands."""
 
 Steps = tuple[str, ...]
 
 
-class Incomplete(Exception):  # noqa: N818  a finding about one part; the caller decides if it is an error
+class Incomplete(Exception):
     """This part cannot be told: where it was looked for, and why it will not do."""
 
     def __init__(self, path: Path, reason: str, *, absent: bool = False) -> None:
@@ -30,7 +32,7 @@ class Incomplete(Exception):  # noqa: N818  a finding about one part; the caller
 
 def slots_for(trees: Sequence[Expression], existing: Sequence[Path] = ()) -> tuple[Slot, ...]:
     """One slot for each value these expressions read, and for those that only must exist."""
-    needs: dict[tuple[Any, Steps], set[Need]] = {}
+    needs: dict[tuple[Root, Steps], set[Need]] = {}
     for tree in trees:
         for path in paths(tree):
             need: Need = "scalar" if tree is path else "any"
@@ -80,7 +82,7 @@ def place_of(tree: Expression, slots: Sequence[Slot]) -> int | None:
             isinstance(tree, Path)
             and (slot.root, slot.steps) == (tree.root, tree.steps)
             and slot.root in ("detail", "body", "envelope")
-            and slot.need == ("scalar?" if tree.optional else "scalar")
+            and slot.need in (("scalar", "scalar?") if tree.optional else ("scalar",))
         ):
             return place
     return None
@@ -102,6 +104,12 @@ def order_of(value: Any) -> int | None:
     if not isinstance(value, int) or abs(value) > MAX_ORDER:
         return None
     return value
+
+
+def shown(value: Any) -> str:
+    """A value in a complaint: short, and as it was written."""
+    text = bytes(value.data).decode() if isinstance(value, Ext) else str(value)
+    return repr(text[:40])
 
 
 def _value(path: Path, places: Places) -> Part:
@@ -139,7 +147,10 @@ def _hash(path: Path, places: Places, ignored: Sequence[Path], flag: int | None)
             return value
         for steps in nested if flag is None or values[flag] else flat:
             value = _without(value, steps)
-        return content_hash(encode(value))
+        try:
+            return content_hash(encode(value))
+        except RecursionError:
+            raise Incomplete(path, "is nested too deep to be hashed") from None
 
     return hashed
 
@@ -192,9 +203,13 @@ def _topic(tree: Topic, places: Places) -> Part:
     return segment
 
 
+def form_of(tree: Expression) -> str:
+    """How to read an expression's value as a time: what is one already is not guessed at again."""
+    return "ms" if isinstance(tree, Time) else ""
+
+
 def _time(tree: Time, inner: Part) -> Part:
-    # What is a time already is in milliseconds, and not to be guessed at again.
-    form = tree.form or ("ms" if isinstance(tree.of, (Time, Max)) else "")
+    form = tree.form or form_of(tree.of)
     first = paths(tree)[0]
 
     def moment(values: Values) -> Any:
@@ -204,7 +219,7 @@ def _time(tree: Time, inner: Part) -> Part:
         at = instant(value, form)
         if at is None:
             expected = f' of the form "{form}"' if form else ""
-            raise Incomplete(first, f"is {str(value)[:40]!r}, not a time{expected}")
+            raise Incomplete(first, f"is {shown(value)}, not a time{expected}")
         return floor(at, tree.width)
 
     return moment
@@ -226,9 +241,7 @@ def _max(tree: Max, parts: Sequence[Part]) -> Part:
                 continue
             order = order_of(value)
             if order is None:
-                raise Incomplete(
-                    paths(path)[0], f"is {str(value)[:40]!r}, neither whole nor a time"
-                )
+                raise Incomplete(paths(path)[0], f"is {shown(value)}, neither whole nor a time")
             found.append(order)
         if found:
             return max(found)

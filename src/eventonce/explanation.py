@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec.msgpack import Ext
 
 from eventonce.evaluation import Incomplete, Part
 from eventonce.extraction import Tree, Values
@@ -72,9 +73,7 @@ def advice(plan: Plan) -> str:
     return 'write a part that may be absent with "?"'
 
 
-def _found(
-    texts: Sequence[str], pieces: Sequence[Part], values: Values
-) -> tuple[PartFound, ...]:
+def _found(texts: Sequence[str], pieces: Sequence[Part], values: Values) -> tuple[PartFound, ...]:
     found = []
     for text, piece in zip(texts, pieces, strict=True):
         try:
@@ -90,4 +89,6 @@ def _shown(value: Any) -> Any:
         return [_shown(item) for item in value]
     if isinstance(value, bytes):
         return value.hex()
-    return None if value is ABSENT else value
+    if isinstance(value, Ext):
+        return bytes(value.data).decode() or None
+    return value

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Topic(msgspec.Struct, frozen=True):
 class Time(msgspec.Struct, frozen=True):
     """An instant in milliseconds, rounded down to a multiple of the width."""
 
-    of: Expression
+    of: Moment
     form: str = ""
     width: int = 1
 
@@ -52,17 +52,30 @@ class Time(msgspec.Struct, frozen=True):
 class Max(msgspec.Struct, frozen=True):
     """The largest of those that are there; times are compared as instants."""
 
-    of: tuple[Expression, ...]
+    of: tuple[Moment, ...]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """Where a value stands in an item of a list."""
+
+    steps: tuple[str, ...]
+    optional: bool = False
 
 
 class Each(msgspec.Struct, frozen=True):
     """The named fields of every item of a list, sorted, so that the list's own order is nothing."""
 
     of: Path
-    fields: tuple[Path, ...] = ()
+    fields: tuple[Field, ...] = ()
+    """None where the items are single values themselves."""
 
+
+Moment = Path | Time | Max
+"""What may be a time, or any other place in a history."""
 
 Expression = Path | Hash | Topic | Time | Max | Each
+
+T = TypeVar("T", bound=Expression)
 
 _TOKEN: Final = re.compile(
     r"""\s*(?: (?P<quoted>"(?:[^"\\]|\\.)*") | (?P<mark>[().,?]) | (?P<word>[^\s().,?"]+) )""",
@@ -81,6 +94,14 @@ def parse(text: str) -> Expression:
     tree = parser.expression()
     parser.end()
     return tree
+
+
+def parse_path(text: str) -> Path:
+    """The path this text is, which may be a whole root such as `detail`."""
+    parser = _Parser(text)
+    path = parser.path()
+    parser.end()
+    return path
 
 
 def paths(tree: Expression) -> tuple[Path, ...]:
@@ -141,7 +162,7 @@ class _Parser:
         if self.peek()[0] == "word" and self.peek(1) == ("mark", "("):
             tree = self.call()
             if self.skip("?"):
-                return _made_optional(tree)
+                return made_optional(tree)
             return tree
         path = self.path()
         if not path.steps:
@@ -159,7 +180,7 @@ class _Parser:
         match root:
             case "detail" | "body" | "envelope":
                 return Path(root, steps[1:], optional)
-            case "headers" if len(steps) == 2:  # noqa: PLR2004  the root and the header's name
+            case "headers" if len(steps) == 2:
                 return Path("headers", (steps[1].lower(),), optional)
             case "headers":
                 raise self.wrong("a header is written headers.name")
@@ -188,27 +209,33 @@ class _Parser:
             case "topic":
                 tree = Topic(self.integer(), Path("detail", ("topicName",)))
             case "time":
-                inner = self.expression()
+                inner = self.moment()
                 tree = Time(inner, self.time_form() if self.skip(",") else "")
             case "floor":
-                inner = self.expression()
+                inner = self.moment()
                 self.mark(",")
                 tree = Time(inner, width=self.width())
             case "max":
-                parts = [self.expression()]
+                parts = [self.moment()]
                 while self.skip(","):
-                    parts.append(self.expression())
+                    parts.append(self.moment())
                 tree = Max(tuple(parts))
             case "each":
                 items = self.path()
                 fields = []
                 while self.skip(","):
-                    fields.append(Path("event", self.steps(), self.skip("?")))
+                    fields.append(Field(self.steps(), self.skip("?")))
                 tree = Each(items, tuple(fields))
             case _:
                 raise self.wrong(f"unknown function {name!r}: there are {', '.join(_FUNCTIONS)}")
         self.mark(")")
         return tree
+
+    def moment(self) -> Moment:
+        tree = self.expression()
+        if isinstance(tree, (Path, Time, Max)):
+            return tree
+        raise self.wrong("expected a path, or one of time, floor and max")
 
     def string(self) -> str:
         kind, token = self.take()
@@ -239,12 +266,10 @@ class _Parser:
         return width
 
 
-def _made_optional(tree: Expression) -> Expression:
+def made_optional(tree: T) -> T:
     """The same expression, absent where what it reads is."""
-    match tree:
-        case Path():
-            return msgspec.structs.replace(tree, optional=True)
-        case Max(of=parts):
-            return Max(tuple(_made_optional(part) for part in parts))
-        case _:
-            return msgspec.structs.replace(tree, of=_made_optional(tree.of))
+    if isinstance(tree, Path):
+        return msgspec.structs.replace(tree, optional=True)
+    if isinstance(tree, Max):
+        return msgspec.structs.replace(tree, of=tuple(made_optional(part) for part in tree.of))
+    return msgspec.structs.replace(tree, of=made_optional(tree.of))

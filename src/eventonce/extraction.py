@@ -1,5 +1,5 @@
-"""The values a rule reads, out of an event: quickly through a struct made for just these paths, or by
-walking the whole event where its shape is unusual. Both ways give the same values.
+"""The values a rule reads, out of an event: picked by a struct made for just these paths, or by a
+walk through the whole event where its shape is unusual. Both ways give the same values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from eventonce.errors import EnvelopeError
-from eventonce.expressions import Path, Root
+from eventonce.expressions import EVENT_NAMES, Path, Root
 from eventonce.keys import ABSENT, decode_exact, number
 from eventonce.types import Event
 
@@ -37,46 +37,32 @@ class Slot(msgspec.Struct, frozen=True):
 class Tree:
     """An event unpacked, each part when first asked for."""
 
-    __slots__ = ("_detail", "_envelope", "event")
+    __slots__ = ("_roots", "event")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self._detail: Any = msgspec.UNSET
-        self._envelope: Any = msgspec.UNSET
-
-    @property
-    def detail(self) -> Any:
-        if self._detail is msgspec.UNSET:
-            self._detail = _unpacked(self.event.detail_raw, "detail")
-        return self._detail
-
-    @property
-    def envelope(self) -> Any:
-        if self._envelope is msgspec.UNSET:
-            self._envelope = _unpacked(self.event.envelope_raw or self.event.raw, "")
-        return self._envelope
+        self._roots: dict[Root, Any] = {}
 
     @property
     def nested(self) -> bool:
         """Whether the body is the detail's eventBody, rather than the detail itself."""
-        return type(self.detail) is dict and "eventBody" in self.detail
+        detail = self.root("detail")
+        return type(detail) is dict and "eventBody" in detail
 
     def root(self, root: Root) -> Any:
-        match root:
-            case "detail":
-                return self.detail
-            case "body":
-                return self.detail["eventBody"] if self.nested else self.detail
-            case "envelope":
-                return self.envelope
-            case "headers":
-                return dict(self.event.headers)
-            case "event":
-                return _named(self.event)
+        """What paths of this root begin from."""
+        if root not in self._roots:
+            self._roots[root] = self._unpacked(root)
+        return self._roots[root]
 
     def value(self, root: Root, steps: tuple[str, ...]) -> Any:
         """What stands there; ABSENT where the path leads nowhere."""
         return walk(self.root(root), steps)
+
+    def has(self, path: Path) -> bool:
+        """Whether something stands there; an empty string names nothing."""
+        value = walk(self.root(path.root), path.steps)
+        return not (value is ABSENT or value is None or value == "")
 
     def obstacle(self, path: Path) -> str:
         """Why the path leads nowhere, in the words of a complaint."""
@@ -89,6 +75,20 @@ class Tree:
             if value is ABSENT:
                 break
         return "is null" if value is None else "is missing"
+
+    def _unpacked(self, root: Root) -> Any:
+        event = self.event
+        match root:
+            case "detail":
+                return _unpacked(event.detail_raw, root)
+            case "body":
+                return self.root("detail")["eventBody"] if self.nested else self.root("detail")
+            case "envelope":
+                return _unpacked(event.envelope_raw or event.raw, root)
+            case "headers":
+                return dict(event.headers)
+            case "event":
+                return {name: value for name in EVENT_NAMES if (value := getattr(event, name))}
 
 
 def walk(value: Any, steps: tuple[str, ...]) -> Any:
@@ -108,7 +108,7 @@ def kind_of(value: Any) -> str:
 
 def slow(slots: Sequence[Slot], tree: Tree) -> Values:
     """The values by walking; last of all, whether the body is the eventBody."""
-    return (*(tree.value(slot.root, slot.steps) for slot in slots), tree.nested)
+    return (*[walk(tree.root(slot.root), slot.steps) for slot in slots], tree.nested)
 
 
 class Picker(msgspec.Struct, frozen=True):
@@ -119,27 +119,33 @@ class Picker(msgspec.Struct, frozen=True):
 
     decode: Callable[[bytes | msgspec.Raw], Any]
     read_off: Callable[[Any], Values]
+    together: bool
+    """Whether the values are those of the struct's first field, in order: the quickest to read."""
     others: Callable[[Event], Values] | None
     """Of the values that do not stand in the detail."""
 
 
 def fast(slots: Sequence[Slot]) -> Picker | None:
-    """How to pick these values; None where one lies inside another, so that only a walk gives both."""
+    """How to pick these values; None where one lies inside another, which only a walk can give."""
     detail = [_within_detail(slot) for slot in slots if slot.root in ("detail", "body")]
+    # Without an eventBody the body is the detail itself: the struct then must not fit.
+    needed = "eventBody" if any(slot.root == "body" for slot in slots) else ""
     envelope = [slot for slot in slots if slot.root == "envelope"]
     others = [slot for slot in slots if slot.root in ("event", "headers")]
     if _overlap(detail) or _overlap(envelope):
         return None
-    decode, read_off = _decoder(detail)
+    decode, read_off = _decoder(detail, needed)
+    parents = {slot.steps[:-1] for slot in detail}
+    together = len(parents) == 1 and len(next(iter(parents))) == 1
     if not envelope and not others:
-        return Picker(decode, read_off, None)
+        return Picker(decode, read_off, together, None)
     unpack, take = _decoder(envelope)
 
     def rest(event: Event) -> Values:
         values = take(unpack(event.envelope_raw or event.raw)) if envelope else ()
         return values + tuple([_plain(event, slot) for slot in others])
 
-    return Picker(decode, read_off, rest)
+    return Picker(decode, read_off, together, rest)
 
 
 def in_order(slots: Sequence[Slot]) -> tuple[Slot, ...]:
@@ -154,21 +160,24 @@ def _within_detail(slot: Slot) -> Slot:
 
 def _overlap(slots: Sequence[Slot]) -> bool:
     return any(
-        one is not other and other.steps[: len(one.steps)] == one.steps
+        not one.steps or (one is not other and other.steps[: len(one.steps)] == one.steps)
         for one in slots
         for other in slots
     )
 
 
 def _decoder(
-    slots: Sequence[Slot],
+    slots: Sequence[Slot], needed: str = ""
 ) -> tuple[Callable[[bytes | msgspec.Raw], Any], Callable[[Any], Values]]:
-    """Decode JSON into a struct that has only these fields, and read them off it."""
-    names: dict[tuple[str, ...], str] = {}
-    struct = _struct([(slot.steps, slot) for slot in slots], (), names)
-    decode = msgspec.json.Decoder(struct, float_hook=number).decode
+    """Decode JSON into a struct that has only these fields, and read them off it.
+
+    A field by the `needed` name must be there, whatever the slots say.
+    """
     if not slots:
-        return decode, lambda _: ()
+        return lambda _: None, lambda _: ()
+    names: dict[tuple[str, ...], str] = {}
+    struct = _struct([(slot.steps, slot) for slot in slots], (), names, needed)
+    decode = msgspec.json.Decoder(struct, float_hook=number).decode
     read_off: Callable[[Any], Any] = attrgetter(*[names[slot.steps] for slot in slots])
     # Of a single name it gives the value, of several a tuple.
     return decode, read_off if len(slots) > 1 else lambda picked: (read_off(picked),)
@@ -178,6 +187,7 @@ def _struct(
     leaves: Sequence[tuple[tuple[str, ...], Slot]],
     prefix: tuple[str, ...],
     names_of: dict[tuple[str, ...], str],
+    needed: str = "",
 ) -> type[msgspec.Struct]:
     """A struct type for these paths, nested as they are; notes each path's attribute name."""
     groups: dict[str, list[tuple[tuple[str, ...], Slot]]] = {}
@@ -189,17 +199,15 @@ def _struct(
         # JSON names need not be Python names, so the fields are only numbered.
         name = f"f{place}"
         rename[name] = step
-        if not below[0][0]:
-            slot = below[0][1]
-            names_of[slot.steps] = ".".join((*prefix, name))
-            kind = _TYPES.get(slot.need, Any)
-            fields.append((name, kind, ABSENT) if slot.need.endswith("?") else (name, kind))
-            continue
-        inner = _struct(below, (*prefix, name), names_of)
-        if all(slot.need.endswith("?") for _, slot in below):
-            fields.append((name, inner, msgspec.field(default_factory=inner)))
+        if below[0][0]:
+            kind: Any = _struct(below, (*prefix, name), names_of)
+            default: Any = msgspec.field(default_factory=kind)
         else:
-            fields.append((name, inner))
+            kind = _TYPES.get(below[0][1].need, Any)
+            default = ABSENT
+            names_of[below[0][1].steps] = ".".join((*prefix, name))
+        optional = step != needed and all(slot.need.endswith("?") for _, slot in below)
+        fields.append((name, kind, default) if optional else (name, kind))
     return msgspec.defstruct(
         "Picked", fields, rename=rename, kw_only=True, frozen=True, gc=False, eq=False
     )
@@ -209,18 +217,6 @@ def _plain(event: Event, slot: Slot) -> Any:
     if slot.root == "headers":
         return event.headers.get(slot.steps[0], ABSENT)
     return getattr(event, slot.steps[0]) or ABSENT
-
-
-def _named(event: Event) -> dict[str, str]:
-    """What the envelope says, without what it leaves out."""
-    named = {
-        "id": event.id,
-        "source": event.source,
-        "type": event.type,
-        "time": event.time,
-        "org": event.org,
-    }
-    return {name: value for name, value in named.items() if value}
 
 
 def _unpacked(raw: bytes | msgspec.Raw, place: str) -> Any:

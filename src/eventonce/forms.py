@@ -10,15 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import EnvelopeError
-from eventonce.jsontext import begins, items, string, top_level
+from eventonce.jsontext import begins, check, items, string, top_level, within
 from eventonce.topics import template
 from eventonce.types import NO_HEADERS, Event
 
 Fields = Mapping[str, Any]
 """The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
 
-_GENESYS: Final = re.compile(r"aws\.partner/genesys\.com(?:\.test)?/cloud/([^/]+)(?:/.*)?", re.DOTALL)
-_EMPTY: Final[dict[str, msgspec.Raw]] = {}
+_GENESYS: Final = re.compile(
+    r"aws\.partner/genesys\.com(?:\.test)?/cloud/([^/]+)(?:/.*)?", re.DOTALL
+)
 
 
 class Wrapped(msgspec.Struct, frozen=True):
@@ -37,10 +38,15 @@ class Wrapped(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def organisation(source: str) -> str:
+def known_organisation(source: str) -> str:
     """The Genesys organisation of a source, whichever of its integrations it names; else empty."""
     match = _GENESYS.fullmatch(source)
     return match[1] if match else ""
+
+
+def organisation(source: str) -> str:
+    """The same for a source of any length: what no organisation has is not remembered."""
+    return known_organisation(source) if len(source) <= 512 else ""
 
 
 def unwrapped(fields: Fields) -> Wrapped | None:
@@ -125,26 +131,16 @@ def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, s
 
 
 def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
-    type_ = string(fields.get("detail-type"))
-    detail: bytes | msgspec.Raw | None = fields.get("detail")
+    type_, given = string(fields.get("detail-type")), fields.get("detail")
+    detail = raw if given is None else _object_in(given, "detail")
     if detail is None:
-        detail = raw
-    elif begins(detail, b'"'):
-        # Relays that put a string where the object belongs.
-        text = string(detail).encode()
-        try:
-            inside = top_level(text)
-        except EnvelopeError as error:
-            if not type_:
-                return _plain(raw, fields)
-            raise EnvelopeError(f"the detail is a string, and in it: {error}", place="detail") from None
-        detail, known = text.strip(), inside
-    elif not begins(detail, b"{"):
-        if not type_:
-            return _plain(raw, fields)
-        raise EnvelopeError("the detail is not an object", place="detail")
+        if type_:
+            raise EnvelopeError(
+                "the detail is not an object, nor a string that holds one", place="detail"
+            )
+        return _plain(raw, fields)
     if not type_:
-        known = _object(detail)
+        known = top_level(detail)
         type_ = _topic(known) or string(known.get("type"))
     source = string(fields.get("source"))
     return Event(
@@ -164,13 +160,28 @@ def _cloudevent(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
     data = fields.get("data")
     return Event(
         raw,
-        data if data is not None and begins(data, b"{") else raw,
+        (data and _object_in(data, "data")) or raw,
         id=string(fields.get("id")),
         source=string(fields.get("source")),
         type=string(fields.get("type")),
         time=string(fields.get("time")),
         form="cloudevents",
     )
+
+
+def _object_in(value: msgspec.Raw, place: str) -> bytes | msgspec.Raw | None:
+    """The JSON of an object, also where a relay put it into a string; None for anything else."""
+    if begins(value, b"{"):
+        return value
+    if begins(value, b'"'):
+        text = string(value).strip().encode()
+        if text.startswith(b"{"):
+            try:
+                check(text)
+            except EnvelopeError as error:
+                raise within(place, error) from None
+            return text
+    return None
 
 
 def _notification(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
@@ -191,7 +202,9 @@ def _cxone(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event | None:
     id_ = string(fields.get("eventId"))
     type_ = string(fields.get("eventType")) or string(postback.get("eventType"))
     if type_ and (id_ or postback or "data" in fields):
-        return Event(raw, raw, id=id_, type=type_, time=string(fields.get("createdAt")), form="cxone")
+        return Event(
+            raw, raw, id=id_, type=type_, time=string(fields.get("createdAt")), form="cxone"
+        )
     if payload is not None and begins(payload, b"{"):
         return Event(
             raw,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,12 +14,15 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _ISO: Final = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
-_NUMBER: Final = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?", re.ASCII)
+_NUMBER: Final = re.compile(r"-?\d{1,16}(?:\.\d{1,9})?", re.ASCII)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 SECONDS_BELOW: Final = 10**11
-"""A number below this is taken for seconds (until the year 5138), others for milliseconds (from 1973)."""
+"""A number below this is read as seconds, to the year 5138; others as milliseconds, from 1973."""
+
+_LIMIT: Final = 2**53
+"""Milliseconds beyond this would be rounded where stores count in doubles; nothing happens then."""
 
 MAX_DURATION: Final = 36_500 * _UNITS["d"]
 """A hundred years: more is a slip of the pen, and would not fit every store's clock."""
@@ -36,16 +40,16 @@ def instant(value: Any, form: str = "") -> int | None:
         return _from_iso(value) if form in ("", "iso") else None
     if form == "iso" or isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    # By way of repr: 1700000000.123 seconds are 123 ms, though the float lies a little below.
-    return _from_number(value if isinstance(value, int) else Decimal(repr(value)), form)
-
-
-def _from_number(value: int | Decimal, form: str) -> int | None:
-    seconds = form == "s" or (not form and abs(value) < SECONDS_BELOW)
-    milliseconds = value * 1000 if seconds else value
-    if abs(milliseconds) >= 2**53:
+    if not -_LIMIT < value < _LIMIT:
         return None
-    return int(milliseconds // 1) if milliseconds >= 0 else -int(-milliseconds // 1)
+    # By way of repr: 1700000000.123 seconds are 123 ms, though the float lies a little below.
+    return _from_number(Decimal(repr(value)), form)
+
+
+def _from_number(value: Decimal, form: str) -> int | None:
+    seconds = form == "s" or (not form and abs(value) < SECONDS_BELOW)
+    at = math.floor(value * 1000 if seconds else value)
+    return at if abs(at) < _LIMIT else None
 
 
 def _from_iso(text: str) -> int | None:
@@ -73,15 +77,12 @@ def duration(value: Any) -> int:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value.strip())
         if not match:
-            msg = f"{expected}, not {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{expected}, not {value!r}")
         result = int(Decimal(match[1]) * _UNITS[match[2]])
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         result = int(min(value, MAX_DURATION) * 1000)
     else:
-        msg = f"{expected}, not {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{expected}, not {value!r}")
     if not 0 <= result <= MAX_DURATION:
-        msg = f"{expected}, from 0 to 36500d, not {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{expected}, from 0 to 36500d, not {value!r}")
     return result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +22,9 @@ ABSENT: Final = Ext(0, b"")
 _BIG: Final = 1
 """The MessagePack extension of an integer beyond 64 bits, written in decimal digits."""
 
+_BEYOND: Final = 2
+"""That of a number beyond what Python reads, as it was written."""
+
 MIN_SECRET: Final = 16
 """Bytes; a shorter secret could be guessed together with what it hides."""
 
@@ -30,7 +35,7 @@ packed: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def encode(value: Any) -> bytes:
-    """These values as MessagePack: typed and length-prefixed, so that no two lists share an encoding.
+    """These values as MessagePack: typed and length-prefixed, so that no two lists share it.
 
     Object keys are sorted; an integral float is the integer it equals (`number` sees to it).
     """
@@ -43,29 +48,44 @@ def encode(value: Any) -> bytes:
 def _exact(value: Any) -> Any:
     """The same value with its integers beyond 64 bits as extensions."""
     if isinstance(value, dict):
-        return {name: _exact(item) for name, item in value.items()}
+        return dict(zip(value, map(_exact, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
-        return [_exact(item) for item in value]
+        return list(map(_exact, value))
     if type(value) is int and not -(2**63) <= value < 2**64:
         return Ext(_BIG, b"%d" % value)
     return value
 
 
-def number(text: str) -> int | float:
+def number(text: str) -> int | float | Ext:
     """A JSON number with a fraction or exponent, by its value: `1.0` and `1e0` are the integer 1.
 
     Relays in JavaScript write 1.0 as 1, so telling them apart would let a copy through; that two
     facts differ in nothing else does not happen.
     """
     value = float(text)
-    if value - value != 0:
-        msg = f"the number {text[:40]} is out of range"
-        raise ValueError(msg)
+    if not isfinite(value):
+        return Ext(_BEYOND, text.encode())
     return int(value) if value.is_integer() else value
 
 
-decode_exact: Final = msgspec.json.Decoder(float_hook=number).decode
-"""JSON to values as `encode` wants them: integers exact, integral floats as integers."""
+def _integer(text: str) -> int | Ext:
+    try:
+        return int(text)
+    except ValueError:
+        # Python refuses thousands of digits, which take it too long.
+        return Ext(_BEYOND, text.encode())
+
+
+_decode: Final = msgspec.json.Decoder(float_hook=number).decode
+
+
+def decode_exact(raw: bytes | msgspec.Raw) -> Any:
+    """JSON to values as `encode` wants them: integers exact, integral floats as integers."""
+    try:
+        return _decode(raw)
+    except msgspec.ValidationError:
+        # All that is not valid here is an integer too long for it.
+        return json.loads(bytes(raw), parse_int=_integer, parse_float=number)
 
 
 def key_of(secret: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A rule compiled: which values to take from an event, and what parts, order and digest they give."""
+"""A rule compiled: which values to take from an event, and what parts and order they give."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from eventonce.evaluation import (
     Incomplete,
     Part,
     compiled,
+    form_of,
     order_of,
     place_of,
     same_either_way,
+    shown,
     slots_for,
 )
-from eventonce.expressions import Expression, Hash, Path, parse, paths
+from eventonce.expressions import Expression, Hash, Path, made_optional, parse, parse_path, paths
 from eventonce.extraction import Picker, Slot, Tree, Values, fast, slow
 from eventonce.instants import instant
 from eventonce.keys import ABSENT
-from eventonce.rule import Rule, path_of
+from eventonce.rule import Rule
 
 Kind = Literal["fact", "state", "hash"]
 
 BODY: Final = Path("body", ())
 
 FALLBACK: Final = ("topic?", "hash(body)")
-"""The key under `missing = "hash"`: of the body, because the rest of a detail changes with every publish."""
+"""The key under `missing = "hash"`: the body alone, as the rest changes with every publish."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -64,6 +66,12 @@ class Plan(msgspec.Struct, frozen=True):
     walked: View
     """For values that came by `slow`."""
 
+    requires: tuple[Path, ...]
+
+    def fits(self, tree: Tree) -> bool:
+        """Whether the event has all that the rule requires."""
+        return all(map(tree.has, self.requires))
+
     def walk(self, tree: Tree) -> Values:
         """The values the slow way, which takes every event."""
         return slow(self.slots, tree)
@@ -84,10 +92,11 @@ def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
     """Compile this rule with these as the parts of its key."""
     trees = tuple(parse(text) for text in texts)
     order = parse(rule.order) if rule.order else None
-    at = parse(rule.at) if rule.at and kind != "hash" else None
+    # A time that is missing is missed, but makes no event invalid.
+    at = made_optional(parse(rule.at)) if rule.at and kind != "hash" else None
     content = _content(rule)
-    existing = tuple(path_of(text) for text in rule.requires)
-    ignored = tuple(path_of(text) for text in rule.ignore)
+    existing = tuple(parse_path(text) for text in rule.requires)
+    ignored = tuple(parse_path(text) for text in rule.ignore)
     every = [*trees, *content, *(tree for tree in (order, at) if tree)]
     slots = slots_for(every, existing)
     hashes = [tree for tree in every if isinstance(tree, Hash)]
@@ -106,6 +115,7 @@ def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
         picker=fast(slots) if uniform else None,
         picked=views[0],
         walked=views[1],
+        requires=existing,
     )
 
 
@@ -115,18 +125,18 @@ def _content(rule: Rule) -> tuple[Expression, ...]:
     if rule.verify is True:
         return (Hash(msgspec.structs.replace(BODY, optional=True)),)
     texts = rule.verify or ()
-    return tuple(Hash(msgspec.structs.replace(path_of(text), optional=True)) for text in texts)
+    return tuple(Hash(msgspec.structs.replace(parse_path(text), optional=True)) for text in texts)
 
 
 def _is_settled_by(at: Expression, key: Sequence[Expression]) -> bool:
     """Whether events with this key all have this instant, so that it may stand in the key."""
-    if at in key:
+    if at in (made_optional(part) for part in key):
         return True
     plain = {(part.root, part.steps) for part in key if isinstance(part, Path)}
     return all((path.root, path.steps) in plain for path in paths(at))
 
 
-def _view(  # noqa: PLR0913  one per thing a claim needs
+def _view(
     trees: Sequence[Expression],
     order: Expression | None,
     at: Expression | None,
@@ -154,7 +164,7 @@ def _view(  # noqa: PLR0913  one per thing a claim needs
         parts=_parts([place(tree) for tree in trees], pieces, len(slots)),
         exists=_exists([indexes[path.root, path.steps] for path in existing]),
         order=_order(order, part(order)) if order else None,
-        at=_at(part(at)) if at else None,
+        at=_at(at, part(at)) if at else None,
         at_place=place(at),
         content=_several(contents) if contents else None,
         pieces=pieces,
@@ -199,7 +209,7 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
             reason = (
                 "is missing: a version needs its order"
                 if absent
-                else f"is {str(value)[:40]!r}, neither a whole number below 2^53 nor an ISO time"
+                else f"is {shown(value)}, neither a whole number below 2^53 nor an ISO time"
             )
             raise Incomplete(first, reason, absent=absent)
         return place
@@ -207,10 +217,12 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
     return order
 
 
-def _at(part: Part) -> Callable[[Values], int | None]:
+def _at(tree: Expression, part: Part) -> Callable[[Values], int | None]:
+    form = form_of(tree)
+
     def at(values: Values) -> int | None:
         try:
-            return instant(part(values))
+            return instant(part(values), form)
         except Incomplete:
             return None
 

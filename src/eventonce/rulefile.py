@@ -1,4 +1,4 @@
-"""Rules out of TOML text; a wrong file names line, field and what was expected, all faults at once."""
+"""Rules out of TOML text; of a wrong one every fault, with line, field and what was expected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import tomllib
 from typing import Any, Final
 
 from eventonce.errors import ConfigError
-from eventonce.rule import Rule, checked
+from eventonce.rule import Rule
+from eventonce.rulecheck import checked
 
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?")
 _FIELD: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_-]+))\s*(?:\.[^=]*)?=""")

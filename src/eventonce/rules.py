@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.claims import Claimer, Keyring, claimer, keyring, quick_claimer
+from eventonce.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.evaluation import Incomplete
 from eventonce.explanation import Explanation, PartFound, advice, complaints, explanation
@@ -17,7 +17,8 @@ from eventonce.expressions import Path
 from eventonce.extraction import Picker, Tree, Values, walk
 from eventonce.keys import ABSENT
 from eventonce.plans import FALLBACK, Plan, plan_for
-from eventonce.rule import Match, Rule, legacy_path
+from eventonce.rule import Match, Rule
+from eventonce.rulecheck import legacy_path
 from eventonce.rulefile import parse_rules
 from eventonce.types import Claim, Event
 
@@ -26,14 +27,21 @@ __all__ = ["TRANSPORT", "Explanation", "Match", "PartFound", "Rule", "Ruleset", 
 TRANSPORT: Final = Rule(name="transport-id", key="id")
 """With no rule the transport id is the fact."""
 
-_REMEMBERED: Final = 4096
+_REMEMBERED: Final = 2048
 """Types whose rules are remembered: far more than a bus carries, and a bound all the same."""
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """A rule, and every way to a key it has."""
+_LONGEST: Final = 1024
+"""Characters of source and type together that are remembered: real ones have two hundred."""
 
-    rule: Rule
+
+Names = tuple[str, str, str, str]
+"""What tells kinds of event apart: form, source, organisation and type."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """Every way to a key that a rule has."""
+
     plan: Plan
     fallback: Plan | None
     also: tuple[Plan, ...]
@@ -45,7 +53,6 @@ class _Fit(msgspec.Struct, frozen=True):
 
     entry: _Entry
     rule: Rule
-    quick: Callable[[Event, int], Claim] | None
     picker: Picker | None
     exists: Callable[[Values], bool] | None
     picked: Claimer
@@ -64,17 +71,18 @@ class Ruleset:
         self.name = name
         self.rules = tuple(rules)
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
-        self._entries = [_entry(rule) for rule in rules]
-        self._default = _entry(TRANSPORT)
-        self._fits: dict[tuple[str, str, str, str], list[_Fit]] = {}
+        self._entries: dict[Rule, _Entry] = {}
+        self._fits: dict[Names, list[_Fit]] = {}
+        self._quick: dict[Names, Quick] = {}
 
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
         """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
-        fits = self._fits.get((event.form, event.source, event.org, event.type))
+        names = (event.form, event.source, event.org, event.type)
+        quick = self._quick.get(names)
         try:
-            if fits and fits[0].quick is not None:
-                return fits[0].rule, fits[0].quick(event, nonce)
-            for fit in fits or self._find(event):
+            if quick is not None:
+                return quick(event, nonce)
+            for fit in self._fits.get(names) or self._find(event):
                 picker = fit.picker
                 if picker is None:
                     break
@@ -126,27 +134,35 @@ class Ruleset:
         return explanation(plan, plan.walk(tree), claim, tree)
 
     def _find(self, event: Event) -> list[_Fit]:
-        """The rules that match events of this kind, up to the first that asks for nothing more."""
+        """The rules that match events of this kind, up to the first that requires nothing."""
         found = []
-        for entry in self._entries:
-            if entry.rule.match.fits(event.form, event.source, event.type):
-                found.append(self._ready(entry, event))
-                if not entry.rule.requires:
+        for rule in (*self.rules, TRANSPORT):
+            if rule.match.fits(event.form, event.source, event.type):
+                found.append(self._ready(rule, event))
+                if not rule.requires:
                     break
-        else:
-            found.append(self._ready(self._default, event))
-        if len(self._fits) >= _REMEMBERED:
-            self._fits.clear()
-        self._fits[event.form, event.source, event.org, event.type] = found
+        if len(event.source) + len(event.type) <= _LONGEST:
+            if len(self._fits) >= _REMEMBERED:
+                self._fits.clear()
+                self._quick.clear()
+            names = (event.form, event.source, event.org, event.type)
+            self._fits[names] = found
+            header = (self.name, event.org, event.type)
+            quick = quick_claimer(found[0].entry.plan, header, self._keyring)
+            if quick:
+                self._quick[names] = quick
         return found
 
-    def _ready(self, entry: _Entry, event: Event) -> _Fit:
-        rule, plan = entry.rule, entry.plan
+    def _ready(self, rule: Rule, event: Event) -> _Fit:
+        # Compiled when first needed: a preset has many rules, and most sources few types.
+        entry = self._entries.get(rule)
+        if entry is None:
+            entry = self._entries[rule] = _entry(rule)
+        plan = entry.plan
         header = (self.name, event.org, event.type)
         return _Fit(
             entry=entry,
             rule=rule,
-            quick=None if rule.requires else quick_claimer(plan, header, self._keyring),
             picker=plan.picker,
             exists=plan.picked.exists if rule.requires else None,
             picked=claimer(plan, plan.picked, header, self._keyring),
@@ -157,12 +173,11 @@ class Ruleset:
         """The first rule that fits this very event."""
         event = tree.event
         fits = self._fits.get((event.form, event.source, event.org, event.type))
-        for fit in (fits or self._find(event))[:-1]:
-            plan = fit.entry.plan
-            if plan.walked.exists(plan.walk(tree)):
+        *asking, last = fits or self._find(event)
+        for fit in asking:
+            if fit.entry.plan.fits(tree):
                 return fit
-        # The last one asks for nothing.
-        return (fits or self._find(event))[-1]
+        return last
 
     def _walked(self, fit: _Fit, tree: Tree, nonce: int) -> tuple[Plan, Claim]:
         entry = fit.entry
@@ -170,11 +185,14 @@ class Ruleset:
         try:
             return entry.plan, _guarded(fit.walked, fit.rule, tree.event, values, nonce)
         except Incomplete as incomplete:
-            if entry.fallback:
-                values = entry.fallback.walk(tree)
-                claim = self._made(entry.fallback, values, tree.event, nonce, self._keyring)
-                return entry.fallback, claim
-            raise _error(entry.plan, values, tree, incomplete) from None
+            if entry.fallback is None:
+                raise _error(entry.plan, values, tree, incomplete) from None
+        values = entry.fallback.walk(tree)
+        try:
+            claim = self._made(entry.fallback, values, tree.event, nonce, self._keyring)
+        except Incomplete as incomplete:
+            raise _error(entry.fallback, values, tree, incomplete) from None
+        return entry.fallback, claim
 
     def _made(
         self, plan: Plan, values: Values, event: Event, nonce: int, keyring: Keyring
@@ -187,7 +205,6 @@ class Ruleset:
 def _entry(rule: Rule) -> _Entry:
     older = [old for old in rule.also if not isinstance(old, str)]
     return _Entry(
-        rule=rule,
         plan=plan_for(rule, rule.key or rule.subject, rule.kind),
         fallback=plan_for(rule, FALLBACK, "hash") if rule.missing == "hash" else None,
         also=tuple(plan_for(rule, old, rule.kind) for old in older),
@@ -206,7 +223,8 @@ def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int
 def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> EnvelopeError:
     if plan.rule is TRANSPORT:
         return EnvelopeError(
-            "no rule matches the event, and it has no id of its own: write a rule for it", place="id"
+            "no rule matches the event, and it has no id of its own: write a rule for it",
+            place="id",
         )
     found = "; ".join(complaints(plan, values, tree))
     place = ".".join((incomplete.path.root, *incomplete.path.steps))

@@ -1,4 +1,4 @@
-"""Genesys topics: from the concrete name in a notification to the template EventBridge calls it by."""
+"""Genesys topics: from the name in a notification to the template that EventBridge calls it by."""
 
 from __future__ import annotations
 
@@ -136,9 +136,17 @@ _CONCRETE: Final = re.compile(
 """What is an id in a topic we do not know: a UUID, a long hexadecimal word, a number."""
 
 
-@lru_cache(maxsize=4096)
+LONGEST: Final = 512
+"""Characters: EventBridge allows a type 128; what is longer is no topic, and is not remembered."""
+
+
 def template(topic: str) -> str:
     """The topic with `{id}` for its ids: by the list where it is known, else by how ids look."""
+    return _template(topic) if len(topic) <= LONGEST else topic
+
+
+@lru_cache(maxsize=4096)
+def _template(topic: str) -> str:
     segments = topic.split(".")
     known = _matched(_known(), segments)
     if known is not None:
@@ -165,9 +173,9 @@ def _known() -> dict[str, Any]:
     for line in _TOPICS.strip().replace("\n  ", " ").splitlines():
         before, _, after = line.partition(":")
         for rest in after.split():
-            tail = {"-": (), ".": (_ID,)}.get(rest) or (_ID, *rest.split("."))
+            tail = {"-": [], ".": [_ID]}.get(rest, [_ID, *rest.split(".")])
             node = tree
-            for step in ("v2", *before.split("."), *(() if rest == "-" else tail)):
+            for step in ("v2", *before.split("."), *tail):
                 node = node.setdefault(step, {})
             node[_END] = {}
     return tree

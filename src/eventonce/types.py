@@ -7,6 +7,8 @@ is what every store compares; people type seconds or `"10d"`, and `rules` transl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -146,13 +148,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     def detail(self) -> Any:
         """The detail, unpacked when first asked for."""
         if self._detail is msgspec.UNSET:
-            try:
-                detail = msgspec.json.decode(self.detail_raw)
-            except (ValueError, RecursionError) as error:
-                raise EnvelopeError(
-                    f"the detail cannot be unpacked: {error}", place="detail"
-                ) from None
-            msgspec.structs.force_setattr(self, "_detail", detail)
+            msgspec.structs.force_setattr(self, "_detail", _unpacked(self.detail_raw))
         return self._detail
 
     @property
@@ -165,6 +161,25 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"Event(type={self.type!r}, id={self.id!r}, form={self.form!r})"
+
+
+def _unpacked(raw: bytes | msgspec.Raw) -> Any:
+    """JSON to Python; a number no float can hold comes as a Decimal."""
+    try:
+        try:
+            return msgspec.json.decode(raw)
+        except msgspec.ValidationError:
+            return _decode_wide(raw)
+    except (ValueError, RecursionError) as error:
+        raise EnvelopeError(f"the detail cannot be unpacked: {error}", place="detail") from None
+
+
+def _wide(text: str) -> float | Decimal:
+    value = float(text)
+    return value if isfinite(value) else Decimal(text)
+
+
+_decode_wide: Final = msgspec.json.Decoder(float_hook=_wide).decode
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -1,0 +1,218 @@
+"""The fields of a rule, checked each by itself and then together, until every fault is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from eventonce.expressions import Path, parse, parse_path
+from eventonce.instants import duration
+from eventonce.matching import Match
+
+
+class Millis(int):
+    """A duration already in milliseconds: a bare number means seconds."""
+
+
+Faults = list[tuple[str, str]]
+"""Field and what is wrong with it."""
+
+MAX_ATTEMPTS: Final = 1_000_000
+
+
+def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
+    """The fields as a rule keeps them, and every fault there is."""
+    kept: dict[str, Any] = {}
+    faults: Faults = []
+    for field, value in given.items():
+        check = _CHECKS.get(field)
+        if check is None:
+            faults.append((field, f"there is no such field; there are {', '.join(_CHECKS)}"))
+            continue
+        try:
+            kept[field] = check(value)
+        except ValueError as error:
+            faults.extend((field, fault) for fault in str(error).split("\n"))
+    if not any(field == "name" for field, _ in faults) and not kept.get("name"):
+        faults.append(("name", "expected a name"))
+    faults.extend(_contradictions(kept, {field for field, _ in faults}))
+    return kept, faults
+
+
+def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
+    """What is right by itself and wrong together."""
+    found: Faults = []
+    fact, state = kept.get("key"), kept.get("subject")
+    if fact and state:
+        found.append(("subject", "a rule has a key (a fact) or a subject (a state), not both"))
+    if not fact and not state and not wrong & {"key", "subject"}:
+        found.append(("key", "expected a key (a fact), or a subject and an order (a state)"))
+    if state and not kept.get("order") and "order" not in wrong:
+        found.append(("order", "a state needs an order: what makes one version newer than another"))
+    if not state and not wrong & {"subject"}:
+        found.extend(
+            (field, "is for states: it needs a subject and an order")
+            for field in ("order", "state", "unchanged_within")
+            if kept.get(field)
+        )
+    if state:
+        found.extend(
+            (field, "is for facts; this rule has a subject")
+            for field, is_set in (
+                ("verify", kept.get("verify")),
+                ("missing", kept.get("missing") == "hash"),
+                ("on_store_error", kept.get("on_store_error") == "run"),
+                ("also", any(isinstance(old, str) for old in kept.get("also", ()))),
+            )
+            if is_set
+        )
+    return found
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError(f"expected a string or a list of strings, not {_shown(value)}")
+
+
+def _string(value: Any) -> str:
+    # Keys and records are UTF-8, which has no place for half a character.
+    if isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value):
+        return value
+    raise ValueError(f"expected a string, not {_shown(value)}")
+
+
+def _expressions(value: Any) -> tuple[str, ...]:
+    texts = _strings(value)
+    faults = []
+    for text in texts:
+        try:
+            parse(text)
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise ValueError("\n".join(faults))
+    if len(set(texts)) < len(texts):
+        raise ValueError("names the same part twice")
+    return texts
+
+
+def _expression(value: Any) -> str:
+    text = _string(value)
+    if text:
+        parse(text)
+    return text
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    texts = _strings(value)
+    faults = []
+    for text in texts:
+        try:
+            parse_path(text)
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise ValueError("\n".join(faults))
+    return texts
+
+
+def _verify(value: Any) -> bool | tuple[str, ...]:
+    return value if isinstance(value, bool) else _paths(value)
+
+
+def _match(value: Any) -> Match:
+    if isinstance(value, Match):
+        return value
+    if isinstance(value, Mapping):
+        unknown = [str(name) for name in value if name not in Match.__struct_fields__]
+        if unknown:
+            raise ValueError(f"expected source, type or form, not {', '.join(unknown)}")
+        return Match(**{name: _strings(globs) for name, globs in value.items()})
+    return Match(type=_strings(value))
+
+
+def _duration(value: Any) -> Millis:
+    return value if isinstance(value, Millis) else Millis(duration(value))
+
+
+def _positive_duration(value: Any) -> Millis:
+    result = _duration(value)
+    if not result:
+        raise ValueError("expected more than nothing")
+    return result
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected true or false, not {_shown(value)}")
+
+
+def _attempts(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_ATTEMPTS:
+        return value
+    raise ValueError(f"expected a whole number from 1 to {MAX_ATTEMPTS}, not {_shown(value)}")
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def choose(value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(
+            f"expected {' or '.join(repr(choice) for choice in choices)}, not {_shown(value)}"
+        )
+
+    return choose
+
+
+def _also(value: Any) -> tuple[str | tuple[str, ...], ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(
+            _legacy(item) if isinstance(item, str) else _expressions(item) for item in value
+        )
+    raise ValueError(f"expected a list of older keys, each a list of parts, not {_shown(value)}")
+
+
+def _legacy(text: str) -> str:
+    legacy_path(text)
+    return text
+
+
+def legacy_path(text: str) -> Path:
+    """Of `sha256(path)`, the path: a key as tables made by hand have it."""
+    if text.startswith("sha256(") and text.endswith(")"):
+        return parse_path(text[len("sha256(") : -1])
+    raise ValueError(
+        f'{text!r}: expected a list of parts, or "sha256(detail)" for a table you already have'
+    )
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "name": _string,
+    "match": _match,
+    "requires": _paths,
+    "key": _expressions,
+    "subject": _expressions,
+    "order": _expression,
+    "state": _expressions,
+    "unchanged_within": _duration,
+    "at": _expression,
+    "ignore": _paths,
+    "verify": _verify,
+    "missing": _one_of("invalid", "hash"),
+    "remember": _positive_duration,
+    "sliding": _flag,
+    "lease": _positive_duration,
+    "attempts": _attempts,
+    "on_store_error": _one_of("retry", "run"),
+    "on_replay": _one_of("missing", "force", "report"),
+    "shadow": _flag,
+    "also": _also,
+}

@@ -1,0 +1,178 @@
+"""The law of facts: who runs, who is a copy, for how long, and how often it is tried."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from eventonce.types import MAX_ORDER, Claim, Verdict
+from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
+
+
+def test_a_fact_runs_and_its_copies_are_duplicates_whatever_their_transport_id() -> None:
+    key = Key()
+    key.done(fact(), T0)
+    redelivered = key.claim(fact(2), T0 + 1)
+    assert (redelivered.kind, redelivered.redelivery) == ("duplicate", True)
+    published_again = key.claim(fact(3, by=b"id-2"), T0 + 1)
+    assert (published_again.kind, published_again.redelivery) == ("duplicate", False)
+
+
+def test_a_duplicate_replays_the_result() -> None:
+    key = Key()
+    key.done(fact(), T0, b'{"ticket": 7}')
+    assert key.claim(fact(2), T0 + 1).result == b'{"ticket": 7}'
+
+
+def test_verified_content_that_differs_is_a_conflict() -> None:
+    key = Key()
+    key.done(fact(digest=A), T0)
+    assert key.claim(fact(2, digest=A), T0 + 1).kind == "duplicate"
+    assert key.claim(fact(3, digest=B), T0 + 1).kind == "conflict"
+    assert key.claim(fact(4, digest=b""), T0 + 1).kind == "duplicate"
+
+
+def test_content_is_not_verified_against_a_completion_that_recorded_none() -> None:
+    key = Key()
+    key.done(fact(), T0)
+    assert key.claim(fact(2, digest=B), T0 + 1).kind == "duplicate"
+
+
+def test_a_fixed_window_ends_to_the_millisecond_however_many_copies_come() -> None:
+    key = Key()
+    key.done(fact(remember=500), T0)
+    for after in (1, 250, 499):
+        assert key.claim(fact(2, remember=500), T0 + after).kind == "duplicate"
+    assert key.claim(fact(3, remember=500), T0 + 500).kind == "run"
+
+
+def test_a_sliding_window_starts_again_with_every_copy() -> None:
+    key = Key()
+    short = {"remember": 500, "sliding": True}
+    key.done(fact(1, **short), T0)
+    for after in (499, 998, 1_497):
+        assert key.claim(fact(2, **short), T0 + after).kind == "duplicate"
+    assert key.claim(fact(3, **short), T0 + 1_997).kind == "run"
+
+
+def test_a_sliding_window_is_never_shortened() -> None:
+    key = Key()
+    key.done(fact(remember=REMEMBER), T0)
+    assert key.claim(fact(2, remember=500, sliding=True), T0 + 1).kind == "duplicate"
+    assert key.claim(fact(3), T0 + REMEMBER - 1).kind == "duplicate"
+
+
+def test_the_window_starts_with_the_completion_not_with_the_claim() -> None:
+    key = Key()
+    claim = fact(remember=500)
+    run = key.claim(claim, T0)
+    assert key.settle("complete", claim, run, T0 + 30 * SECOND) == "kept"
+    assert key.claim(fact(2, remember=500), T0 + 30 * SECOND + 499).kind == "duplicate"
+
+
+def test_attempts_are_counted_for_a_day_even_if_little_is_remembered() -> None:
+    key = Key()
+    claim = fact(remember=500)
+    now = key.used_up(claim, T0)
+    assert key.claim(claim, now).kind == "dead"
+    assert key.claim(claim, now + DAY - 1).kind == "dead"
+    afresh = key.claim(claim, now + DAY)
+    assert (afresh.kind, afresh.attempt) == ("run", 1)
+
+
+def test_an_attempt_of_a_day_ago_is_forgotten_and_one_of_less_is_not() -> None:
+    for later, attempt in ((DAY - 1, 2), (DAY, 1)):
+        key = Key()
+        key.claim(fact(remember=500), T0)
+        assert key.claim(fact(2, remember=500), T0 + later).attempt == attempt
+
+
+def test_a_crash_counts_as_an_attempt_and_a_lease_ends_to_the_millisecond() -> None:
+    key = Key()
+    first = key.claim(fact(), T0)
+    assert (first.attempt, first.until) == (1, T0 + LEASE)
+    busy = key.claim(fact(2), T0 + LEASE - 1)
+    assert (busy.kind, busy.until) == ("busy", T0 + LEASE)
+    second = key.claim(fact(3), T0 + LEASE)
+    assert (second.kind, second.attempt) == ("run", 2)
+
+
+def test_a_released_fact_runs_again_at_once_and_counts_on() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle("release", fact(), run, T0 + 1) == "kept"
+    again = key.claim(fact(2), T0 + 1)
+    assert (again.kind, again.attempt) == ("run", 2)
+
+
+def test_a_peek_says_the_same_and_writes_nothing() -> None:
+    key = Key()
+    peek = fact(peek=True)
+    assert key.claim(peek, T0) == Verdict("run")
+    assert key.record is None
+    key.done(fact(2, remember=500), T0)
+    before = key.record
+    verdict = key.claim(fact(3, remember=500, sliding=True, peek=True), T0 + 1)
+    assert verdict.kind == "duplicate"
+    assert key.record is before
+
+
+def test_a_token_is_at_least_the_clock_in_microseconds() -> None:
+    assert Key().claim(fact(), T0).token == T0 * 1000
+
+
+def test_a_token_rises_even_if_the_clock_goes_back() -> None:
+    for one, two in ((fact(1), fact(2)), (state(1, A), state(2, B, 2))):
+        key = Key()
+        run = key.claim(one, T0)
+        key.settle("release", one, run, T0 - 5 * SECOND)
+        assert key.claim(two, T0 - 5 * SECOND).token == run.token + 1
+
+
+def test_a_token_survives_being_sent_as_a_double() -> None:
+    year_2200 = 7_258_118_400_000
+    token = Key().claim(fact(), year_2200).token
+    assert token <= MAX_ORDER
+    assert int(float(token)) == token
+
+
+@pytest.mark.parametrize("claim", [fact(), state(2, B)])
+def test_a_redrive_passes_what_is_dead_and_starts_at_attempt_one(claim: Claim) -> None:
+    key = Key()
+    now = key.used_up(claim, T0)
+    assert key.claim(claim, now).kind == "dead"
+    again = msgspec.structs.replace(claim, nonce=9, redrive=True)
+    run = key.claim(again, now)
+    assert (run.kind, run.attempt) == ("run", 1)
+    assert key.claim(claim, now).kind == "busy"
+    assert key.settle("complete", again, run, now + 1) == "kept"
+    assert key.claim(claim, now + 2).kind == "duplicate"
+
+
+def test_a_redrive_passes_nothing_else() -> None:
+    key = Key()
+    key.done(fact(), T0)
+    assert key.claim(fact(2, redrive=True), T0 + 1).kind == "duplicate"
+    assert key.claim(fact(2, digest=b"", redrive=True), T0 + 1).kind == "duplicate"
+    key = Key()
+    key.done(state(2, B), T0)
+    assert key.claim(state(1, A, 2, redrive=True), T0 + 1).kind == "stale"
+    assert key.claim(state(2, B, 2, redrive=True), T0 + 1).kind == "duplicate"
+    key.claim(state(3, C, 3), T0 + 1)
+    assert key.claim(state(3, C, 4, redrive=True), T0 + 2).kind == "busy"
+
+
+def test_a_redrive_does_not_apply_an_older_state_over_a_newer_one_that_was_tried() -> None:
+    key = Key()
+    now = key.claim(state(2, B), T0).until
+    assert key.claim(state(1, A, 2, redrive=True), now).kind == "busy"
+    assert key.claim(state(1, A, 2, redrive=True), now + 3 * LEASE).kind == "dead"
+
+
+def test_a_redriven_version_that_crashes_is_counted_again_not_dead_at_once() -> None:
+    key = Key()
+    now = key.used_up(state(2, B), T0)
+    key.claim(state(2, B), now)
+    crashed = key.claim(state(2, B, 5, redrive=True), now)
+    again = key.claim(state(2, B, 6), crashed.until)
+    assert (again.kind, again.attempt) == ("run", 2)

@@ -1,0 +1,130 @@
+"""The law of settlements: whose word is believed, and what it leaves behind."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from eventonce.types import Action, Claim
+from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, Key, fact, state
+
+
+@pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])
+@pytest.mark.parametrize("one", [fact(1), state(1, A, 1)])
+def test_a_run_that_was_overtaken_settles_nothing(one: Claim, action: Action) -> None:
+    key = Key()
+    paused = key.claim(one, T0)
+    two = msgspec.structs.replace(one, nonce=2)
+    key.claim(two, paused.until)
+    before = key.record
+    assert key.settle(action, one, paused, paused.until + 1) == "fenced"
+    assert key.record is before
+
+
+@pytest.mark.parametrize("claim", [fact(), state(1, A)])
+def test_a_late_completion_that_nobody_overtook_is_kept(claim: Claim) -> None:
+    key = Key()
+    run = key.claim(claim, T0)
+    assert key.settle("complete", claim, run, T0 + DAY) == "kept"
+    assert key.claim(claim, T0 + DAY).kind == "duplicate"
+
+
+@pytest.mark.parametrize("claim", [fact(), state(1, A)])
+def test_a_late_completion_beats_a_burial(claim: Claim) -> None:
+    """The effect is there: the letter is then a copy of something done."""
+    key = Key()
+    run = key.claim(claim, T0)
+    for _ in range(2):
+        run = key.claim(claim, run.until)
+    last = run.until
+    assert key.claim(claim, last).kind == "dead"
+    assert key.settle("complete", claim, run, last + 1) == "kept"
+    again = msgspec.structs.replace(claim, redrive=True)
+    assert key.claim(again, last + 2).kind == "duplicate"
+
+
+@pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])
+@pytest.mark.parametrize("claim", [fact(), state(1, A)])
+def test_a_settlement_of_what_is_forgotten_is_unknown(claim: Claim, action: Action) -> None:
+    key = Key()
+    run = key.claim(claim, T0)
+    assert key.settle(action, claim, run, T0 + REMEMBER) == "unknown"
+    assert Key().settle(action, claim, run, T0) == "unknown"
+
+
+@pytest.mark.parametrize("action", ["release", "bury", "extend"])
+@pytest.mark.parametrize("claim", [fact(), state(1, A)])
+def test_what_is_done_is_neither_released_nor_buried_nor_extended(
+    claim: Claim, action: Action
+) -> None:
+    key = Key()
+    run = key.done(claim, T0)
+    assert key.settle(action, claim, run, T0 + 1) == "fenced"
+    assert key.claim(claim, T0 + 2).kind == "duplicate"
+
+
+def test_a_renewal_prolongs_the_lease() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle("extend", fact(), run, T0 + 50 * SECOND) == "kept"
+    assert key.claim(fact(2), T0 + 50 * SECOND + LEASE - 1).kind == "busy"
+    assert key.claim(fact(2), T0 + 50 * SECOND + LEASE).kind == "run"
+
+
+def test_a_renewal_never_shortens_the_lease() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle("extend", fact(lease=SECOND), run, T0 + 1) == "kept"
+    assert key.claim(fact(2), T0 + LEASE - 1).kind == "busy"
+
+
+def test_a_renewal_after_the_lease_takes_it_again_if_nobody_else_did() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle("extend", fact(), run, T0 + 2 * LEASE) == "kept"
+    assert key.claim(fact(2), T0 + 2 * LEASE).kind == "busy"
+
+
+@pytest.mark.parametrize("action", ["release", "bury"])
+def test_a_renewal_that_comes_late_does_not_take_back_what_was_let_go(action: Action) -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle(action, fact(), run, T0 + 1) == "kept"
+    assert key.settle("extend", fact(), run, T0 + 2) == "fenced"
+    assert key.claim(fact(2), T0 + 3).kind == ("run" if action == "release" else "dead")
+
+
+@pytest.mark.parametrize("action", ["release", "bury"])
+@pytest.mark.parametrize("claim", [fact(), state(1, A)])
+def test_a_release_or_burial_repeated_because_its_reply_was_lost_is_kept(
+    claim: Claim, action: Action
+) -> None:
+    key = Key()
+    run = key.claim(claim, T0)
+    assert key.settle(action, claim, run, T0 + 1) == "kept"
+    before = key.record
+    assert key.settle(action, claim, run, T0 + 2) == "kept"
+    assert key.record == before
+
+
+def test_a_release_of_what_was_buried_is_refused() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    key.settle("bury", fact(), run, T0 + 1)
+    assert key.settle("release", fact(), run, T0 + 2) == "fenced"
+
+
+def test_a_repeated_release_is_kept_though_a_tied_version_was_given_up() -> None:
+    key = Key()
+    key.settle("bury", state(2, A), key.claim(state(2, A), T0), T0)
+    run = key.claim(state(2, B, 2), T0 + 1)
+    assert key.settle("release", state(2, B, 2), run, T0 + 2) == "kept"
+    assert key.settle("release", state(2, B, 2), run, T0 + 3) == "kept"
+
+
+def test_burying_frees_the_lease_and_bars_all_but_a_redrive() -> None:
+    key = Key()
+    run = key.claim(fact(), T0)
+    assert key.settle("bury", fact(), run, T0 + 1) == "kept"
+    assert key.claim(fact(2), T0 + 2).kind == "dead"
+    assert key.claim(fact(3, redrive=True), T0 + 3).kind == "run"
