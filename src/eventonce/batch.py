@@ -56,9 +56,11 @@ class Batch:
                 continue
             try:
                 rule, claim = rules.plan(event, nonce)
-                also = rules.also(event, rule, nonce) if rule.also else ()
+                also = rules.also(event, rule, nonce)
             except EnvelopeError as error:
-                self._refuse(event.raw, Outcome(event, "invalid", str(error), error=error))
+                self._refuse(
+                    envelope.kept(event), Outcome(event, "invalid", str(error), error=error)
+                )
                 continue
             if redrive:
                 claim = msgspec.structs.replace(claim, redrive=True)

@@ -12,10 +12,11 @@ from typing import Final
 
 import msgspec
 
+from eventonce import envelope
 from eventonce.errors import Reject, Retry, StoreError, StoreUnavailable
 from eventonce.ports import Effects, Task
 from eventonce.reasons import REFUSED, reason
-from eventonce.rule import Rule
+from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Letter, Outcome, Settlement, Status, Verdict, effect_id
 
 MAX_RESULT: Final = 65_536
@@ -257,7 +258,7 @@ async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) 
         name = effect_id(task.claim)
         if task.outcome.status == "conflict":
             name += f"-{task.claim.digest.hex()}"
-        letters.append(_letter(name, task.event.raw, task.outcome, consumer, now))
+        letters.append(_letter(name, envelope.kept(task.event), task.outcome, consumer, now))
     lost = await _shelved(letters, effects)
     if lost is not None:
         for task in lettered:

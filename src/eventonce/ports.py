@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from eventonce.ledger import Record
-from eventonce.rule import Rule
+from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Event, Job, Kept, Letter, Outcome, Settlement, Verdict
 
 UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")

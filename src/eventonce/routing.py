@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventonce.ports import Handler
+from eventonce.rules.matching import glob
 from eventonce.runners import is_async
 
 KNOWN_TYPES: Final = 4096
@@ -32,16 +33,15 @@ class Routes:
 
     def add(self, pattern: str, handler: Handler) -> None:
         """Send the types this glob matches to this handler, unless an earlier one takes them."""
-        glob = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-        self._registered.append((glob, Route(handler, is_async(handler))))
+        self._registered.append((glob(pattern), Route(handler, is_async(handler))))
         self._known = {}
 
     def wrapped(self, around: Callable[[Handler], Handler]) -> Routes:
         """The same routes with something around every handler."""
         routes = Routes()
-        for glob, route in self._registered:
+        for types, route in self._registered:
             handler = around(route.handler)
-            routes._registered.append((glob, Route(handler, is_async(handler))))
+            routes._registered.append((types, Route(handler, is_async(handler))))
         return routes
 
     def of(self, type: str) -> Route | None:
@@ -50,6 +50,6 @@ class Routes:
         if type not in known:
             if len(known) >= KNOWN_TYPES:
                 known = self._known = {}
-            matching = (route for glob, route in self._registered if glob.fullmatch(type))
+            matching = (route for types, route in self._registered if types.fullmatch(type))
             known[type] = next(matching, None)
         return known[type]

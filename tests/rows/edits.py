@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from eventonce.expressions import Each, Expression, Hash, Max, Path, Topic, parse, paths
+from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Topic, parse, paths
 from tests.rows.row import ORG, Row
 
 

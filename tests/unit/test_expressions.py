@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventonce.expressions import Each, Expression, Field, Hash, Max, Path, Time, Topic, parse
+from eventonce.rules.expressions import Each, Expression, Field, Hash, Max, Path, Time, Topic, parse
 
 TOPIC = Path("detail", ("topicName",))
 

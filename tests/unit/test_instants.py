@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventonce.instants import MAX_DURATION, duration, floor, instant
+from eventonce.rules.instants import MAX_DURATION, duration, floor, instant
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventonce.errors import ConfigError
-from eventonce.keys import ABSENT, content_hash, decode_exact, encode, hasher, number
 from eventonce.rules import Rule, Ruleset
+from eventonce.rules.keys import ABSENT, content_hash, decode_exact, encode, hasher, number
 from eventonce.types import Event
 from tests.unit.made import SOURCE, TIME, body, event
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from eventonce import presets, topics
-from eventonce.envelope import read, read_many
+from eventonce import presets
+from eventonce.envelope import read, read_many, topics
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.plans import plan_for
 from eventonce.rules import Rule, Ruleset
+from eventonce.rules.plans import plan_for
 from tests.rows.row import ORG, bridge, genesys
 
 SHAPES = Path(__file__).parent.parent / "shapes"

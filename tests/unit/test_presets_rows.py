@@ -13,8 +13,8 @@ import pytest
 
 from eventonce import presets
 from eventonce.errors import EnvelopeError
-from eventonce.expressions import Max, parse, paths
 from eventonce.rules import Rule, Ruleset
+from eventonce.rules.expressions import Max, parse, paths
 from eventonce.types import Claim
 from tests.rows import ROWS
 from tests.rows.edits import changed, cut, republished

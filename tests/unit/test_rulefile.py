@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from eventonce.errors import ConfigError
-from eventonce.matching import Match
 from eventonce.rules import Rule, Ruleset, parse_rules
+from eventonce.rules.matching import Match
 from tests.unit.made import event
 
 FULL = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventonce.topics import LONGEST, template
+from eventonce.envelope.topics import LONGEST, template
 
 USER = "9ed7d9f6-0c59-4360-ac54-40dd35eb9c2f"
 

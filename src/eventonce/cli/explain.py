@@ -20,8 +20,8 @@ from eventonce.cli.options import (
 from eventonce.cli.table import table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.explanation import Explanation, PartFound
 from eventonce.rules import Ruleset
+from eventonce.rules.explanation import Explanation, PartFound
 
 
 @click.command()

@@ -28,10 +28,10 @@ from eventonce.envelope import MAX_BYTES, read
 from eventonce.errors import EnvelopeError, StoreError
 from eventonce.ports import Store
 from eventonce.reasons import reason
-from eventonce.rules import Rule, Ruleset
+from eventonce.rules import Ruleset
 from eventonce.runners import settle_patiently
 from eventonce.stores import open_store
-from eventonce.types import Claim, Event, Settlement
+from eventonce.types import Claim, Settlement
 
 CHUNK: Final = 1_000_000
 """Bytes of lines claimed, written and settled together: about a thousand events, enough to make a
@@ -114,7 +114,7 @@ class Sieve:
     def sift(self, lines: Sequence[bytes]) -> Iterator[Refused]:
         """Pass on what is new; gives back what is neither new nor a copy."""
         nonce = random.getrandbits(52) | 1
-        max_bytes, plan = self._max_bytes, self._rules.plan
+        max_bytes, plan, also = self._max_bytes, self._rules.plan, self._rules.also
         asked: dict[bytes, tuple[Claim, int]] = {}
         for index, line in enumerate(lines):
             try:
@@ -126,7 +126,8 @@ class Sieve:
                 continue
             before = asked.get(claim.key)
             if before is None:
-                if not rule.also or not self._known_of_old(event, rule, nonce):
+                older = also(event, rule, nonce)
+                if not older or not self._known(older):
                     asked[claim.key] = claim, index
             elif before[0].order == claim.order and before[0].digest == claim.digest:
                 self.counts["duplicate"] += 1
@@ -136,8 +137,9 @@ class Sieve:
                 asked = {claim.key: (claim, index)}
         yield from self._pass(asked.values(), lines)
 
-    def _known_of_old(self, event: Event, rule: Rule, nonce: int) -> bool:
-        for verdict in self._store.claim(self._rules.also(event, rule, nonce)):
+    def _known(self, older: Sequence[Claim]) -> bool:
+        """Whether the event had its effect under the key an older rule or secret gave it."""
+        for verdict in self._store.claim(older):
             if verdict.kind != "run":
                 self.counts[verdict.kind] += 1
                 return True

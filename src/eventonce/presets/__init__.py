@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.matching import Match
-from eventonce.rule import Rule
-from eventonce.rulefile import parse_rules
+from eventonce.rules.matching import Match
+from eventonce.rules.rule import Rule
+from eventonce.rules.rulefile import parse_rules
 
 Spec = str | PathLike[str] | Rule
 

@@ -89,8 +89,8 @@ class Bench:
         acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
         answered.
         """
-        one = isinstance(events, (bytes, str, Mapping, Event))
-        deliveries = [event for event in ([events] if one else events) for _ in range(copies)]
+        given = [events] if isinstance(events, (bytes, str, Mapping, Event)) else events
+        deliveries = [event for event in given for _ in range(copies)]
         if shuffle is not None:
             random.Random(shuffle).shuffle(deliveries)
         crashing = _Crashing(crash_after)

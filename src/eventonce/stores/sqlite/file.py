@@ -144,8 +144,8 @@ def _script(connection: sqlite3.Connection, path: Path) -> str:
     if missing:
         raise StoreMismatch(
             f"{path}: the tables in this file have format {found}, this release writes format "
-            f"{FORMAT}, and it knows no way from {missing[0]} to {missing[0] + 1}. Open it with a release between "
-            f"the two first, or give another path."
+            f"{FORMAT}, and it knows no way from {missing[0]} to {missing[0] + 1}. Open it with a "
+            f"release between the two first, or give another path."
         )
     return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
 

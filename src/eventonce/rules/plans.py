@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from eventonce.evaluation import (
+from eventonce.rules.evaluation import (
     Incomplete,
     Part,
     compiled,
@@ -19,11 +19,19 @@ from eventonce.evaluation import (
     shown,
     slots_for,
 )
-from eventonce.expressions import Expression, Hash, Path, made_optional, parse, parse_path, paths
-from eventonce.extraction import Picker, Slot, Tree, Values, fast, slow
-from eventonce.instants import instant
-from eventonce.keys import ABSENT
-from eventonce.rule import Rule
+from eventonce.rules.expressions import (
+    Expression,
+    Hash,
+    Path,
+    made_optional,
+    parse,
+    parse_path,
+    paths,
+)
+from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, slow
+from eventonce.rules.instants import instant
+from eventonce.rules.keys import ABSENT
+from eventonce.rules.rule import Rule
 
 Kind = Literal["fact", "state", "hash"]
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.envelope.jsontext import begins, check, items, string, top_level, within
+from eventonce.envelope.topics import template
 from eventonce.errors import EnvelopeError
-from eventonce.jsontext import begins, check, items, string, top_level, within
-from eventonce.topics import template
 from eventonce.types import NO_HEADERS, Event
 
 Fields = Mapping[str, Any]

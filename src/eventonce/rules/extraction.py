@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from eventonce.errors import EnvelopeError
-from eventonce.expressions import EVENT_NAMES, Path, Root
-from eventonce.keys import ABSENT, decode_exact, number
+from eventonce.rules.expressions import EVENT_NAMES, Path, Root
+from eventonce.rules.keys import ABSENT, decode_exact, number
 from eventonce.types import Event
 
 Values = tuple[Any, ...]

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce import forms, jsontext
+from eventonce.envelope import forms, jsontext
+from eventonce.envelope.forms import Wrapped, known_organisation, organisation
+from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
-from eventonce.forms import Wrapped, known_organisation, organisation
-from eventonce.jsontext import SHALLOW, within
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 1 << 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from eventonce.expressions import Path, parse, parse_path
-from eventonce.instants import duration
-from eventonce.matching import Match
+from eventonce.rules.expressions import Path, parse, parse_path
+from eventonce.rules.instants import duration
+from eventonce.rules.matching import Match
 
 
 class Millis(int):

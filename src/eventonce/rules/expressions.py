@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from eventonce.instants import duration
+from eventonce.rules.instants import duration
 
 Root = Literal["detail", "body", "envelope", "headers", "event"]
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.matching import Match
-from eventonce.rulecheck import Millis, checked
-
-__all__ = ["Match", "Rule"]
+from eventonce.rules.check import Millis, checked
+from eventonce.rules.matching import Match
 
 Strings = str | Sequence[str]
 Duration = str | float

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.msgpack import Ext
 
-from eventonce.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
-from eventonce.extraction import Need, Slot, Values, in_order, kind_of, walk
-from eventonce.instants import floor, instant
-from eventonce.keys import ABSENT, content_hash, encode
+from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
+from eventonce.rules.extraction import Need, Slot, Values, in_order, kind_of, walk
+from eventonce.rules.instants import floor, instant
+from eventonce.rules.keys import ABSENT, content_hash, encode
 from eventonce.types import MAX_ORDER
 
 Part = Callable[[Values], Any]

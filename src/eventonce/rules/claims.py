@@ -10,13 +10,22 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import astuple
 
-from eventonce.evaluation import Incomplete
-from eventonce.expressions import paths
-from eventonce.extraction import Values
-from eventonce.instants import SECONDS_BELOW
-from eventonce.keys import ABSENT, FORMAT, Hasher, content_hash, encode, hasher, key_of, packed
-from eventonce.plans import Plan, View
-from eventonce.rule import Rule
+from eventonce.rules.evaluation import Incomplete
+from eventonce.rules.expressions import paths
+from eventonce.rules.extraction import Values
+from eventonce.rules.instants import SECONDS_BELOW
+from eventonce.rules.keys import (
+    ABSENT,
+    FORMAT,
+    Hasher,
+    content_hash,
+    encode,
+    hasher,
+    key_of,
+    packed,
+)
+from eventonce.rules.plans import Plan, View
+from eventonce.rules.rule import Rule
 from eventonce.types import MAX_ORDER, Claim, Event
 
 Claimer = Callable[[Event, Values, int], Claim]

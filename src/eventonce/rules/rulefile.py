@@ -7,8 +7,8 @@ import tomllib
 from typing import Any, Final
 
 from eventonce.errors import ConfigError
-from eventonce.rule import Rule
-from eventonce.rulecheck import checked
+from eventonce.rules.check import checked
+from eventonce.rules.rule import Rule
 
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?")
 _FIELD: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_-]+))\s*(?:\.[^=]*)?=""")

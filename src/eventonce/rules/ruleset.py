@@ -9,20 +9,17 @@ from typing import Final
 
 import msgspec
 
-from eventonce.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.evaluation import Incomplete
-from eventonce.explanation import Explanation, PartFound, advice, complaints, explanation
-from eventonce.expressions import Path
-from eventonce.extraction import Picker, Tree, Values, walk
-from eventonce.keys import ABSENT
-from eventonce.plans import FALLBACK, Plan, plan_for
-from eventonce.rule import Match, Rule
-from eventonce.rulecheck import legacy_path
-from eventonce.rulefile import parse_rules
+from eventonce.rules.check import legacy_path
+from eventonce.rules.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
+from eventonce.rules.evaluation import Incomplete
+from eventonce.rules.explanation import Explanation, advice, complaints, explanation
+from eventonce.rules.expressions import Path
+from eventonce.rules.extraction import Picker, Tree, Values, walk
+from eventonce.rules.keys import ABSENT
+from eventonce.rules.plans import FALLBACK, Plan, plan_for
+from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Event
-
-__all__ = ["TRANSPORT", "Explanation", "Match", "PartFound", "Rule", "Ruleset", "parse_rules"]
 
 TRANSPORT: Final = Rule(name="transport-id", key="id")
 """With no rule the transport id is the fact."""

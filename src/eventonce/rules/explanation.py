@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec.msgpack import Ext
 
-from eventonce.evaluation import Incomplete, Part
-from eventonce.extraction import Tree, Values
-from eventonce.keys import ABSENT
-from eventonce.plans import Plan
+from eventonce.rules.evaluation import Incomplete, Part
+from eventonce.rules.extraction import Tree, Values
+from eventonce.rules.keys import ABSENT
+from eventonce.rules.plans import Plan
 from eventonce.types import Claim
 
 
