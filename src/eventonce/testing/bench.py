@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from eventonce.batch import Incoming
@@ -104,7 +105,7 @@ class Bench:
                 if isinstance(to, Consumer)
                 else Consumer(worker, name="default", rules=rules, handler=to, clock=self.clock)
             )
-            consumer.wrap(lambda handler, worker=worker: crashing.around(handler, worker))
+            consumer.wrap(partial(crashing.around, worker=worker))
             try:
                 (outcome,) = consumer.process([delivery])
             except Crash:
