@@ -93,6 +93,32 @@ class Shelf(Protocol):
         ...
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at in a store."""
+
+    what: str
+    fine: bool
+    fix: str = ""
+    """What to do about it, empty if it is fine."""
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """A store that must be made before it can be used: a table, a schema."""
+
+    def create(self, *, dry_run: bool = False) -> list[str]:
+        """Make what is missing; answers what was done, or with `dry_run` what would be."""
+        ...
+
+    def migrate(self, *, dry_run: bool = False) -> list[str]:
+        """Bring what is older up to date; answers what was done, or would be."""
+        ...
+
+    def check(self) -> list[Finding]:
+        """Look whether all is as it must be, permissions too."""
+        ...
+
+
 class Transaction(Protocol):
     """The store's own database transaction, open for the caller's writes."""
 

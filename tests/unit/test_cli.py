@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from eventonce import Consumer, Job, Reject
-from eventonce.cli import main
+from eventonce.cli import GROUPS, main
 
 SHAPES = Path(__file__).parent.parent / "shapes"
 VOICE = SHAPES / "genesys_acd_end_voice.json"
@@ -66,7 +66,7 @@ def test_the_help_groups_the_commands_and_names_the_exit_codes(run: Run) -> None
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "init", "explain", "filter", "check", "stats", "show", "letters", "sweep", "forget"],
+    [name for names in GROUPS.values() for name in names],
 )
 def test_every_command_explains_itself(run: Run, command: str) -> None:
     result = run(command, "--help")
@@ -359,3 +359,10 @@ def test_the_demo_tells_its_story(run: Run) -> None:
     told = run("demo").out
     assert "A Monday morning" in told
     assert "eventonce explain" in told
+
+
+def test_a_store_that_makes_itself_needs_no_making_and_answers(run: Run) -> None:
+    assert "nothing to do" in run("store", "create", "sqlite:///made.db").out
+    assert Path("made.db").exists()
+    findings = json.loads(run("store", "check", "sqlite:///made.db", "--json").out)
+    assert [finding["fine"] for finding in findings] == [True]

@@ -25,6 +25,9 @@ GROUPS: Final = {
         "filter": "Pass on the events that are new, drop copies.",
         "check": "Check a rule file, and the keys it gives, in CI.",
     },
+    "Run": {
+        "store": "Make, upgrade and verify a store: create, migrate, check.",
+    },
     "Operate": {
         "stats": "Show how full the store is.",
         "show": "Show what the store knows of an event.",

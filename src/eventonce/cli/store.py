@@ -1,0 +1,87 @@
+"""`eventonce store`: make, upgrade and verify the store itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED
+from eventonce.cli.options import DEFAULT_STORE, config_option, json_option, option, settings
+from eventonce.cli.table import table
+from eventonce.ports import Finding, Upkeep
+from eventonce.stores import open_store
+from eventonce.types import Claim
+
+PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
+"""A claim that only looks: it writes nothing, and shows that the store answers."""
+
+
+@click.group()
+def command() -> None:
+    """Make, upgrade and verify a store: the one URI names, or the file's, or the default."""
+
+
+def _on_store(function: Any) -> Any:
+    for decorate in (click.argument("uri", required=False), config_option, json_option):
+        function = decorate(function)
+    return function
+
+
+def _opened(uri: str | None, config: Path | None) -> Any:
+    said, _ = settings(config)
+    return open_store(uri or said.store or DEFAULT_STORE)
+
+
+@command.command("create")
+@_on_store
+@option("--dry-run", is_flag=True, help="Only print what would be done.")
+def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
+    """Make what the store needs: a table, a schema. Nothing, where it is there already."""
+    _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
+
+
+@command.command("migrate")
+@_on_store
+@option("--dry-run", is_flag=True, help="Only print what would be done.")
+def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
+    """Bring an older store up to what this release works with."""
+    _keep_up(uri, config, "migrate", dry_run=dry_run, as_json=as_json)
+
+
+def _keep_up(
+    uri: str | None, config: Path | None, what: str, *, dry_run: bool, as_json: bool
+) -> None:
+    store = _opened(uri, config)
+    steps: list[str] = []
+    if isinstance(store, Upkeep):
+        steps = getattr(store, what)(dry_run=dry_run)
+    store.close()
+    if as_json:
+        click.echo(msgspec.json.encode({"dry_run": dry_run, "steps": steps}).decode())
+    elif steps:
+        click.echo("\n".join(steps))
+    else:
+        click.echo("nothing to do: all that the store needs is there")
+
+
+@command.command("check")
+@_on_store
+def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
+    """Verify that the store is there, is of this release's format, and lets us work."""
+    store = _opened(uri, config)
+    if isinstance(store, Upkeep):
+        findings = store.check()
+    else:
+        verdict = store.claim([PROBE])[0]
+        why = "" if verdict.error is None else str(verdict.error)
+        findings = [Finding("the store answers", fine=not why, fix=why)]
+    store.close()
+    if as_json:
+        click.echo(msgspec.json.encode(findings).decode())
+    else:
+        rows = [("ok" if found.fine else "NO", found.what, found.fix) for found in findings]
+        click.echo(table(rows))
+    return 0 if all(found.fine for found in findings) else FAILED
