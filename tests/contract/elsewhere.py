@@ -1,0 +1,161 @@
+"""A store as somebody else might write one: the law inside a transaction of SQLite, and no more.
+
+It shows that the contract asks nothing that `ports` does not say. Taken apart by
+`test_contract_catches.py`, it shows that the races and the crashes of the contract can be lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from eventonce import ledger
+from eventonce.clock import wall_clock
+from eventonce.errors import EventonceError
+from eventonce.ledger import Record
+from eventonce.ports import Stats
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS letters (id TEXT PRIMARY KEY, consumer TEXT, at INTEGER, letter BLOB);
+"""
+
+as_bytes = msgspec.msgpack.encode
+as_record = msgspec.msgpack.Decoder(Record).decode
+as_letter = msgspec.msgpack.Decoder(Letter).decode
+
+
+class TextbookStore:
+    """One file, one connection a handle, one transaction a call."""
+
+    def __init__(self, path: Path, *, begin: str = "BEGIN IMMEDIATE") -> None:
+        self.begin = begin
+        self.lock = threading.Lock()
+        self.swept_to = b""
+        self.connection = sqlite3.connect(
+            path, timeout=20, isolation_level=None, check_same_thread=False
+        )
+        # Safe from a killed process, not from a power cut, which no test here brings about.
+        self.connection.execute("PRAGMA synchronous = OFF")
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.executescript(TABLES)
+
+    @contextmanager
+    def transaction(self) -> Iterator[TextbookTransaction]:
+        with self.lock:
+            self.connection.execute(self.begin)
+            try:
+                yield TextbookTransaction(self.connection)
+            except BaseException:
+                self.connection.execute("ROLLBACK")
+                raise
+            self.connection.execute("COMMIT")
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        with self.transaction() as transaction:
+            now = wall_clock() if now is None else now
+            return [transaction.judge(claim, now) for claim in claims]
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        with self.transaction() as transaction:
+            return [transaction.settle(settlement, now) for settlement in settlements]
+
+    def show(self, key: bytes) -> Record | None:
+        with self.transaction() as transaction:
+            record = transaction.read(key)
+        return record if record is not None and ledger.lives(record, wall_clock()) else None
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        rows = [(it.id, it.consumer, it.at, as_bytes(it)) for it in letters]
+        with self.transaction() as transaction:
+            transaction.connection.executemany(
+                "INSERT OR IGNORE INTO letters VALUES (?, ?, ?, ?)", rows
+            )
+
+    def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+        with self.transaction() as transaction:
+            rows = transaction.connection.execute(
+                "SELECT letter FROM letters WHERE consumer = ? OR ? IS NULL ORDER BY at, id",
+                (consumer, consumer),
+            ).fetchall()
+        return (as_letter(row) for (row,) in rows)
+
+    def letter(self, id: str) -> Letter | None:
+        with self.transaction() as transaction:
+            row = transaction.connection.execute(
+                "SELECT letter FROM letters WHERE id = ?", (id,)
+            ).fetchone()
+        return as_letter(row[0]) if row else None
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        with self.transaction() as transaction:
+            return sum(
+                transaction.connection.execute("DELETE FROM letters WHERE id = ?", (it,)).rowcount
+                for it in ids
+            )
+
+    def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
+        with self.transaction() as transaction:
+            now = wall_clock() if now is None else now
+            rows = transaction.connection.execute(
+                "SELECT key, record FROM records WHERE key > ? ORDER BY key LIMIT ?",
+                (self.swept_to, limit),
+            ).fetchall()
+            self.swept_to = rows[-1][0] if rows else b""
+            return transaction.drop(
+                [key for key, record in rows if not ledger.lives(as_record(record), now)]
+            )
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        with self.transaction() as transaction:
+            return transaction.drop(keys)
+
+    def stats(self) -> Stats:
+        with self.transaction() as transaction:
+            counts = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM letters)"
+            return Stats(*transaction.connection.execute(counts).fetchone())
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class TextbookTransaction:
+    """The law, read from and written to one open transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def judge(self, claim: Claim, now: int) -> Verdict:
+        verdict, record = ledger.judge(self.read(claim.key), claim, now)
+        try:
+            self.write(claim.key, record)
+        except OverflowError as error:
+            return Verdict("error", error=EventonceError(f"{claim.key.hex()}: {error}"))
+        return verdict
+
+    def settle(self, settlement: Settlement, now: int | None = None) -> Kept:
+        now = wall_clock() if now is None else now
+        kept, record = ledger.settle(self.read(settlement.claim.key), settlement, now)
+        self.write(settlement.claim.key, record)
+        return kept
+
+    def read(self, key: bytes) -> Record | None:
+        row = self.connection.execute("SELECT record FROM records WHERE key = ?", (key,)).fetchone()
+        return as_record(row[0]) if row else None
+
+    def write(self, key: bytes, record: Record | None) -> None:
+        if record is not None:
+            row = (key, as_bytes(record))
+            self.connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?)", row)
+
+    def drop(self, keys: Sequence[bytes]) -> int:
+        return sum(
+            self.connection.execute("DELETE FROM records WHERE key = ?", (key,)).rowcount
+            for key in keys
+        )

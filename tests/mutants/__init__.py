@@ -1,0 +1,14 @@
+"""Planted breakages, as data: what a careless change would do, and the tests that must go red.
+
+`python -m tests.mutants` plants each in a copy of the tree and runs its tests there.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.law import LAW
+from tests.mutants.mutant import Mutant
+from tests.mutants.stores import STORES
+
+__all__ = ["MUTANTS", "Mutant"]
+
+MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES)

@@ -1,0 +1,156 @@
+"""Breakages of the stores: the mistakes that have been made with locks and transactions."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MEMORY = "src/eventonce/stores/memory.py"
+SQLITE = "src/eventonce/stores/sqlite/"
+UNDER_LOCK = "tests/unit/test_memory.py::test_"
+CONTRACT = "tests/contract/test_stores.py::Test{}::test_case[{}]"
+HOLE = "tests/contract/test_stores.py::TestSQLite::test_hole[{}]"
+AT_WORK = "tests/integration/test_sqlite.py::test_"
+
+STORES = (
+    Mutant(
+        "memory: claims are judged without the lock",
+        MEMORY,
+        "        with self._lock:\n"
+        "            now = self._clock() if now is None else now\n"
+        "            for claim in claims:",
+        "        if True:\n"
+        "            now = self._clock() if now is None else now\n"
+        "            for claim in claims:",
+        (UNDER_LOCK + "two_claims_at_once_are_one_run",),
+    ),
+    Mutant(
+        "memory: settlements are judged without the lock",
+        MEMORY,
+        "        with self._lock:\n"
+        "            now = self._clock() if now is None else now\n"
+        "            for settlement in settlements:",
+        "        if True:\n"
+        "            now = self._clock() if now is None else now\n"
+        "            for settlement in settlements:",
+        (UNDER_LOCK + "a_renewal_at_the_same_moment_does_not_undo_a_completion",),
+    ),
+    Mutant(
+        "memory: a settlement is not written",
+        MEMORY,
+        "                    records[key] = record\n",
+        "                    pass\n",
+        (CONTRACT.format("Memory", "every_answer_is_the_laws"),),
+    ),
+    Mutant(
+        "memory: a sweep drops what lives",
+        MEMORY,
+        "if record is not None and not ledger.lives(record, now):\n                    del",
+        "if record is not None:\n                    del",
+        (CONTRACT.format("Memory", "a_sweep_goes_through_everything_in_small_steps"),),
+    ),
+    Mutant(
+        "memory: what expired is shown",
+        MEMORY,
+        "return record if record is not None and ledger.lives(record, self._clock()) else None",
+        "return record",
+        (CONTRACT.format("Memory", "an_expired_record_is_not_shown"),),
+    ),
+    Mutant(
+        "memory: a letter put again replaces the first",
+        MEMORY,
+        "self._letters.setdefault(letter.id, letter)",
+        "self._letters[letter.id] = letter",
+        (CONTRACT.format("Memory", "a_letter_put_twice_is_one_letter"),),
+    ),
+    Mutant(
+        "sqlite: a transaction takes its lock at its first write",
+        SQLITE + "file.py",
+        'self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))',
+        'self._patiently(lambda: connection.execute("BEGIN"))',
+        (AT_WORK + "a_call_holds_the_file_from_before_it_reads_until_it_commits",),
+    ),
+    Mutant(
+        "sqlite: the commit is forgotten",
+        SQLITE + "file.py",
+        '            yield\n            connection.execute("COMMIT")\n',
+        '            yield\n            connection.execute("ROLLBACK")\n',
+        (AT_WORK + "completing_what_is_unknown_leaves_nothing_behind",),
+    ),
+    Mutant(
+        "sqlite: a call leaves its transaction open",
+        SQLITE + "file.py",
+        '            yield\n            connection.execute("COMMIT")\n',
+        "            yield\n",
+        (AT_WORK + "readers_see_what_is_committed_while_another_writes",),
+    ),
+    Mutant(
+        "sqlite: any token completes a fact",
+        SQLITE + "records.py",
+        '" WHERE token = -excluded.token AND until > ?1"',
+        '" WHERE until > ?1"',
+        (AT_WORK + "no_token_but_the_latest_completes",),
+    ),
+    Mutant(
+        "sqlite: a fact that expired is completed",
+        SQLITE + "records.py",
+        '" WHERE token = -excluded.token AND until > ?1"',
+        '" WHERE token = -excluded.token AND ?1 = ?1"',
+        (AT_WORK + "a_record_that_expired_before_it_was_swept_is_unknown",),
+    ),
+    Mutant(
+        "sqlite: a completion makes a record that was not there",
+        SQLITE + "records.py",
+        '"DELETE FROM eventonce_records INDEXED BY eventonce_strays WHERE token < 0"',
+        '"DELETE FROM eventonce_records INDEXED BY eventonce_strays WHERE token < 0 AND 0"',
+        (AT_WORK + "completing_what_is_unknown_leaves_nothing_behind",),
+    ),
+    Mutant(
+        "sqlite: a first claim overwrites whoever was there",
+        SQLITE + "records.py",
+        '" ON CONFLICT (key) DO NOTHING"',
+        '" ON CONFLICT (key) DO UPDATE SET token = excluded.token"',
+        (AT_WORK + "a_key_twice_in_a_batch_is_judged_in_the_order_asked",),
+    ),
+    Mutant(
+        "sqlite: a verdict is not written",
+        SQLITE + "records.py",
+        "    write(connection, changed)\n    return verdicts",
+        "    return verdicts",
+        (CONTRACT.format("SQLite", "every_answer_is_the_laws"),),
+    ),
+    Mutant(
+        "sqlite: a settlement is not written",
+        SQLITE + "records.py",
+        "    write(connection, changed)\n    return answers",
+        "    return answers",
+        (HOLE.format("a renewal holds off the takeover"),),
+    ),
+    Mutant(
+        "sqlite: a sweep drops what lives",
+        SQLITE + "records.py",
+        "key > ? AND key <= ? AND until <= ?",
+        "key > ? AND key <= ? AND 0 < ?",
+        (AT_WORK + "a_sweep_goes_on_where_another_handle_stopped_and_begins_again",),
+    ),
+    Mutant(
+        "sqlite: a record ends with its memory, though it is held",
+        SQLITE + "packing.py",
+        "return max(record.expires, record.held_until)",
+        "return record.expires",
+        (HOLE.format("a lease may be longer than the memory"),),
+    ),
+    Mutant(
+        "sqlite: the caller's writes are committed though the block raised",
+        SQLITE + "handle.py",
+        'connection.execute("ROLLBACK")',
+        'connection.execute("COMMIT")',
+        (AT_WORK + "a_run_that_was_overtaken_takes_its_writes_back",),
+    ),
+    Mutant(
+        "sqlite: threads do not take turns",
+        SQLITE + "handle.py",
+        "self._turn = threading.Lock()",
+        "self._turn = threading.Semaphore(99)",
+        (AT_WORK + "a_renewal_that_waits_too_long_may_be_tried_again",),
+    ),
+)
