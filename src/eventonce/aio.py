@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cached_property
@@ -31,9 +32,15 @@ class Asynchronous:
         self._world = world
         self._threads = threads
         self._portal = Portal()
+        self._process = os.getpid()
 
     def effects(self) -> OnAsyncio:
         """Effects for one batch on the running loop."""
+        if self._process != os.getpid():
+            # After a fork the threads are gone, and their pools do not know it.
+            for pool in ("_stores", "_handlers"):
+                self.__dict__.pop(pool, None)
+            self._portal, self._process = Portal(), os.getpid()
         return OnAsyncio(self._world, stores=self._stores, handlers=self._handlers)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -78,10 +85,16 @@ class OnAsyncio:
 
     async def _in_store(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()
-        # Shielded: a store call that is under way will have its effect, whoever stops waiting.
-        return await asyncio.shield(loop.run_in_executor(self._stores, function, *args))
+        call = loop.run_in_executor(self._stores, function, *args)
+        try:
+            # Shielded: a store call that is under way will have its effect, whoever stops waiting.
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.wait([call])
+            await self._interrupted(list(self._started.values()))
+            raise
 
-    async def run(self, tasks: Sequence[Task]) -> None:
+    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         ticket = self._world.renewer.watch(tasks)
         try:
             started = set(map(id, self._started.values()))
@@ -91,13 +104,15 @@ class OnAsyncio:
             done, _ = await asyncio.wait(self._started, timeout=WAVE)
             if not done:
                 done, _ = await asyncio.wait(self._started, return_when=asyncio.FIRST_COMPLETED)
+            finished = [self._started.pop(future) for future in done]
             for future in done:
-                del self._started[future]
                 self._threads.pop(future, None)
                 future.result()
         except BaseException:
             await self._interrupted(tasks)
             raise
+        else:
+            return finished
         finally:
             self._world.renewer.leave(ticket)
 
@@ -118,11 +133,20 @@ class OnAsyncio:
         if self._started:
             await asyncio.wait(self._started)
         self._started.clear()
-        await self._in_store(salvage, tasks, self._world.store)
+        if tasks:
+            await self._in_store(salvage, tasks, self._world.store)
 
 
 async def _awaited(task: Task) -> None:
     try:
         engine.finish(task, await task.handler(task.started()))
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # asyncio lets these two through its loop, which would end it with all that runs on it.
+        engine.finish(task, error=InterruptedError(repr(stop)))
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():
+            raise
+        engine.finish(task, error=InterruptedError("something it awaited was cancelled"))
     except Exception as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
         engine.finish(task, error=error)

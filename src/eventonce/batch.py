@@ -14,7 +14,7 @@ from eventonce.routing import Route
 from eventonce.rules import Ruleset
 from eventonce.types import Event, Outcome
 
-Incoming = bytes | str | Mapping[str, Any] | Event
+Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 """What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
 
 
@@ -64,6 +64,7 @@ class Batch:
                 continue
             if redrive:
                 claim = msgspec.structs.replace(claim, redrive=True)
+                also = [msgspec.structs.replace(older, redrive=True) for older in also]
             if event.replay and rule.on_replay == "report":
                 claim = msgspec.structs.replace(claim, peek=True)
             self.tasks.append(Task(event, rule, claim, route.handler, also))

@@ -31,6 +31,9 @@ RuleSpec = str | PathLike[str] | Rule
 SETTLED: Final = frozenset[str](("done", "duplicate", "stale", "unchanged", "unguarded"))
 """The outcomes after which a letter that was run again has nothing left to say."""
 
+ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
+"""What is one event, and not several."""
+
 log = logging.getLogger("eventonce")
 
 
@@ -54,8 +57,9 @@ class Consumer:
         max_bytes: int = envelope.MAX_BYTES,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        """`secrets` keys every digest, the first in use and the others as a rotation's old ones;
-        `threads` bounds the plain handlers that run side by side under `process_async`."""
+        """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
+        others as a rotation's old ones. `threads` bounds the plain handlers that run side by side
+        under `process_async`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if name is None:
             if not getattr(opened, "embedded", False):
@@ -69,12 +73,10 @@ class Consumer:
         self.shelf: Shelf = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self.observers: list[Observer] = list(observers)
-        self._routes = Routes()
+        self._routes = Routes(handler)
         self._world = World(opened, opened, clock)
         self._threads = threads
         self._max_bytes = max_bytes
-        if handler is not None:
-            self._routes.add("*", handler)
 
     @overload
     def on(self, pattern: H) -> H: ...
@@ -149,6 +151,10 @@ class Consumer:
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
         """Run letters again, all if none are named; a letter that is settled by it is dropped."""
         chosen = list(self.letters() if letters is None else letters)
+        others = {letter.consumer for letter in chosen} - {self.name}
+        if others:
+            # What is done for one consumer would be called done for the other, and dropped.
+            raise ConfigError(f"redrive: {self.name!r} cannot run letters of {sorted(others)}")
         started = time.perf_counter()
         batch = self._batch([letter.event for letter in chosen], redrive=True)
         outcomes = self._told(self._run(batch), started)
@@ -198,7 +204,7 @@ class Consumer:
             )
         batch = Batch(self.name)
         batch.plan(
-            [events] if isinstance(events, (bytes, str, Mapping, Event)) else events,
+            [events] if isinstance(events, ONE) else events,
             self.rules,
             route_of or self._routes.of,
             nonce=random.getrandbits(52) | 1,

@@ -15,7 +15,7 @@ import msgspec
 from eventonce import envelope
 from eventonce.errors import Reject, Retry, StoreError, StoreUnavailable
 from eventonce.ports import Effects, Task
-from eventonce.reasons import REFUSED, reason
+from eventonce.reasons import NOT_STARTED, REFUSED, reason
 from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Letter, Outcome, Settlement, Status, Verdict, effect_id
 
@@ -82,9 +82,13 @@ def _line_up(
         if leader is task:
             continue
         first = leader.claim
-        if claim.key not in queued and (first.order, first.digest) == (claim.order, claim.digest):
+        same = (first.order, first.digest, first.peek) == (claim.order, claim.digest, claim.peek)
+        if same and claim.key not in queued and not task.rule.shadow:
             followers.append((task, leader))
         else:
+            # Under another name than the one before it: whose settlement was lost must not lend its
+            # grant to the next version.
+            task.claim = msgspec.structs.replace(claim, nonce=claim.nonce + 1)
             later.append(task)
             queued.add(claim.key)
     return list(leaders.values()), followers, later
@@ -116,10 +120,10 @@ async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None
             refused.append(task)
     await _keep_letters(refused, effects, consumer)
     while running:
-        await effects.run(running)
-        finished = [task for task in running if task.finished]
-        await _settle(finished, effects, consumer)
-        running = [task for task in running if not task.finished]
+        # Asked, not looked at: others finish while these are settled.
+        finished = set(await effects.run(running))
+        await _settle([task for task in running if task in finished], effects, consumer)
+        running = [task for task in running if task not in finished]
 
 
 async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
@@ -128,10 +132,14 @@ async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict
     if not older:
         return await _asked([task.claim for task in tasks], effects)
     decided: dict[int, Verdict] = {}
-    peeked = await _asked([claim for _, claim in older], effects)
-    for (index, _), verdict in zip(older, peeked, strict=True):
-        if verdict.kind != "run":
-            decided.setdefault(index, verdict)
+    while older:
+        # A call holds each key once, and two events may have had one key under an older rule.
+        first = {pair[1].key: pair for pair in reversed(older)}
+        older = [pair for pair in older if first[pair[1].key] is not pair]
+        peeked = await _asked([claim for _, claim in first.values()], effects)
+        for (index, _), verdict in zip(first.values(), peeked, strict=True):
+            if verdict.kind != "run":
+                decided.setdefault(index, verdict)
     asking = [index for index in range(len(tasks)) if index not in decided]
     verdicts = await _asked([tasks[index].claim for index in asking], effects)
     decided.update(zip(asking, verdicts, strict=True))
@@ -203,6 +211,8 @@ def settlement(task: Task) -> Settlement:
 
 
 def _returned(task: Task, now: int) -> Outcome:
+    if task.lost and task.job is None:
+        return _again(task, "fenced", NOT_STARTED, now + backoff(1))
     if task.kept in REFUSED:
         return _again(task, "fenced", REFUSED[task.kept], now + backoff(1))
     status: Status = "unguarded" if task.unguarded else "done"
@@ -211,15 +221,24 @@ def _returned(task: Task, now: int) -> Outcome:
 
 
 def _raised(task: Task, error: Exception, now: int) -> Outcome:
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = _text(error)
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     attempt = task.attempt
     if isinstance(error, Reject):
-        return _made(task, "dead", f"rejected by the handler: {error}", error=error)
+        return _made(task, "dead", f"rejected by the handler: {text}", error=error)
     if attempt >= task.claim.attempts and not task.unguarded:
         return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)
     return _again(task, "failed", said, now + delay, error)
+
+
+def _text(error: Exception) -> str:
+    """What an exception says, as any store can keep it; some cannot even say it."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
+        return ""
 
 
 def backoff(attempt: int) -> int:
@@ -237,7 +256,7 @@ def finish(task: Task, value: object = None, error: Exception | None = None) -> 
     task.value = value
     try:
         result = msgspec.json.encode(value)
-    except (TypeError, ValueError, msgspec.MsgspecError) as refused:
+    except Exception as refused:  # noqa: BLE001  a result may be anything, and run code of its own
         task.note = f"its result is not kept for copies: {refused}"
         return
     if len(result) > MAX_RESULT:
@@ -256,9 +275,12 @@ async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) 
     letters = []
     for task in lettered:
         name = effect_id(task.claim)
-        if task.outcome.status == "conflict":
+        if task.claim.order is None and task.claim.digest:
+            # Other content under the same key is another letter, whatever became of the first.
             name += f"-{task.claim.digest.hex()}"
-        letters.append(_letter(name, envelope.kept(task.event), task.outcome, consumer, now))
+        letters.append(
+            _letter(name, envelope.kept(task.event), task.outcome, consumer, now, task.attempt)
+        )
     lost = await _shelved(letters, effects)
     if lost is not None:
         for task in lettered:
@@ -279,7 +301,9 @@ def _nameless(raw: bytes, consumer: str) -> str:
     return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
 
 
-def _letter(name: str, raw: bytes, outcome: Outcome, consumer: str, now: int) -> Letter:
+def _letter(
+    name: str, raw: bytes, outcome: Outcome, consumer: str, now: int, attempt: int = 0
+) -> Letter:
     return Letter(
         id=name,
         consumer=consumer,
@@ -289,6 +313,7 @@ def _letter(name: str, raw: bytes, outcome: Outcome, consumer: str, now: int) ->
         key=outcome.key,
         event=raw,
         at=now,
+        attempt=attempt,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class EventonceError(Exception):
     """Something went wrong in eventonce."""
@@ -35,11 +37,17 @@ class StoreMismatch(StoreError):
     """The store's schema or format is not one this version can work with."""
 
 
+LONGEST: Final = 14 * 86_400
+"""Seconds a retry may wait: two weeks, the longest a queue keeps a message."""
+
+
 class Retry(Exception):
     """Raised by a handler: try this event again, after so many seconds if given."""
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
+        if after is not None and not 0 <= after <= LONGEST:
+            raise ValueError(f"Retry: after is {after!r}, 0 to {LONGEST} seconds were expected")
         self.after = after
 
 

@@ -25,12 +25,30 @@ class Portal:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+            return self._awaited(coroutine)
         coroutine.close()
         raise ConfigError(
             "Consumer.process would hold this event loop while its async handlers wait: "
             "use `await consumer.process_async(events)` here"
         )
+
+    def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        loop, ended = self._running(), threading.Event()
+
+        async def begun() -> asyncio.Task[T]:
+            task = asyncio.ensure_future(coroutine)
+            task.add_done_callback(lambda _: ended.set())
+            return task
+
+        task = asyncio.run_coroutine_threadsafe(begun(), loop).result()
+        try:
+            ended.wait()
+        except BaseException:
+            # Interrupted while waiting: what runs must not go on as if somebody waited for it.
+            loop.call_soon_threadsafe(task.cancel)
+            ended.wait()
+            raise
+        return task.result()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -46,7 +64,17 @@ class Portal:
         """Stop the loop."""
         with self._lock:
             if self._loop is not None and self._thread is not None:
+                # Who waits for a loop that is stopped waits for ever.
+                asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
                 self._loop.close()
             self._loop = self._thread = None
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)

@@ -157,6 +157,8 @@ class Task(msgspec.Struct, eq=False):
     job: Job | None = None
     """What the handler was given, once it was started."""
     finished: bool = False
+    renewed: float = 0.0
+    """When its lease was last renewed or first watched, by the monotonic clock; 0 for never."""
     value: Any = None
     result: bytes | None = None
     """The value as it is kept for copies."""
@@ -196,8 +198,8 @@ class Effects(Protocol):
         """Tell the store; tried again while the store is away, since that is always safe."""
         ...
 
-    async def run(self, tasks: Sequence[Task]) -> None:
-        """Start what is not started and come back when at least one has finished.
+    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Start what is not started and come back with what has finished, at least one.
 
         All leases are renewed meanwhile. A runner may wait a little for others to finish too, so
         that they are settled in one call.

@@ -18,6 +18,9 @@ REFUSED: Final[dict[Kept, str]] = {
 }
 
 
+NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
+
+
 def reason(claim: Claim, verdict: Verdict) -> str:
     """The sentence for this verdict on this claim."""
     match verdict.kind:

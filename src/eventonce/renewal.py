@@ -6,6 +6,7 @@ Handlers may fill every other thread, or hold the event loop, without costing th
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -31,12 +32,19 @@ class Renewer:
         self._next_look = float("inf")
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._process = os.getpid()
 
     def watch(self, tasks: Sequence[Task]) -> int:
         """Renew these tasks until they finish or `leave` is called with the number answered."""
         ticket = id(tasks)
-        due = time.monotonic() + _third(tasks)
+        now = time.monotonic()
+        for task in tasks:
+            task.renewed = task.renewed or now
+        due = _due(tasks)
         with self._wake:
+            if self._process != os.getpid():
+                # After a fork: what the parent runs is the parent's to renew.
+                self._watched, self._process = {}, os.getpid()
             self._watched[ticket] = (due, tasks)
             if self._thread is None or not self._thread.is_alive():
                 # None yet, or lost in a fork: threads do not survive it.
@@ -68,13 +76,18 @@ class Renewer:
                 now = time.monotonic()
                 due = [entry for entry in self._watched.items() if entry[1][0] <= now]
                 for ticket, (_, tasks) in due:
-                    self._watched[ticket] = (now + _third(tasks), tasks)
+                    for task in tasks:
+                        task.renewed = now
+                    self._watched[ticket] = (_due(tasks), tasks)
                 if not due:
                     # A quiet consumer's thread sleeps; a batch with an earlier need wakes it. It
                     # is not woken by every batch: that would cost more than a quick handler does.
                     times = [entry[0] for entry in self._watched.values()]
                     self._next_look = min(times, default=now + 60)
-                    self._wake.wait(self._next_look - now)
+                    if not self._wake.wait(self._next_look - now) and not self._watched:
+                        # A consumer that was dropped without `close` must not keep a thread.
+                        self._thread = None
+                        return
                     continue
             self._extend([task for _, (_, tasks) in due for task in tasks])
 
@@ -95,5 +108,6 @@ class Renewer:
                 log.warning("%s: outlived its lease, another run took over", effect_id(task.claim))
 
 
-def _third(tasks: Sequence[Task]) -> float:
-    return min([task.claim.lease for task in tasks]) / 1000 / SHARE
+def _due(tasks: Sequence[Task]) -> float:
+    """When the first of them needs it, however often they were watched since."""
+    return min([task.renewed + task.claim.lease / 1000 / SHARE for task in tasks])

@@ -1,11 +1,14 @@
-"""Which handler an event runs: globs over event types, the first registered that matches."""
+"""Which handler an event runs: globs over event types, the first registered that matches, or the
+one for all that no glob takes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Final, NamedTuple
 
+from eventonce.errors import ConfigError
 from eventonce.ports import Handler
 from eventonce.rules.matching import glob
 from eventonce.runners import is_async
@@ -24,24 +27,24 @@ class Route(NamedTuple):
 class Routes:
     """Handlers in the order they were registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, fallback: Handler | None = None) -> None:
         self._registered: list[tuple[re.Pattern[str], Route]] = []
+        self._fallback = None if fallback is None else _route(fallback)
         self._known: dict[str, Route | None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._registered)
+        return bool(self._registered) or self._fallback is not None
 
     def add(self, pattern: str, handler: Handler) -> None:
         """Send the types this glob matches to this handler, unless an earlier one takes them."""
-        self._registered.append((glob(pattern), Route(handler, is_async(handler))))
+        self._registered.append((glob(pattern), _route(handler)))
         self._known = {}
 
     def wrapped(self, around: Callable[[Handler], Handler]) -> Routes:
         """The same routes with something around every handler."""
-        routes = Routes()
+        routes = Routes(None if self._fallback is None else around(self._fallback.handler))
         for types, route in self._registered:
-            handler = around(route.handler)
-            routes._registered.append((types, Route(handler, is_async(handler))))
+            routes._registered.append((types, _route(around(route.handler))))
         return routes
 
     def of(self, type: str) -> Route | None:
@@ -51,5 +54,11 @@ class Routes:
             if len(known) >= KNOWN_TYPES:
                 known = self._known = {}
             matching = (route for types, route in self._registered if types.fullmatch(type))
-            known[type] = next(matching, None)
+            known[type] = next(matching, self._fallback)
         return known[type]
+
+
+def _route(handler: Handler) -> Route:
+    if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        raise ConfigError(f"{handler!r} is a generator: calling it runs nothing; remove `yield`")
+    return Route(handler, is_async(handler))

@@ -73,17 +73,20 @@ class Scope:
             if kept != "kept":
                 self.undo(_NotKept())
             else:
-                self._context.__exit__(None, None, None)
+                context, self._context = self._context, None
+                context.__exit__(None, None, None)
             self._task.kept = kept
         except StoreError as error:
+            self.undo(error)
             engine.finish(self._task, error=error)
 
     def undo(self, why: BaseException) -> None:
         """The handler raised, or its completion was refused: what it wrote is undone."""
         self._job.connect = None
-        if self._context is not None:
-            with suppress(type(why)):
-                self._context.__exit__(type(why), why, None)
+        context, self._context = self._context, None
+        if context is not None:
+            with suppress(type(why), StoreError):
+                context.__exit__(type(why), why, None)
 
 
 class _NotKept(Exception):
@@ -91,7 +94,10 @@ class _NotKept(Exception):
 
 
 def invoke(task: Task, transactions: Transactional | None) -> None:
-    """Run a plain handler, here and now."""
+    """Run a plain handler, here and now; not what another took over while it waited its turn."""
+    if task.lost:
+        task.finished, task.kept = True, "fenced"
+        return
     job = task.started()
     scope = Scope(task, job, transactions) if transactions is not None else None
     try:
@@ -141,18 +147,22 @@ class Inline:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
         return settle_patiently(self._world.store, settlements)
 
-    async def run(self, tasks: Sequence[Task]) -> None:
+    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         ticket = self._world.renewer.watch(tasks)
         transactions, clock = self._world.transactions, time.monotonic
         end = clock() + WAVE
         try:
+            finished = []
             for task in tasks:
                 invoke(task, transactions)
+                finished.append(task)
                 if clock() > end:
                     break
         except BaseException:
             salvage(tasks, self._world.store)
             raise
+        else:
+            return finished
         finally:
             self._world.renewer.leave(ticket)
 
@@ -190,9 +200,10 @@ class AroundBlock:
         self.shelve = self._inline.shelve
         self.tasks: Sequence[Task] = ()
 
-    async def run(self, tasks: Sequence[Task]) -> None:
+    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         self.tasks = tasks
         await _Block()
+        return tasks
 
 
 class _Block(Awaitable[None]):

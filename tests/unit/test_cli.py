@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject
 from eventonce.cli import GROUPS, main
+from eventonce.stores.sqlite import SQLiteStore
 
 SHAPES = Path(__file__).parent.parent / "shapes"
 VOICE = SHAPES / "genesys_acd_end_voice.json"
@@ -126,31 +128,52 @@ def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: 
     assert result.code == 1
 
 
-def test_filter_settles_only_what_it_could_write(
+class FullDisk:
+    """Takes nothing."""
+
+    def write(self, _: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that went away has seen nothing, so nothing may be called done."""
     capture = lines(tmp_path / "capture.jsonl", event(1))
-
-    class Gone:
-        def write(self, _: bytes) -> int:
-            raise BrokenPipeError
-
-    stdout = sys.stdout
-
-    class Broken:
-        buffer = Gone()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(stdout, name)
-
-    monkeypatch.setattr(sys, "stdout", Broken())
-    monkeypatch.setattr(sys.stderr, "close", lambda: None)
-    assert run("filter", capture, "--store", "sqlite:///seen.db").code == 1
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("eventonce.cli.filter.standard_output", FullDisk)
+        failed = run("filter", capture, "--store", "sqlite:///seen.db")
+    assert failed.code == 1
+    assert "No space left" in failed.err
     again = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
-    assert json.loads(again.err.splitlines()[-1]).keys() == {"busy"}
+    assert json.loads(again.err) == {"done": 1}
+
+
+def test_filter_passes_on_what_a_pipe_brings_before_the_pipe_ends(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "eventonce", "filter"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for number in range(3):
+        process.stdin.write(json.dumps(event(number)).encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == f"id-{number}"
+    process.stdin.close()
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+def test_filter_refuses_a_line_that_is_too_long_and_goes_on(run: Run, tmp_path: Path) -> None:
+    long = event(1, note="x" * 3_000_000)
+    capture = lines(tmp_path / "capture.jsonl", event(0), long, event(2))
+    result = run("filter", capture, "--rejects", "bad.jsonl", "--json")
+    assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["id-0", "id-2"]
+    (rejected,) = Path("bad.jsonl").read_text().splitlines()
+    assert json.loads(rejected)["place"].endswith(":2")
 
 
 def test_filter_judges_versions_of_one_subject_one_after_the_other(
@@ -177,13 +200,26 @@ def test_filter_judges_versions_of_one_subject_one_after_the_other(
     assert json.loads(result.err.splitlines()[-1]) == {"done": 3, "stale": 1, "duplicate": 1}
 
 
-def test_a_store_that_is_away_is_exit_code_3(run: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_exit_code_2(run: Run, tmp_path: Path) -> None:
     (tmp_path / "not-a-database.db").write_bytes(b"x" * 5000)
     capture = lines(tmp_path / "capture.jsonl", event(1))
     result = run("filter", capture, "--store", "sqlite:///not-a-database.db")
-    assert result.code in (2, 3)
+    assert result.code == 2
     assert result.err.startswith("eventonce: ")
     assert "Traceback" not in result.err
+
+
+def test_a_store_that_is_away_is_exit_code_3(run: Run, tmp_path: Path) -> None:
+    capture = lines(tmp_path / "capture.jsonl", event(1))
+    with SQLiteStore("held.db").transaction():
+        result = run("filter", capture, "--store", "sqlite:///held.db?wait=0.1")
+    assert result.code == 3
+    assert "locked" in result.err
+
+
+def test_looking_at_a_store_does_not_make_it(run: Run) -> None:
+    assert run("stats", "--store", "sqlite:///typo.db").code == 2
+    assert not Path("typo.db").exists()
 
 
 def test_an_unknown_store_is_named_without_its_password(run: Run, tmp_path: Path) -> None:

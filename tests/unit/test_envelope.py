@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, kept, read, read_many
 from eventonce.envelope.jsontext import MAX_DEPTH
+from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, kept, read, read_many
 from eventonce.errors import EnvelopeError
 from eventonce.types import Event
 from tests.unit.made import ACD_END, ORG, SOURCE, body, classic, raw

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from eventonce.errors import ConfigError, EnvelopeError, EventonceError, StoreError, StoreMismatch
+from eventonce.errors import ConfigError, EventonceError, StoreError, StoreMismatch
 
 FAILED: Final = 1
 """Some events failed."""
@@ -85,21 +85,14 @@ def main(args: list[str] | None = None) -> None:
     except EventonceError as error:
         click.echo(f"eventonce: {error}", err=True)
         code = exit_code(error)
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough. What was not flushed is not settled either.
-        sys.stderr.close()
+    except OSError as error:
+        click.echo(f"eventonce: {error}", err=True)
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def exit_code(error: EventonceError) -> int:
     """The exit code an error asks for."""
-    match error:
-        case ConfigError() | StoreMismatch():
-            return MISUSED
-        case StoreError():
-            return AWAY
-        case EnvelopeError():
-            return FAILED
-        case _:
-            return FAILED
+    if isinstance(error, ConfigError | StoreMismatch):
+        return MISUSED
+    return AWAY if isinstance(error, StoreError) else FAILED

@@ -6,6 +6,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -13,6 +14,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
+from eventonce.cli.lines import Chunk, chunks
 from eventonce.cli.options import (
     config_option,
     json_option,
@@ -23,6 +25,7 @@ from eventonce.cli.options import (
     settings,
     store_option,
 )
+from eventonce.cli.output import standard_output, write_whole
 from eventonce.cli.table import table
 from eventonce.envelope import MAX_BYTES, read
 from eventonce.errors import EnvelopeError, StoreError
@@ -31,26 +34,22 @@ from eventonce.reasons import reason
 from eventonce.rules import Ruleset
 from eventonce.runners import settle_patiently
 from eventonce.stores import open_store
-from eventonce.types import Claim, Settlement
-
-CHUNK: Final = 1_000_000
-"""Bytes of lines claimed, written and settled together: about a thousand events, enough to make a
-transaction cheap, few enough that a crash repeats little and a pipe's reader does not wait."""
+from eventonce.types import Claim, Settlement, Verdict
 
 COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @rules_option
 @store_option
 @name_option
 @config_option
-@option("--rejects", type=click.File("wb"), help="Lines that are no events, with the reason.")
+@option("--rejects", type=click.File("ab"), help="Append lines that are no events, with why.")
 @option("--max-bytes", default=MAX_BYTES, show_default=True, help="The longest event accepted.")
 @json_option
 def command(
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     rules: tuple[str, ...],
     store: str | None,
     name: str | None,
@@ -68,21 +67,20 @@ def command(
     """
     said, _ = settings(config)
     uri = store or said.store
-    if not uri:
+    if not uri and not as_json:
         click.echo("eventonce: no --store: nothing is remembered after this run", err=True)
     opened = open_store(uri or "memory:")
-    sieve = Sieve(opened, ruleset(config, rules, name), sys.stdout.buffer, max_bytes=max_bytes)
+    sieve = Sieve(opened, ruleset(config, rules, name), standard_output(), max_bytes=max_bytes)
     with click.progressbar(
-        length=max(1, sum(path.stat().st_size for path in files)),
+        length=max(1, sum(Path(name).stat().st_size for name in files if name != "-")),
         label="filter",
         file=sys.stderr,
-        hidden=not (files and sys.stderr.isatty()),
+        hidden=not (files and sys.stderr and sys.stderr.isatty()),
     ) as bar:
-        for place in _chunks(files):
-            for index, status, why in sieve.sift(place.lines):
-                line = place.lines[index]
-                _reject(line, f"{place.file}:{place.first + index}", status, why, rejects)
-            bar.update(sum(map(len, place.lines)))
+        for chunk in chunks(files, max_bytes):
+            for refused in sieve.sift(chunk.lines):
+                _reject(chunk, refused, rejects, as_json=as_json)
+            bar.update(sum(map(len, chunk.lines)) + len(chunk.lines))
     opened.close()
     click.echo(_summary(sieve.counts, as_json=as_json), err=True)
     return 0 if sieve.counts.keys() <= {"done", *COPIES} else FAILED
@@ -121,14 +119,19 @@ class Sieve:
                 event = read(line, max_bytes=max_bytes)
                 rule, claim = plan(event, nonce)
             except EnvelopeError as error:
-                if not line.isspace():
+                if line and not line.isspace():
                     yield self._refused(index, "invalid", str(error))
                 continue
             before = asked.get(claim.key)
             if before is None:
                 older = also(event, rule, nonce)
-                if not older or not self._known(older):
+                known = self._known(older) if older else None
+                if known is None:
                     asked[claim.key] = claim, index
+                elif known.kind in COPIES:
+                    self.counts[known.kind] += 1
+                else:
+                    yield self._refused(index, known.kind, reason(claim, known))
             elif before[0].order == claim.order and before[0].digest == claim.digest:
                 self.counts["duplicate"] += 1
             else:
@@ -137,13 +140,14 @@ class Sieve:
                 asked = {claim.key: (claim, index)}
         yield from self._pass(asked.values(), lines)
 
-    def _known(self, older: Sequence[Claim]) -> bool:
-        """Whether the event had its effect under the key an older rule or secret gave it."""
+    def _known(self, older: Sequence[Claim]) -> Verdict | None:
+        """What is known of the event under the key an older rule or secret gave it."""
         for verdict in self._store.claim(older):
+            if isinstance(verdict.error, StoreError):
+                raise verdict.error
             if verdict.kind != "run":
-                self.counts[verdict.kind] += 1
-                return True
-        return False
+                return verdict
+        return None
 
     def _pass(
         self, asked: Collection[tuple[Claim, int]], lines: Sequence[bytes]
@@ -164,43 +168,38 @@ class Sieve:
             else:
                 yield self._refused(index, verdict.kind, reason(claim, verdict))
         if new:
-            self._out.write(b"".join(new))
-            self._out.flush()
-            settle_patiently(self._store, granted)
-            self.counts["done"] += len(new)
+            self._write(new, granted)
+
+    def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
+        try:
+            write_whole(self._out, b"\n".join(new) + b"\n")
+            for kept in settle_patiently(self._store, granted):
+                # Refused: the reader outlasted the lease, and another filter passed it on too.
+                self.counts["done" if kept == "kept" else "fenced"] += 1
+        except BaseException:
+            # Nobody has seen them, or not all of them: the next run shall not wait for the lease.
+            freed = [Settlement(one.claim, one.token, "release") for one in granted]
+            with suppress(StoreError):
+                self._store.settle(freed)
+            raise
 
     def _refused(self, index: int, status: str, why: str) -> Refused:
         self.counts[status] += 1
         return Refused(index, status, why)
 
 
-class Place(NamedTuple):
-    """Some lines, each with its newline, and where they stand."""
-
-    file: str
-    first: int
-    lines: list[bytes]
-
-
-def _chunks(files: Sequence[Path]) -> Iterator[Place]:
-    for name in [str(path) for path in files] or ["-"]:
-        with click.open_file(name, "rb") as stream:
-            number = 1
-            while lines := stream.readlines(CHUNK):
-                if not lines[-1].endswith(b"\n"):
-                    lines[-1] += b"\n"
-                yield Place("stdin" if name == "-" else name, number, lines)
-                number += len(lines)
-
-
-def _reject(line: bytes, place: str, status: str, why: str, rejects: BinaryIO | None) -> None:
-    text = line.decode(errors="replace").rstrip("\n")
-    if rejects is None:
+def _reject(chunk: Chunk, refused: Refused, rejects: BinaryIO | None, *, as_json: bool) -> None:
+    place = f"{chunk.file}:{chunk.first + refused.at}"
+    text = chunk.lines[refused.at].decode(errors="backslashreplace")
+    entry = {"place": place, "status": refused.status, "reason": refused.reason, "event": text}
+    if rejects is not None:
+        rejects.write(msgspec.json.encode(entry) + b"\n")
+        rejects.flush()
+    elif as_json:
+        click.echo(msgspec.json.encode(entry), err=True)
+    else:
         # Nobody keeps it otherwise, so it is all said here.
-        click.echo(f"{place}: {status}: {why}\n  {text}", err=True)
-        return
-    entry = {"place": place, "status": status, "reason": why, "event": text}
-    rejects.write(msgspec.json.encode(entry) + b"\n")
+        click.echo(f"{place}: {refused.status}: {refused.reason}\n  {text}", err=True)
 
 
 def _summary(counts: Counter[str], *, as_json: bool) -> str:

@@ -43,8 +43,9 @@ def command(
     A copy that comes afterwards is new, and runs.
     """
     keys = [key_of(one, rules, name, config) for one in what]
-    if not yes:
-        click.confirm(f"Forget {len(keys)} records? Their copies will run again", abort=True)
+    question = f"Forget {len(keys)} records? Their copies will run again"
+    if not yes and not click.confirm(question, err=True):
+        return FAILED
     shelf = opened(config, store)
     forgotten = shelf.forget(keys)
     shelf.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def command(file: Path, preset: str, store: str, name: str, *, force: bool) -> N
     template = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
     known = "\n".join(f"#   {name:<18} {line}" for name, line in presets.names().items())
     text = (
-        template.replace("{store}", store)
-        .replace("{name}", name)
-        .replace("{preset}", preset)
+        template.replace('"{store}"', json.dumps(store))
+        .replace('"{name}"', json.dumps(name))
+        .replace('"{preset}"', json.dumps(preset))
         .replace("#   {presets}", known)
     )
     try:

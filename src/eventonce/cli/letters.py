@@ -25,6 +25,7 @@ from eventonce.cli.options import (
     settings,
     store_option,
 )
+from eventonce.cli.output import standard_output, write_whole
 from eventonce.cli.table import table
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError
@@ -86,7 +87,7 @@ def list_letters(
     """List letters, oldest first."""
     shelf = opened(config, store)
     rows = []
-    for letter in Choice(**choice).among(shelf.letters(name)):
+    for letter in Choice(**choice).among(shelf.letters(_meant(name, config))):
         if as_json:
             click.echo(msgspec.json.encode(_document(letter)))
         else:
@@ -106,7 +107,7 @@ def show_letters(
 ) -> int:
     """Show letters whole, with their events."""
     shelf = opened(config, store)
-    found = list(Choice(**choice).among(shelf.letters(name)))
+    found = list(Choice(**choice).among(shelf.letters(_meant(name, config))))
     shelf.close()
     for letter in found:
         if as_json:
@@ -127,7 +128,7 @@ def export_letters(
     shelf = opened(config, store)
     output.writelines(
         letter.event.replace(b"\n", b" ") + b"\n"
-        for letter in Choice(**choice).among(shelf.letters(name))
+        for letter in Choice(**choice).among(shelf.letters(_meant(name, config)))
     )
     shelf.close()
 
@@ -135,16 +136,26 @@ def export_letters(
 @command.command("drop")
 @_chosen_by
 @option("--yes", is_flag=True, help="Do not ask.")
+@json_option
 def drop_letters(
-    store: str | None, config: Path | None, name: str | None, *, yes: bool, **choice: Any
-) -> None:
+    store: str | None,
+    config: Path | None,
+    name: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    **choice: Any,
+) -> int:
     """Drop letters for good."""
     shelf = opened(config, store)
-    ids = [letter.id for letter in Choice(**choice).among(shelf.letters(name))]
-    if ids and not yes:
-        click.confirm(f"Drop {len(ids)} letters for good?", abort=True)
-    click.echo(f"dropped {shelf.drop_letters(ids)} letters")
+    ids = [one.id for one in Choice(**choice).among(shelf.letters(_meant(name, config)))]
+    if ids and not yes and not click.confirm(f"Drop {len(ids)} letters for good?", err=True):
+        return FAILED
+    dropped = shelf.drop_letters(ids)
     shelf.close()
+    said = msgspec.json.encode({"dropped": dropped}).decode()
+    click.echo(said if as_json else f"dropped {dropped} letters")
+    return 0
 
 
 @command.command("redrive")
@@ -173,10 +184,10 @@ def redrive_letters(
     An event that took effect meanwhile is not run again.
     """
     shelf = opened(config, store)
-    said, _ = settings(config)
-    found = list(Choice(**choice).among(shelf.letters(name or said.name or None)))
+    found = list(Choice(**choice).among(shelf.letters(_meant(name, config))))
     if dry_run:
-        click.echo(f"{len(found)} letters would run again")
+        counted = msgspec.json.encode({"would_run": len(found)}).decode()
+        click.echo(counted if as_json else f"{len(found)} letters would run again")
         return 0
     statuses: Counter[str] = Counter()
     for consumer, letters in _by_consumer(found):
@@ -186,6 +197,11 @@ def redrive_letters(
     counted = msgspec.json.encode(statuses).decode()
     click.echo(counted if as_json else table(statuses.most_common()) or "no letters", err=True)
     return FAILED if statuses.keys() - {"done", "duplicate", "stale", "unchanged"} else 0
+
+
+def _meant(name: str | None, config: Path | None) -> str | None:
+    """The consumer whose letters are meant: the one named, or the file's; None for all."""
+    return name or settings(config)[0].name or None
 
 
 def _by_consumer(letters: Sequence[Letter]) -> Iterator[tuple[str, list[Letter]]]:
@@ -206,8 +222,7 @@ def _runner(
 
 
 def _to_stdout(job: Job) -> None:
-    sys.stdout.buffer.write(job.event.raw.replace(b"\n", b" ") + b"\n")
-    sys.stdout.buffer.flush()
+    write_whole(standard_output(), job.event.raw.replace(b"\n", b" ") + b"\n")
 
 
 def _imported(path: str) -> Any:

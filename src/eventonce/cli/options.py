@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
@@ -91,6 +92,10 @@ def ruleset(
 
 
 def opened(config: Path | None, store: str | None) -> Any:
-    """The store that options and file name; the default file if they name none."""
+    """The store that options and file name, to look at: one that is not there is not made."""
     said, _ = settings(config)
-    return open_store(store or said.store or DEFAULT_STORE)
+    uri = store or said.store or DEFAULT_STORE
+    parts = urlsplit(uri)
+    if parts.scheme == "sqlite" and not Path(unquote(parts.path.removeprefix("/"))).exists():
+        raise ConfigError(f"store {uri!r}: there is no such file")
+    return open_store(uri)

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -78,21 +79,26 @@ def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
     return Counter(facts[name] for (name,) in rows)
 
 
-class _Unreachable(SQLiteStore):
+class _Reached:
     """The store as the worker sees it: away when a delivery says so."""
 
-    away = False
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+        self.away = False
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if self.away:
             raise StoreUnavailable("no route to the store")
-        return super().claim(claims, now)
+        return self._store.claim(claims, now)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def _work(deliveries: Iterator[Delivery], database: Path) -> None:
     now = 0
     dying = False
-    store = _Unreachable(database, clock=lambda: now)
+    store = _Reached(SQLiteStore(database, clock=lambda: now))
     with store.transaction() as transaction:
         transaction.connection.execute("CREATE TABLE IF NOT EXISTS crm (id TEXT)")
     consumer = Consumer(store, name="demo", rules="genesys")

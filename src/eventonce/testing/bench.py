@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
 from eventonce.batch import Incoming
-from eventonce.consumer import Consumer, RuleSpec
+from eventonce.consumer import ONE, Consumer, RuleSpec
 from eventonce.errors import StoreUnavailable
 from eventonce.ports import Handler
 from eventonce.runners import is_async
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Event, Job, Kept, Letter, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict
 
 START: Final = 1_790_000_000_000
 """Where a manual clock begins: a day in September 2026, for the law wants epoch times."""
@@ -90,7 +90,7 @@ class Bench:
         acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
         answered.
         """
-        given = [events] if isinstance(events, (bytes, str, Mapping, Event)) else events
+        given = [events] if isinstance(events, ONE) else events
         deliveries = [event for event in given for _ in range(copies)]
         if shuffle is not None:
             random.Random(shuffle).shuffle(deliveries)
@@ -107,7 +107,8 @@ class Bench:
             )
             consumer.wrap(partial(crashing.around, worker=worker))
             try:
-                (outcome,) = consumer.process([delivery])
+                with consumer:
+                    (outcome,) = consumer.process([delivery])
             except Crash:
                 deliveries.append(delivery)
                 continue

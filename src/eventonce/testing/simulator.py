@@ -119,7 +119,7 @@ class _Effects:
         await _Pause()
         return cast("list[Kept]", answer)
 
-    async def run(self, tasks: Sequence[Task]) -> None:
+    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         self._worker.tasks = tasks
         for task in tasks:
             await _Pause()
@@ -129,7 +129,11 @@ class _Effects:
             self._simulation.sink.take(task.started())
             await _Pause()
             engine.finish(task, "ran")
+            if self._simulation.trouble(0.2):
+                # The rest comes in another wave.
+                break
         self._worker.tasks = ()
+        return [task for task in tasks if task.finished]
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
         await _Pause()

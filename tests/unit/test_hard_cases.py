@@ -1,0 +1,349 @@
+"""Hard cases of the engine and its runners: each was a fault once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable, runners
+from eventonce.aws import lambda_handler
+from eventonce.cli import main
+from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Kept, Outcome, Settlement
+
+RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
+
+
+def call(n: int, id: str | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "id": id or f"id-{n}",
+        "detail-type": "call",
+        "source": "s",
+        "detail": {"call": n},
+        **more,
+    }
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+class SlowToSettle(MemoryStore):
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if settlements[0].action == "complete":
+            time.sleep(0.2)
+        return super().settle(settlements, now)
+
+
+def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "WAVE", 0.1)
+    store, rule = MemoryStore(), Rule(name="call", match="call", key=["detail.call"], lease=0.6)
+    thief = Consumer(store, rules=rule, handler=lambda _: None)
+    late: list[str] = []
+
+    def handler(job: Job) -> None:
+        time.sleep(0.11)
+        if job.event.id == "id-8":
+            late.extend(statuses(thief.process([call(9)])))
+
+    assert (
+        statuses(Consumer(store, rules=rule, handler=handler).process([call(n) for n in range(10)]))
+        == ["done"] * 10
+    )
+    assert late == ["busy"]
+
+
+def test_what_finishes_while_others_are_settled_is_settled_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    delays = {"id-1": 0.0, "id-2": 0.2, "id-3": 0.6}
+
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(delays[job.event.id])
+
+    with Consumer(SlowToSettle(), rules=RULE, handler=handler) as consumer:
+        assert statuses(consumer.process([call(1), call(2), call(3)])) == ["done"] * 3
+
+
+def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    store = SQLiteStore(tmp_path / "a.db")
+    transact = store.transaction
+
+    @contextmanager
+    def slow_and_failing() -> Any:
+        with transact() as transaction:
+            yield transaction
+            time.sleep(0.3)
+            raise StoreUnavailable("disk full")
+
+    store.transaction = slow_and_failing  # type: ignore[method-assign]
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-1":
+            job.connection.execute("SELECT 1")
+        elif job.event.id == "id-2":
+            time.sleep(0.7)
+
+    consumer = Consumer(store, rules=RULE, handler=handler)
+    outcomes = asyncio.run(consumer.process_async([call(1), call(2), call(3)]))
+    consumer.close()
+    assert statuses(outcomes) == ["failed", "done", "done"]
+
+
+def test_a_version_does_not_get_the_grant_of_another_in_its_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runners, "SETTLE_PAUSES", ())
+    rule = Rule(name="a", match="a", subject=["detail.a"], order="detail.v", state=["detail.v"])
+    ran: list[int] = []
+
+    class Away(MemoryStore):
+        away = 1
+
+        def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+            if self.away:
+                self.away = 0
+                raise StoreUnavailable
+            return super().settle(settlements, now)
+
+    events = [{"id": str(v), "detail-type": "a", "detail": {"a": 1, "v": v}} for v in (2, 1)]
+    consumer = Consumer(Away(), rules=rule, handler=lambda job: ran.append(job.event.detail["v"]))
+    assert statuses(consumer.process(events)) == ["failed", "busy"]
+    assert ran == [2]
+
+
+def test_a_live_event_does_not_follow_a_replay_that_is_only_reported() -> None:
+    rule = Rule(name="call", match="call", key=["detail.call"], on_replay="report")
+    consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
+    assert statuses(consumer.process([call(1, **{"replay-name": "r"}), call(1)])) == [
+        "ignored",
+        "done",
+    ]
+
+
+def test_a_shadow_rule_runs_copies_of_one_batch_too() -> None:
+    rule = Rule(name="call", match="call", key=["detail.call"], shadow=True)
+    consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
+    assert statuses(consumer.process([call(1), call(1)])) == ["done", "unguarded"]
+
+
+def test_other_content_under_a_dead_key_is_a_letter_of_its_own() -> None:
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    rule = Rule(name="call", match="call", key=["detail.call"], verify=["source"])
+    consumer = Consumer("memory:", rules=rule, handler=never)
+    consumer.process([call(1)])
+    consumer.process([call(1, source="other")])
+    assert {json.loads(letter.event)["source"] for letter in consumer.letters()} == {"s", "other"}
+
+
+def test_what_died_under_an_older_key_can_be_redriven() -> None:
+    store, bad = MemoryStore(), [True]
+
+    def handler(_: Job) -> None:
+        if bad[0]:
+            raise Reject("no")
+
+    Consumer(store, rules=RULE, handler=handler).process([call(1)])
+    bad[0] = False
+    newer = Rule(name="call", match="call", key=["detail.call", "source"], also=[["detail.call"]])
+    assert statuses(Consumer(store, rules=newer, handler=handler).redrive()) == ["done"]
+
+
+def test_two_events_of_one_older_key_are_asked_for_one_after_the_other() -> None:
+    class Strict(MemoryStore):
+        def claim(self, claims: Any, now: int | None = None) -> Any:
+            assert len({claim.key for claim in claims}) == len(claims)
+            return super().claim(claims, now)
+
+    newer = Rule(name="call", match="call", key=["detail.call", "id"], also=[["detail.call"]])
+    consumer = Consumer(Strict(), rules=newer, handler=lambda _: None)
+    assert statuses(consumer.process([call(1, "a"), call(1, "b")])) == ["done", "done"]
+
+
+def generator(job: Job) -> Any:
+    yield job
+
+
+async def async_generator(job: Job) -> Any:
+    yield job
+
+
+@pytest.mark.parametrize("handler", [generator, async_generator])
+def test_a_handler_that_would_never_run_is_refused(handler: Any) -> None:
+    with pytest.raises(ConfigError, match="yield"):
+        Consumer("memory:", rules=RULE, handler=handler)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda: (_ for _ in ()).throw(Retry(after=float("inf"))),
+        lambda: (_ for _ in ()).throw(Speechless()),
+        lambda: (_ for _ in ()).throw(Reject(os.fsdecode(b"caf\xe9"))),
+        endless,
+    ],
+)
+def test_nothing_a_handler_does_escapes_or_costs_its_neighbours(do: Any, tmp_path: Path) -> None:
+    consumer = Consumer(
+        SQLiteStore(tmp_path / "a.db"),
+        rules=RULE,
+        handler=lambda job: do() if job.event.id == "id-2" else None,
+    )
+    assert statuses(consumer.process([call(1), call(2)]))[0] == "done"
+    assert statuses(consumer.process([call(1)])) == ["duplicate"]
+
+
+def test_a_handler_that_commits_by_itself_does_not_block_the_store(tmp_path: Path) -> None:
+    consumer = Consumer(SQLiteStore(tmp_path / "a.db", wait=0.2), rules=RULE)
+    consumer.on("call")(lambda job: job.connection.commit() if job.event.id == "id-1" else None)
+    kept = consumer.process([call(1)])
+    assert statuses(kept) == ["failed"]
+    assert statuses(consumer.process([call(2)])) == ["done"]
+
+
+def test_an_inner_cancellation_is_that_events_failure() -> None:
+    async def handler(job: Job) -> None:
+        if job.event.id == "id-1":
+            raise asyncio.CancelledError
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        assert statuses(asyncio.run(consumer.process_async([call(1), call(2)]))) == [
+            "failed",
+            "done",
+        ]
+
+
+def test_a_batch_cancelled_while_it_settles_ends_its_other_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    effects: list[str] = []
+
+    async def main_() -> None:
+        async def handler(job: Job) -> None:
+            if job.event.id == "id-2":
+                await asyncio.sleep(0.6)
+                effects.append(job.event.id)
+
+        consumer = Consumer(SlowToSettle(), rules=RULE, handler=handler)
+        task = asyncio.create_task(consumer.process_async([call(1), call(2)]))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.7)
+
+    asyncio.run(main_())
+    assert effects == []
+
+
+def in_time(function: Any, seconds: float = 5) -> bool:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_exit_in_an_async_handler_does_not_hang() -> None:
+    async def handler(_: Job) -> None:
+        sys.exit(3)
+
+    assert in_time(lambda: Consumer("memory:", rules=RULE, handler=handler).process([call(1)]), 2)
+
+
+def test_closing_does_not_leave_a_caller_waiting_for_ever() -> None:
+    async def handler(_: Job) -> None:
+        await asyncio.sleep(60)
+
+    consumer = Consumer("memory:", rules=RULE, handler=handler)
+
+    def caller() -> None:
+        with suppress(BaseException):
+            consumer.process([call(1)])
+
+    threading.Timer(0.3, consumer.close).start()
+    assert in_time(caller, 3)
+
+
+def test_letters_of_another_consumer_are_not_redriven_and_dropped() -> None:
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    store = MemoryStore()
+    billing = Consumer(store, name="billing", rules=RULE, handler=never)
+    crm = Consumer(store, name="crm", rules=RULE, handler=lambda _: None)
+    billing.process([call(1)])
+    crm.process([call(1)])
+    with pytest.raises(ConfigError):
+        crm.redrive(list(billing.letters()))
+    assert len(list(billing.letters())) == 1
+
+
+def test_bytes_that_can_change_are_one_event() -> None:
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+    assert statuses(consumer.process(bytearray(json.dumps(call(1)).encode()))) == ["done"]
+
+
+def test_a_get_request_is_no_event() -> None:
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+    answer = lambda_handler(consumer)(
+        {"requestContext": {"http": {"method": "GET"}}, "headers": {}}, None
+    )
+    assert answer["statusCode"] == 400
+
+
+def test_filter_hands_over_what_is_dead_under_an_older_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    with Consumer("sqlite:///s.db", rules=RULE, handler=never) as consumer:
+        consumer.process([call(1)])
+    Path("eventonce.toml").write_text(
+        'store = "sqlite:///s.db"\n[[rule]]\nname = "call"\nmatch = "call"\n'
+        'key = ["detail.call", "source"]\nalso = [["detail.call"]]\n'
+    )
+    Path("in.jsonl").write_text(json.dumps(call(1)) + "\n")
+    with pytest.raises(SystemExit):
+        main(["filter", "in.jsonl", "--rejects", "rejects"])
+    assert "given up" in Path("rejects").read_text()
+
+
+def test_a_file_that_cannot_be_opened_is_said_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args in (["show", "."], ["init", "nowhere/x.toml"]):
+        with pytest.raises(SystemExit):
+            main(args)
