@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from tests.mutants.engine import ENGINES
 from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
 from tests.mutants.stores import STORES
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES)
+MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *ENGINES)

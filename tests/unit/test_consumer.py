@@ -119,6 +119,13 @@ def test_a_failed_handler_is_tried_again_and_then_kept_as_a_letter(
     assert "ZeroDivisionError" in letter.reason
 
 
+def test_a_copy_of_what_failed_in_its_batch_comes_again(store: MemoryStore) -> None:
+    broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0)
+    outcomes = broken.process([call(1), call(1)])
+    assert statuses(outcomes) == ["failed", "busy"]
+    assert not any(outcome.ack for outcome in outcomes)
+
+
 def test_a_failure_waits_longer_each_time(store: MemoryStore, clock: ManualClock) -> None:
     broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0, clock=clock)
     waits = [(broken.process([call(1)])[0].retry_at or 0) - clock.now for _ in range(2)]

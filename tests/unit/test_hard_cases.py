@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable, runners
@@ -20,6 +21,7 @@ from eventonce.aws import lambda_handler
 from eventonce.cli import main
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.bench import ManualClock
 from eventonce.types import Kept, Outcome, Settlement
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -347,3 +349,16 @@ def test_a_file_that_cannot_be_opened_is_said_without_a_traceback(
     for args in (["show", "."], ["init", "nowhere/x.toml"]):
         with pytest.raises(SystemExit):
             main(args)
+
+
+def test_a_worker_that_was_overtaken_is_told() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+
+    def handler(job: Job) -> None:
+        clock.advance(61)
+        assert store.claim([msgspec.structs.replace(job.claim, nonce=7)])[0].kind == "run"
+
+    (outcome,) = Consumer(store, rules=RULE, handler=handler, clock=clock).process([call(1)])
+    assert (outcome.status, outcome.ack) == ("fenced", False)
+    assert "another run took over" in outcome.reason
