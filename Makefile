@@ -1,7 +1,9 @@
 # The words of the README: `make demo` and `make test`; the rest is for those who work on eventonce.
 PY ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
+BASE := .venv/.base
+STAMP := .venv/.tools
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench mutants clean
@@ -9,13 +11,17 @@ STAMP := .venv/.installed
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml
+$(BASE): pyproject.toml
 	@test -x $(BIN)/python || $(PY) -m venv .venv
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all]" --group dev --group bench
+	@$(PIP) install --upgrade "pip>=25.1"
+	@$(PIP) install -e .
 	@touch $@
 
-demo: $(STAMP) ## Set up and run the main job on the embedded default
+$(STAMP): $(BASE)
+	@$(PIP) install -e ".[all]" --group dev --group bench
+	@touch $@
+
+demo: $(BASE) ## Set up and run the main job on the embedded default
 	@$(BIN)/eventonce demo
 
 test: $(STAMP) ## Set up and pass the tests
