@@ -1,0 +1,159 @@
+"""The two verbs as calls: their order, their size, what their bytes may be."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Final
+
+from eventonce.clock import wall_clock
+from eventonce.testing.cases.samples import (
+    DAY,
+    EPOCH,
+    EVERY_BYTE,
+    HOUR,
+    MINUTE,
+    fact,
+    new_keys,
+    version,
+)
+from eventonce.testing.opener import Opener, opened
+from eventonce.types import Settlement
+
+MANY: Final = 1_000
+"""Claims in one call: what the command line reads at once."""
+
+
+def an_empty_batch_has_no_answers(opener: Opener) -> None:
+    """Nothing asked, nothing answered, nothing raised."""
+    with opened(opener) as store:
+        assert store.claim([], now=EPOCH) == []
+        assert store.settle([], now=EPOCH) == []
+
+
+def answers_come_in_the_order_asked(opener: Opener) -> None:
+    """However the store sorts its keys, answer n is the answer to claim n."""
+    with opened(opener) as store:
+        claims = [fact(key) for key in new_keys(60)]
+        runs = store.claim(claims, now=EPOCH)
+        ended = [
+            Settlement(claim, run.token, "complete", str(place).encode())
+            for place, (claim, run) in enumerate(zip(claims, runs, strict=True))
+        ]
+        random.Random(1).shuffle(ended)
+        wrong = {ending.claim.key for ending in ended[::3]}
+        answers = store.settle(
+            [
+                Settlement(it.claim, it.token + (it.claim.key in wrong), it.action, it.result)
+                for it in ended
+            ],
+            now=EPOCH,
+        )
+        expected = ["fenced" if it.claim.key in wrong else "kept" for it in ended]
+        assert answers == expected
+
+        asked = [(fact(it.claim.key), it) for it in reversed(ended)]
+        verdicts = store.claim([claim for claim, _ in asked], now=EPOCH)
+        for verdict, (_, it) in zip(verdicts, asked, strict=True):
+            if it.claim.key in wrong:
+                assert verdict.kind == "busy"
+            else:
+                assert (verdict.kind, verdict.result) == ("duplicate", it.result)
+
+
+def a_thousand_claims_fit_in_one_call(opener: Opener) -> None:
+    """And so do their settlements, and their copies."""
+    with opened(opener) as store:
+        claims = [fact(key) for key in new_keys(MANY)]
+        runs = store.claim(claims, now=EPOCH)
+        assert {run.kind for run in runs} == {"run"}
+        ended = [
+            Settlement(claim, run.token, "complete")
+            for claim, run in zip(claims, runs, strict=True)
+        ]
+        assert store.settle(ended, now=EPOCH) == ["kept"] * MANY
+        copies = store.claim([fact(claim.key) for claim in claims], now=EPOCH)
+        assert [copy.kind for copy in copies] == ["duplicate"] * MANY
+
+
+def any_sixteen_bytes_are_a_key(opener: Opener) -> None:
+    """Zero bytes, signs and line ends too; keys that differ in one of them are two keys."""
+    telling = (b"\x00", b" ", b"%", b"\n", b"'", b"\x7f", b"\x80", b"\xff")
+    with opened(opener) as store:
+        (middle,) = new_keys(1)
+        keys = [first + middle[1:-1] + last for first, last in product(telling, telling)]
+        claims = [fact(key) for key in keys]
+        runs = store.claim(claims, now=EPOCH)
+        assert [run.kind for run in runs] == ["run"] * len(keys)
+        ended = [
+            Settlement(claim, run.token, "complete", claim.key)
+            for claim, run in zip(claims, runs, strict=True)
+        ]
+        assert store.settle(ended, now=EPOCH) == ["kept"] * len(keys)
+        copies = store.claim([fact(key) for key in keys], now=EPOCH)
+        assert [copy.result for copy in copies] == keys
+
+
+def a_result_comes_back_as_it_was_given(opener: Opener) -> None:
+    """None is not empty, and every byte is kept."""
+    results = [None, b"", b"\x00", EVERY_BYTE, EVERY_BYTE * 256]
+    with opened(opener) as store:
+        claims = [fact(key) for key in new_keys(5)] + [version(key, 1) for key in new_keys(5)]
+        runs = store.claim(claims, now=EPOCH)
+        given = results * 2
+        ended = [
+            Settlement(claim, run.token, "complete", result)
+            for claim, run, result in zip(claims, runs, given, strict=True)
+        ]
+        assert store.settle(ended, now=EPOCH) == ["kept"] * len(ended)
+        copies = store.claim(claims, now=EPOCH + DAY)
+        assert [copy.result for copy in copies] == given
+
+
+def one_bad_claim_does_not_spoil_its_batch(opener: Opener) -> None:
+    """An order no store can hold is that claim's error, or is held after all; the others run."""
+    with opened(opener) as store:
+        first, bad, last = new_keys(3)
+        claims = [fact(first), version(bad, 2**70), version(last, 1)]
+        verdicts = store.claim(claims, now=EPOCH)
+        assert [verdict.kind for verdict in verdicts[::2]] == ["run", "run"]
+        assert verdicts[1].kind in {"run", "error"}
+        assert (verdicts[1].kind == "error") == (verdicts[1].error is not None)
+        ended = [
+            Settlement(claim, verdict.token, "complete")
+            for claim, verdict in zip(claims[::2], verdicts[::2], strict=True)
+        ]
+        assert store.settle(ended, now=EPOCH) == ["kept", "kept"]
+
+
+def without_an_instant_the_stores_clock_decides(opener: Opener) -> None:
+    """Milliseconds since the epoch; within the hour of ours, for no machine here is further off."""
+    with opened(opener) as store:
+        (key,) = new_keys(1)
+        claim = fact(key, lease=MINUTE)
+        before = wall_clock()
+        (run,) = store.claim([claim])
+        assert abs(run.until - MINUTE - before) < HOUR
+        assert run.token >= (run.until - MINUTE) * 1000
+        assert store.settle([Settlement(claim, run.token, "extend")]) == ["kept"]
+        assert store.claim([fact(key)])[0].kind == "busy"
+        assert store.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+        assert store.claim([fact(key)])[0].kind == "duplicate"
+
+
+def the_next_handle_finds_what_the_last_one_left(opener: Opener) -> None:
+    """A handle holds nothing back: what it answered is in the store."""
+    done, held, freed = (fact(key) for key in new_keys(3))
+    with opened(opener) as store:
+        runs = store.claim([done, held, freed], now=EPOCH)
+        ended = [
+            Settlement(done, runs[0].token, "complete", b"result"),
+            Settlement(freed, runs[2].token, "release"),
+        ]
+        assert store.settle(ended, now=EPOCH) == ["kept", "kept"]
+    with opened(opener) as store:
+        verdicts = store.claim([fact(it.key) for it in (done, held, freed)], now=EPOCH)
+        assert [verdict.kind for verdict in verdicts] == ["duplicate", "busy", "run"]
+        assert verdicts[0].result == b"result"
+        assert verdicts[2].attempt == 2
+        assert verdicts[2].token > runs[2].token

@@ -1,0 +1,89 @@
+"""Clocks that are minutes off: leases go by the store's time, safety by tokens.
+
+A store with a server is asked the time by its server, and a worker's clock is nothing to it. An
+embedded store has no other clock than the machine's, which all its workers share; should that
+clock jump, a lease may end early, and the token then keeps the two runs apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE, fact, new_keys, version
+from eventonce.testing.opener import Opener, opened
+from eventonce.types import Settlement
+
+
+def an_events_own_time_ends_no_lease(opener: Opener) -> None:
+    """Whatever its source's clock said, a claim is judged at the store's instant."""
+    with opened(opener) as store:
+        (key,) = new_keys(1)
+        store.claim([version(key, EPOCH, at=EPOCH)], now=EPOCH)
+        for order, at in ((EPOCH + DAY, EPOCH + DAY), (EPOCH, EPOCH + DAY), (EPOCH + 1, 0)):
+            (verdict,) = store.claim([version(key, order, at=at)], now=EPOCH + MINUTE - 1)
+            assert (verdict.kind, verdict.until) == ("busy", EPOCH + MINUTE)
+
+
+def a_worker_whose_clock_is_ahead_completes_no_others_run(opener: Opener) -> None:
+    """Ten minutes ahead it sees a lease of one minute end early, if its clock is asked at all."""
+    _two_workers(opener, ahead=10 * MINUTE)
+
+
+def a_worker_whose_clock_is_behind_completes_no_others_run(opener: Opener) -> None:
+    """Ten minutes behind it sees a lease that is live still longer live."""
+    _two_workers(opener, ahead=-10 * MINUTE)
+
+
+def _two_workers(opener: Opener, ahead: int) -> None:
+    with opened(opener) as right, opened(opener) as wrong:
+        (key,) = new_keys(1)
+        first, second = fact(key), fact(key)
+        (run,) = right.claim([first])
+        with machine_clock_off_by(ahead):
+            (other,) = wrong.claim([second])
+            if other.kind == "run":
+                assert ahead > 0, "a clock that is behind took a live lease"
+                assert not opener.own_clock, "a worker's clock ended a lease of the server's"
+                assert other.token > run.token
+            else:
+                assert other.kind == "busy"
+        ended = right.settle([Settlement(first, run.token, "complete")])
+        if other.kind == "run":
+            with machine_clock_off_by(ahead):
+                ended += wrong.settle([Settlement(second, other.token, "complete")])
+            assert ended == ["fenced", "kept"]
+        else:
+            assert ended == ["kept"]
+
+
+def tokens_do_not_go_back_with_the_clock(opener: Opener) -> None:
+    """A takeover after the clock was set back has the higher token all the same."""
+    with opened(opener) as store:
+        (key,) = new_keys(1)
+        first, second, third = fact(key), fact(key), fact(key)
+        (run,) = store.claim([first], now=EPOCH)
+        assert store.settle([Settlement(first, run.token, "release")], now=EPOCH) == ["kept"]
+        back = EPOCH - 5 * MINUTE
+        assert store.claim([second], now=back)[0].kind == "busy"
+        (next_run,) = store.claim([second], now=EPOCH)
+        assert next_run.token > run.token
+        assert store.settle([Settlement(first, run.token, "complete")], now=back) == ["fenced"]
+        assert store.settle([Settlement(second, next_run.token, "release")], now=back) == ["kept"]
+        (last_run,) = store.claim([third], now=back)
+        assert (last_run.kind, last_run.attempt) == ("run", 3)
+        assert last_run.token > next_run.token
+        assert store.settle([Settlement(third, last_run.token, "complete")], now=back) == ["kept"]
+
+
+@contextmanager
+def machine_clock_off_by(ms: int) -> Iterator[None]:
+    """For whoever asks this process the time."""
+    now, now_ns = time.time, time.time_ns
+    with (
+        patch("time.time", lambda: now() + ms / 1_000),
+        patch("time.time_ns", lambda: now_ns() + ms * 1_000_000),
+    ):
+        yield

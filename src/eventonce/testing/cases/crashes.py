@@ -1,0 +1,141 @@
+"""Crashes: a worker is gone at the worst moment, and the next one finds the store in order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from eventonce.ports import Store
+from eventonce.testing.cases.samples import EPOCH, MINUTE, fact, new_keys, version
+from eventonce.testing.crew import Log, Shift, doomed, one_log
+from eventonce.testing.opener import Opener, opened
+from eventonce.types import Claim, Settlement, Verdict
+
+KILLS: Final = 3
+BATCH: Final = 200
+"""Runs settled in one call by the worker that is killed: enough that a kill falls into the call."""
+
+
+def a_run_that_never_ends_is_taken_over_and_at_last_given_up(opener: Opener) -> None:
+    """Every crash counts: with two attempts the third ask, and every later one, finds it dead."""
+    (key,) = new_keys(1)
+    tokens = []
+    for attempt in (1, 2):
+        with opened(opener) as store:
+            now = EPOCH + (attempt - 1) * MINUTE
+            (run,) = store.claim([fact(key, attempts=2)], now=now)
+            assert (run.kind, run.attempt, run.until) == ("run", attempt, now + MINUTE)
+            assert store.claim([fact(key, attempts=2)], now=now + MINUTE - 1)[0].kind == "busy"
+            tokens.append(run.token)
+    assert tokens == sorted(set(tokens))
+    with opened(opener) as store:
+        for now in (EPOCH + 2 * MINUTE, EPOCH + 3 * MINUTE):
+            assert store.claim([fact(key, attempts=2)], now=now)[0].kind == "dead"
+        (run,) = store.claim([fact(key, attempts=2, redrive=True)], now=EPOCH + 4 * MINUTE)
+        assert (run.kind, run.attempt) == ("run", 1)
+
+
+def a_worker_killed_after_its_claim_is_taken_over(opener: Opener) -> None:
+    """Its lease holds to the end, though it is dead; then the next one's attempt is the second."""
+    keys = new_keys(3)
+    with doomed(opener, _claim_and_hang, Shift(0, keys, EPOCH)) as worker:
+        held = next(worker.said())
+    assert len(held.runs) == len(keys)
+    with opened(opener) as store:
+        early = store.claim([fact(key) for key in keys], now=EPOCH + MINUTE - 1)
+        assert [verdict.kind for verdict in early] == ["busy"] * len(keys)
+        claims = [fact(key) for key in keys]
+        runs = store.claim(claims, now=EPOCH + MINUTE)
+        assert [(run.kind, run.attempt) for run in runs] == [("run", 2)] * len(keys)
+        late = [Settlement(claim, verdict.token, "complete") for claim, verdict in held.runs]
+        assert store.settle(late, now=EPOCH + MINUTE) == ["fenced"] * len(keys)
+
+
+def a_worker_killed_after_its_effect_is_not_followed_by_an_older_version(opener: Opener) -> None:
+    """Version 3 may be applied, so 2 may not be: it waits, and 3 has the second attempt."""
+    keys = new_keys(1)
+    with doomed(opener, _claim_version_and_hang, Shift(0, keys, EPOCH)) as worker:
+        next(worker.said())
+    with opened(opener) as store:
+        (older,) = store.claim([version(keys[0], 2)], now=EPOCH + MINUTE)
+        assert (older.kind, older.order) == ("busy", 3)
+        claim = version(keys[0], 3)
+        (again,) = store.claim([claim], now=EPOCH + MINUTE)
+        assert (again.kind, again.attempt) == ("run", 2)
+        assert store.settle([Settlement(claim, again.token, "complete")], now=EPOCH + MINUTE) == [
+            "kept"
+        ]
+        (older,) = store.claim([version(keys[0], 2)], now=EPOCH + MINUTE)
+        assert (older.kind, older.order) == ("stale", 3)
+
+
+def a_worker_killed_at_any_moment_leaves_nothing_half_done(opener: Opener) -> None:
+    """What it was told is kept stays kept; what it held is held, and then taken over; no more."""
+    chance = random.Random(1)
+    for kill in range(KILLS):
+        keys = new_keys(5 * BATCH)
+        with doomed(opener, _work_without_end, Shift(kill, keys, EPOCH)) as worker:
+            said = worker.said()
+            heard = [next(said) for _ in range(chance.randint(1, 4))]
+            time.sleep(chance.random() * 0.02)
+        _inspect(opener, keys, one_log([*heard, *worker.last_words()]))
+
+
+def _inspect(opener: Opener, keys: tuple[bytes, ...], log: Log) -> None:
+    done = {settlement.claim.key: settlement for settlement in log.completions}
+    assert done
+    with opened(opener) as store:
+        verdicts = dict(zip(keys, store.claim(_peeks(keys), now=EPOCH), strict=True))
+        assert {verdict.kind for verdict in verdicts.values()} <= {"run", "busy", "duplicate"}
+        for key, settlement in done.items():
+            assert verdicts[key].kind == "duplicate", "a completion that was kept is gone"
+            assert verdicts[key].result == settlement.result
+        for claim, _ in log.runs:
+            assert verdicts[claim.key].kind != "run", "a grant that was given is gone"
+        left = [key for key in keys if verdicts[key].kind != "duplicate"]
+        claims = [fact(key) for key in left]
+        runs = store.claim(claims, now=EPOCH + MINUTE)
+        assert {run.kind for run in runs} <= {"run"}
+        for claim, run in zip(claims, runs, strict=True):
+            assert run.attempt == (2 if verdicts[claim.key].kind == "busy" else 1)
+        ended = [_completed(claim, run) for claim, run in zip(claims, runs, strict=True)]
+        assert set(store.settle(ended, now=EPOCH + MINUTE)) <= {"kept"}
+
+
+def _peeks(keys: tuple[bytes, ...]) -> list[Claim]:
+    return [Claim(key, 1, MINUTE, MINUTE, 1, peek=True) for key in keys]
+
+
+def _completed(claim: Claim, run: Verdict) -> Settlement:
+    return Settlement(claim, run.token, "complete", claim.key)
+
+
+def _claim_and_hang(store: Store, shift: Shift) -> Iterator[Log]:
+    claims = [fact(key) for key in shift.keys]
+    yield Log(asked=tuple(zip(claims, store.claim(claims, now=shift.now), strict=True)))
+    _hang()
+
+
+def _claim_version_and_hang(store: Store, shift: Shift) -> Iterator[Log]:
+    claims = [version(key, 3) for key in shift.keys]
+    yield Log(asked=tuple(zip(claims, store.claim(claims, now=shift.now), strict=True)))
+    _hang()
+
+
+def _work_without_end(store: Store, shift: Shift) -> Iterator[Log]:
+    for start in count(0, BATCH):
+        claims = [fact(key) for key in shift.keys[start : start + BATCH]]
+        if not claims:
+            break
+        runs = store.claim(claims, now=shift.now)
+        yield Log(asked=tuple(zip(claims, runs, strict=True)))
+        ended = [_completed(claim, run) for claim, run in zip(claims, runs, strict=True)]
+        yield Log(settled=tuple(zip(ended, store.settle(ended, now=shift.now), strict=True)))
+    _hang()
+
+
+def _hang() -> None:
+    time.sleep(3_600)

@@ -1,0 +1,202 @@
+"""Races: many workers at once, each with a handle of its own, and never two winners."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from eventonce.ports import Store
+from eventonce.testing.cases.samples import EPOCH, MINUTE, SECOND, fact, new_keys, version
+from eventonce.testing.crew import Crew, Log, Shift, beats
+from eventonce.testing.opener import Opener, opened, shelf_of
+from eventonce.types import Settlement
+
+WORKERS: Final = 8
+BEATS: Final = 100
+"""How long a race lasts: two workers must meet in the middle of a call, on a busy machine too."""
+FEW: Final = 40
+"""Calls of each worker at least, where one takes longer than a beat."""
+TOGETHER: Final = 12
+"""Keys that everyone asks for at the same beat."""
+LEASE: Final = 1
+"""Milliseconds, where a beat is one: whoever has not settled by the next is taken over."""
+MANY: Final = 10**6
+"""Attempts, where nothing is to be given up."""
+
+
+def each_key_is_granted_once(opener: Opener, crew: Crew) -> None:
+    """Everyone asks for everything, at the same moment; one runs, the others are told so."""
+    log = crew(opener, _claim_all, _shifts(new_keys(BEATS * TOGETHER), EPOCH))
+    _one_run_a_key(log)
+    assert {verdict.kind for _, verdict in log.asked} == {"run", "busy"}
+
+
+def each_key_is_taken_over_once(opener: Opener, crew: Crew) -> None:
+    """Its lease over, one worker gets the run; who held it before settles nothing any more."""
+    keys = new_keys(BEATS * TOGETHER)
+    dead = {key: fact(key) for key in keys}
+    later = EPOCH + MINUTE
+    with opened(opener) as store:
+        held = dict(zip(keys, store.claim(list(dead.values()), now=EPOCH), strict=True))
+        log = crew(opener, _claim_all, _shifts(keys, later))
+        _one_run_a_key(log)
+        assert {run.attempt for _, run in log.runs} == {2}
+        assert all(run.token > held[claim.key].token for claim, run in log.runs)
+        for action in ("complete", "release", "bury", "extend"):
+            late = [
+                Settlement(dead[claim.key], held[claim.key].token, action) for claim, _ in log.runs
+            ]
+            assert set(store.settle(late, now=later)) == {"fenced"}
+        _complete_all(store, log, later)
+
+
+def a_sweep_beside_the_work_drops_nothing_that_lives(opener: Opener, crew: Crew) -> None:
+    """What expired is claimed anew while it is swept: the new run must not go with the old."""
+    keys = new_keys(BEATS * TOGETHER)
+    claims = [fact(key, remember=SECOND) for key in keys]
+    later = EPOCH + SECOND
+    with opened(opener) as store:
+        runs = store.claim(claims, now=EPOCH)
+        _complete_all(store, Log(asked=tuple(zip(claims, runs, strict=True))), EPOCH)
+        log = crew(opener, _claim_or_sweep, [Shift(SWEEPER, keys, later), *_shifts(keys, later)])
+        _one_run_a_key(log)
+        _complete_all(store, log, later)
+
+
+def no_fact_completes_twice(opener: Opener, crew: Crew) -> None:
+    """Workers complete, release, renew, crash and settle late, all at once."""
+    log = crew(opener, _work_on_facts, _shifts(new_keys(4 + BEATS // 2), EPOCH))
+    winners: dict[bytes, set[int]] = defaultdict(set)
+    for settlement in log.completions:
+        winners[settlement.claim.key].add(settlement.token)
+    assert winners
+    assert all(len(tokens) == 1 for tokens in winners.values())
+    granted = [(claim.key, run.token) for claim, run in log.runs]
+    assert len(granted) == len(set(granted)), "one token was given to two runs"
+    for key, (token,) in winners.items():
+        assert max(it for at, it in granted if at == key) == token, "an overtaken run completed"
+    for claim, verdict in log.asked:
+        if verdict.kind == "duplicate":
+            (token,) = winners[claim.key]
+            assert verdict.result == str(token).encode(), "a copy was served another's result"
+
+
+def no_subject_goes_back(opener: Opener, crew: Crew) -> None:
+    """Versions race, and crash; by their tokens, runs never fall and completions always rise."""
+    subjects = new_keys(4)
+    log = crew(opener, _work_on_versions, _shifts(subjects, EPOCH))
+    for subject in subjects:
+        runs = {run.token: claim.order or 0 for claim, run in log.runs if claim.key == subject}
+        granted = [order for _, order in sorted(runs.items())]
+        assert granted == sorted(granted), "an older version ran after a newer one"
+        done = {it.token: it.claim.order or 0 for it in log.completions if it.claim.key == subject}
+        applied = [order for _, order in sorted(done.items())]
+        assert applied == sorted(set(applied)), "a version was applied twice"
+
+
+def _one_run_a_key(log: Log) -> None:
+    asked = {claim.key for claim, _ in log.asked}
+    assert len(log.runs) == len(asked)
+    assert {claim.key for claim, _ in log.runs} == asked
+
+
+def _complete_all(store: Store, log: Log, now: int) -> None:
+    done = [Settlement(claim, run.token, "complete") for claim, run in log.runs]
+    assert set(store.settle(done, now=now)) == {"kept"}
+
+
+SWEEPER: Final = -1
+"""The seed of the worker that sweeps."""
+
+
+def _shifts(keys: tuple[bytes, ...], now: int) -> list[Shift]:
+    return [Shift(seed, keys, now) for seed in range(WORKERS)]
+
+
+def _moments() -> Iterator[int]:
+    """The beats of one race."""
+    end = None
+    for calls, beat in enumerate(beats()):
+        end = beat + BEATS if end is None else end
+        if calls >= FEW and beat >= end:
+            return
+        yield beat
+
+
+def _claim_all(store: Store, shift: Shift) -> Iterator[Log]:
+    """The beat says which keys' turn it is, and whether all go through them the same way."""
+    chance = random.Random(shift.seed)
+    for beat in _moments():
+        keys = list(shift.keys[beat % BEATS :: BEATS])
+        if beat % 2:
+            keys = list({*keys, chance.choice(shift.keys)})
+            chance.shuffle(keys)
+        claims = [fact(key) for key in keys]
+        yield Log(asked=tuple(zip(claims, store.claim(claims, now=shift.now), strict=True)))
+
+
+def _claim_or_sweep(store: Store, shift: Shift) -> Iterator[Log]:
+    if shift.seed != SWEEPER:
+        yield from _claim_all(store, shift)
+    else:
+        for _ in _moments():
+            shelf_of(store).sweep(2 * TOGETHER, now=shift.now)
+
+
+def _work_on_facts(store: Store, shift: Shift) -> Iterator[Log]:
+    """Half of the workers settle before they claim: as a lease ends, its holder meets the next."""
+    chance = random.Random(shift.seed)
+    mine: list[Settlement] = []
+    for beat in _moments():
+        now = shift.now + beat
+        # New keys come by and by, since the old ones are soon done.
+        first = beat % BEATS // 2
+        keys = chance.sample(shift.keys[first : first + 4], 2)
+        claims = [fact(key, lease=LEASE, attempts=MANY) for key in keys]
+        ending = {it.claim.key: it for it in mine[-3:] if chance.random() < 0.5}
+        batch = [_ended(it, chance) for it in ending.values()]
+        if shift.seed % 2:
+            answers = store.settle(batch, now=now)
+            verdicts = store.claim(claims, now=now)
+        else:
+            verdicts = store.claim(claims, now=now)
+            answers = store.settle(batch, now=now)
+        mine.extend(
+            Settlement(claim, verdict.token, "complete", str(verdict.token).encode())
+            for claim, verdict in zip(claims, verdicts, strict=True)
+            if verdict.kind == "run"
+        )
+        yield Log(
+            asked=tuple(zip(claims, verdicts, strict=True)),
+            settled=tuple(zip(batch, answers, strict=True)),
+        )
+
+
+def _ended(run: Settlement, chance: random.Random) -> Settlement:
+    action = chance.choice(("complete", "complete", "release", "extend"))
+    return replace(run, action=action)
+
+
+def _work_on_versions(store: Store, shift: Shift) -> Iterator[Log]:
+    chance = random.Random(shift.seed)
+    for beat in _moments():
+        now = shift.now + beat
+        # A newer version with every beat, copies and older ones among them.
+        claims = [
+            version(key, beat - chance.randrange(6), lease=LEASE)
+            for key in chance.sample(shift.keys, 2)
+        ]
+        verdicts = store.claim(claims, now=now)
+        batch = [
+            Settlement(claim, verdict.token, "complete")
+            for claim, verdict in zip(claims, verdicts, strict=True)
+            if verdict.kind == "run" and chance.random() < 0.5
+        ]
+        yield Log(
+            asked=tuple(zip(claims, verdicts, strict=True)),
+            settled=tuple(zip(batch, store.settle(batch, now=now), strict=True)),
+        )

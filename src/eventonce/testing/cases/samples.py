@@ -1,0 +1,86 @@
+"""Keys, claims, letters and instants to try a store with."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from eventonce.clock import wall_clock
+from eventonce.types import Claim, Letter
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+EPOCH: Final = max(2_000_000_000_000, wall_clock() + 7 * DAY)
+"""When the suite's clock starts: in 2033, or a week from now once that has come.
+
+Always ahead of the real time, because a server that expires records by its own clock would
+otherwise drop one that by the suite's clock still lives.
+"""
+
+EVERY_BYTE: Final = bytes(range(256))
+
+
+def new_keys(count: int) -> tuple[bytes, ...]:
+    """Keys that nobody has used, so that no store needs to be emptied first."""
+    return tuple(secrets.token_bytes(16) for _ in range(count))
+
+
+def new_nonce() -> int:
+    """Names one ask among all, in whatever process it is made."""
+    return 1 + secrets.randbits(52)
+
+
+def fact(
+    key: bytes,
+    *,
+    lease: int = MINUTE,
+    remember: int = 10 * DAY,
+    attempts: int = 5,
+    by: bytes = b"",
+    sliding: bool = False,
+    digest: bytes = b"",
+    redrive: bool = False,
+) -> Claim:
+    """A new ask for a fact."""
+    return Claim(
+        key,
+        new_nonce(),
+        lease,
+        remember,
+        attempts,
+        by=by,
+        sliding=sliding,
+        digest=digest,
+        redrive=redrive,
+    )
+
+
+def version(
+    key: bytes,
+    order: int,
+    *,
+    lease: int = MINUTE,
+    remember: int = 10 * DAY,
+    attempts: int = 5,
+    digest: bytes = b"",
+    at: int = 0,
+) -> Claim:
+    """A new ask for one version of a subject."""
+    return Claim(key, new_nonce(), lease, remember, attempts, digest=digest, order=order, at=at)
+
+
+def new_consumer() -> str:
+    """A name that nobody has used."""
+    return f"consumer-{secrets.token_hex(8)}"
+
+
+def new_letters(count: int) -> list[Letter]:
+    """Letters of one new consumer, the oldest first."""
+    consumer = new_consumer()
+    return [
+        Letter(secrets.token_hex(8), consumer, "dead", "why", "rule", key, b"{}", EPOCH + place)
+        for place, key in enumerate(new_keys(count))
+    ]

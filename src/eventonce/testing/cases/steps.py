@@ -1,0 +1,208 @@
+"""Programs: steps that `play` does to a store and to the law alike, comparing every answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Final, Literal, NoReturn
+
+import msgspec
+
+from eventonce import ledger
+from eventonce.ledger import Record
+from eventonce.ports import Store
+from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE
+from eventonce.testing.cases.story import Story
+from eventonce.testing.opener import shelf_of
+from eventonce.types import MAX_ORDER, Action, Claim, Kept, Settlement, Verdict
+
+RESULTS: Final = {
+    "nothing": None,
+    "empty": b"",
+    "every byte": EVERY_BYTE,
+    "64 KiB": EVERY_BYTE * 256,
+}
+"""Results by name, so that a failing program can be read."""
+
+Result = Literal["nothing", "empty", "every byte", "64 KiB"]
+
+
+class Ask(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Claim these in one call. Keys are short names and nonces 0; both are made when played."""
+
+    claims: tuple[Claim, ...]
+
+
+class AskAgain(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Its reply was lost: repeat the call made so many calls ago, word for word."""
+
+    ago: int = 0
+
+
+class Ending(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """How the run granted so many runs ago ends, as its worker sees it."""
+
+    action: Action
+    ago: int = 0
+    result: Result = "nothing"
+    off: int = 0
+    """Added to the token, for one that was never given."""
+
+
+class Settle(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Settle these in one call; of several endings of one key the first is taken."""
+
+    endings: tuple[Ending, ...]
+
+
+class Wait(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Time passes, or the clock is set back: that only while no record is past its end, since a
+    store may have dropped such a one, or not."""
+
+    ms: int
+
+
+class WaitFor(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Wait for the end of this key's lease or memory, or so many milliseconds off it."""
+
+    key: bytes
+    end: Literal["held_until", "expires"]
+    off: int = 0
+
+
+class Sweep(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Drop what expired; no later answer may differ for it."""
+
+    limit: int = 10
+
+
+class Forget(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Drop this key's record whatever it holds."""
+
+    key: bytes
+
+
+Step = Ask | AskAgain | Settle | Wait | WaitFor | Sweep | Forget
+Program = Sequence[Step]
+
+
+def play(program: Program, store: Store) -> None:
+    """Do each step to the store and to the law; they must answer alike, field by field."""
+    stage = _Stage(store)
+    try:
+        for step in program:
+            stage.do(step)
+    except AssertionError:
+        raise
+    except Exception as error:
+        error.add_note(f"raised by the last of:\n{stage.story}")
+        raise
+
+
+class _Stage:
+    """The store under test, and beside it what the law says should be there."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.shelf = shelf_of(store)
+        self.prefix = secrets.token_bytes(14)
+        self.records: dict[bytes, Record] = {}
+        self.now = EPOCH
+        # The largest a store must take: Lua's numbers are doubles.
+        self.nonces = count(MAX_ORDER, -1)
+        self.calls: list[list[Claim]] = []
+        self.runs: list[tuple[Claim, int]] = []
+        self.story = Story(self.prefix)
+
+    def do(self, step: Step) -> None:
+        match step:
+            case Ask(claims):
+                self.calls.append([self.made(claim) for claim in claims])
+                self.claim(self.calls[-1])
+            case AskAgain(ago):
+                if self.calls:
+                    self.claim(self.calls[-1 - ago % len(self.calls)])
+            case Settle(endings):
+                self.settle(endings)
+            case Wait(ms):
+                if ms >= 0 or all(ledger.lives(it, self.now) for it in self.records.values()):
+                    self.now += ms
+            case WaitFor(key, end, off):
+                record = self.records.get(self.prefix + key)
+                if record is not None:
+                    self.now = max(self.now, getattr(record, end) + off)
+            case Sweep(limit):
+                self.story.tell("store.sweep({}, now={})", limit, self.now)
+                swept = self.shelf.sweep(limit, now=self.now)
+                if not 0 <= swept <= limit:
+                    self.fail("    # {}", swept)
+            case Forget(key):
+                self.forget(self.prefix + key)
+
+    def made(self, claim: Claim) -> Claim:
+        return msgspec.structs.replace(claim, key=self.prefix + claim.key, nonce=next(self.nonces))
+
+    def claim(self, claims: list[Claim]) -> None:
+        self.story.tell("store.claim({}, now={})", claims, self.now)
+        lawful: list[Verdict] = []
+        for claim in claims:
+            verdict, record = ledger.judge(self.records.get(claim.key), claim, self.now)
+            lawful.append(verdict)
+            if record is not None:
+                self.records[claim.key] = record
+        self.compare(self.store.claim(claims, now=self.now), lawful)
+        self.runs.extend(
+            (claim, verdict.token)
+            for claim, verdict in zip(claims, lawful, strict=True)
+            if verdict.token
+        )
+        self.look(claim.key for claim in claims)
+
+    def settle(self, endings: Iterable[Ending]) -> None:
+        settlements: dict[bytes, Settlement] = {}
+        for ending in endings:
+            if self.runs:
+                claim, token = self.runs[-1 - ending.ago % len(self.runs)]
+                settlement = Settlement(
+                    claim, token + ending.off, ending.action, RESULTS[ending.result]
+                )
+                settlements.setdefault(claim.key, settlement)
+        batch = list(settlements.values())
+        self.story.tell("store.settle({}, now={})", batch, self.now)
+        lawful: list[Kept] = []
+        for settlement in batch:
+            key = settlement.claim.key
+            kept, record = ledger.settle(self.records.get(key), settlement, self.now)
+            lawful.append(kept)
+            if record is not None:
+                self.records[key] = record
+        self.compare(self.store.settle(batch, now=self.now), lawful)
+        self.look(settlements)
+
+    def forget(self, key: bytes) -> None:
+        self.story.tell("store.forget({})", [key])
+        record = self.records.pop(key, None)
+        forgot = self.shelf.forget([key])
+        if record is None or ledger.lives(record, self.now):
+            self.compare(forgot, int(record is not None))
+
+    def look(self, keys: Iterable[bytes]) -> None:
+        """The record, too, is the law's; one past its end may be there or not."""
+        for key in keys:
+            record = self.records.get(key)
+            if record is not None and ledger.lives(record, self.now):
+                shown = self.shelf.show(key)
+                if shown != record:
+                    self.story.tell("store.show({})", key)
+                    self.compare(shown, record)
+
+    def compare(self, given: object, lawful: object) -> None:
+        if given == lawful:
+            self.story.tell("    # {}", lawful)
+        else:
+            self.fail("    # law:   {}\n    # store: {}", lawful, given)
+
+    def fail(self, why: str, *values: object) -> NoReturn:
+        self.story.tell(why, *values)
+        raise AssertionError(f"the store does not answer as the law does:\n{self.story}")

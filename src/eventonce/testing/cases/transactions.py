@@ -1,0 +1,116 @@
+"""Completion inside the caller's own transaction, for the stores that have one."""
+# ruff: noqa: S608  the table's name is the suite's own
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from unittest import SkipTest
+
+from eventonce.ports import Store, Transactional
+from eventonce.testing.cases.samples import HOUR, fact, new_keys
+from eventonce.testing.crew import Log, Shift, doomed
+from eventonce.testing.opener import Opener, opened
+from eventonce.types import Settlement
+
+
+class _Stumble(Exception):
+    """The handler fails."""
+
+
+def a_completion_commits_with_the_callers_writes(opener: Opener) -> None:
+    """Both are there, for this handle and the next one."""
+    (key,) = new_keys(1)
+    with opened(opener) as store:
+        table = _table(store)
+        claim = fact(key, lease=HOUR)
+        (run,) = store.claim([claim])
+        with _transactional(store).transaction() as transaction:
+            transaction.connection.execute(f"INSERT INTO {table} VALUES (1)")
+            settlement = Settlement(claim, run.token, "complete", b"result")
+            assert transaction.settle(settlement) == "kept"
+        assert _rows(store, table) == 1
+    with opened(opener) as store:
+        (copy,) = store.claim([fact(key)])
+        assert (copy.kind, copy.result) == ("duplicate", b"result")
+        assert _rows(store, table) == 1
+
+
+def neither_is_there_if_the_handler_fails(opener: Opener) -> None:
+    """Its exception goes through; the run is still held, and can be completed by another try."""
+    with opened(opener) as store:
+        table = _table(store)
+        (key,) = new_keys(1)
+        claim = fact(key, lease=HOUR)
+        (run,) = store.claim([claim])
+        settlement = Settlement(claim, run.token, "complete")
+        stumbled = False
+        try:
+            with _transactional(store).transaction() as transaction:
+                transaction.connection.execute(f"INSERT INTO {table} VALUES (1)")
+                assert transaction.settle(settlement) == "kept"
+                raise _Stumble
+        except _Stumble:
+            stumbled = True
+        assert stumbled
+        assert _rows(store, table) == 0
+        assert store.claim([fact(key)])[0].kind == "busy"
+        assert store.settle([settlement]) == ["kept"]
+
+
+def a_run_that_was_overtaken_is_told_in_its_transaction(opener: Opener) -> None:
+    """So that it can take its writes back: fenced, and unknown where there is no record."""
+    with opened(opener) as store:
+        (key, other) = new_keys(2)
+        claim = fact(key, lease=HOUR)
+        (run,) = store.claim([claim])
+        with _transactional(store).transaction() as transaction:
+            late = Settlement(claim, run.token - 1, "complete")
+            assert transaction.settle(late) == "fenced"
+            assert transaction.settle(Settlement(fact(other), 1, "complete")) == "unknown"
+        assert store.claim([fact(key)])[0].kind == "busy"
+
+
+def a_worker_killed_in_its_transaction_leaves_neither(opener: Opener) -> None:
+    """Written and settled but not committed: as if it had done neither."""
+    with opened(opener) as store:
+        table = _table(store)
+    keys = new_keys(1)
+    # The table's name travels as a key: a shift has no other place for it.
+    with doomed(opener, _write_and_hang, Shift(0, (*keys, table.encode()), 0)) as worker:
+        next(worker.said())
+    with opened(opener) as store:
+        assert _rows(store, table) == 0
+        assert store.claim([fact(keys[0])])[0].kind == "busy"
+
+
+def _write_and_hang(store: Store, shift: Shift) -> Iterator[Log]:
+    key, table = shift.keys
+    claim = fact(key, lease=HOUR)
+    (run,) = store.claim([claim])
+    with _transactional(store).transaction() as transaction:
+        transaction.connection.execute(f"INSERT INTO {table.decode()} VALUES (1)")
+        settlement = Settlement(claim, run.token, "complete")
+        yield Log(settled=((settlement, transaction.settle(settlement)),))
+        time.sleep(3_600)
+
+
+def _transactional(store: Store) -> Transactional:
+    if not isinstance(store, Transactional):
+        raise SkipTest("the store has no transactions")
+    return store
+
+
+def _table(store: Store) -> str:
+    """A new table for the caller's writes, in the store's own database."""
+    name = f"effects_{secrets.token_hex(4)}"
+    with _transactional(store).transaction() as transaction:
+        transaction.connection.execute(f"CREATE TABLE {name} (n integer)")
+    return name
+
+
+def _rows(store: Store, table: str) -> int:
+    with _transactional(store).transaction() as transaction:
+        (count,) = transaction.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)

@@ -1,0 +1,338 @@
+"""Stores with a mistake each, in how they are called rather than in what the law says.
+
+`bent` has the mistakes in the law itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from eventonce import ledger
+from eventonce.clock import wall_clock
+from eventonce.ledger import Record
+from eventonce.ports import Stats
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from tests.contract.bent import Judge, Settle
+from tests.contract.elsewhere import TextbookStore, TextbookTransaction
+
+
+class BentStore:
+    """The memory store, but for a bent law, or a method that is put in another's place."""
+
+    def __init__(
+        self,
+        judge: Judge = ledger.judge,
+        believe: Settle = ledger.settle,
+        **instead: Callable[..., Any],
+    ) -> None:
+        self.judge = judge
+        self.believe = believe
+        self.lock = threading.RLock()
+        self.inner = MemoryStore()
+        self.records: dict[bytes, Record] = self.inner._records
+        shelf = "show forget sweep stats close put_letters letters letter drop_letters"
+        for verb in shelf.split():
+            setattr(self, verb, getattr(self.inner, verb))
+        for verb, mistake in instead.items():
+            setattr(self, verb, partial(mistake, self))
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        with self.lock:
+            return [self.claim_one(claim, wall_clock() if now is None else now) for claim in claims]
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        with self.lock:
+            return [self.settle_one(it, wall_clock() if now is None else now) for it in settlements]
+
+    def claim_one(self, claim: Claim, now: int) -> Verdict:
+        verdict, record = self.judge(self.records.get(claim.key), claim, now)
+        if record is not None:
+            self.records[claim.key] = record
+        return verdict
+
+    def settle_one(self, settlement: Settlement, now: int) -> Kept:
+        key = settlement.claim.key
+        kept, record = self.believe(self.records.get(key), settlement, now)
+        if record is not None:
+            self.records[key] = record
+        return kept
+
+
+def torn_claim(store: BentStore, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+    """Reads, and writes later: others have read the same meanwhile."""
+    now = wall_clock() if now is None else now
+    judged = [ledger.judge(store.records.get(claim.key), claim, now) for claim in claims]
+    time.sleep(0.0001)
+    store.records.update(
+        (claim.key, record)
+        for claim, (_, record) in zip(claims, judged, strict=True)
+        if record is not None
+    )
+    return [verdict for verdict, _ in judged]
+
+
+def torn_settle(
+    store: BentStore, settlements: Sequence[Settlement], now: int | None = None
+) -> list[Kept]:
+    now = wall_clock() if now is None else now
+    settled = [ledger.settle(store.records.get(it.claim.key), it, now) for it in settlements]
+    time.sleep(0.0005)
+    for settlement, (_, record) in zip(settlements, settled, strict=True):
+        if record is not None:
+            store.records[settlement.claim.key] = record
+    return [kept for kept, _ in settled]
+
+
+def torn_sweep(store: BentStore, limit: int = 10_000, now: int = 0) -> int:
+    with store.lock:
+        records = list(store.records.items())
+    expired = [key for key, record in records if not ledger.lives(record, now)][:limit]
+    time.sleep(0.001)
+    return store.inner.forget(expired)
+
+
+def sorted_claim(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    return BentStore.claim(store, sorted(claims, key=lambda it: it.key), now)
+
+
+def sorted_settle(
+    store: BentStore, settlements: Sequence[Settlement], now: int | None = None
+) -> list[Kept]:
+    return BentStore.settle(store, sorted(settlements, key=lambda it: it.claim.key), now)
+
+
+def claim_of_some(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    """As a statement with an empty list of values does."""
+    if not claims:
+        raise ValueError("syntax error at or near the end of input")
+    return BentStore.claim(store, claims, now)
+
+
+def claim_of_all_or_none(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    if any(abs(it.order or 0) >= 2**63 for it in claims):
+        raise OverflowError("integer too large")
+    return BentStore.claim(store, claims, now)
+
+
+def claim_of_999(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    return BentStore.claim(store, claims[:999], now)
+
+
+def claim_by_text(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    """As where a string ends with a zero byte."""
+    return BentStore.claim(store, [replace(it, key=it.key.split(b"\0")[0]) for it in claims], now)
+
+
+def claim_in_own_time(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    return BentStore.claim(store, claims)
+
+
+def claim_in_seconds(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    return BentStore.claim(store, claims, wall_clock() // 1_000 if now is None else now)
+
+
+def claim_in_the_events_time(
+    store: BentStore, claims: Sequence[Claim], now: int | None = None
+) -> list[Verdict]:
+    now = wall_clock() if now is None else now
+    return [store.claim_one(claim, max(now, claim.at)) for claim in claims]
+
+
+def sweep_of_the_held(store: BentStore, limit: int = 10_000, now: int = 0) -> int:
+    return store.inner.forget([k for k, it in store.records.items() if it.expires <= now][:limit])
+
+
+def sweep_of_the_first(store: BentStore, limit: int = 10_000, now: int = 0) -> int:
+    first = list(store.records.items())[:limit]
+    return store.inner.forget([key for key, it in first if not ledger.lives(it, now)])
+
+
+def sweep_of_all(store: BentStore, limit: int = 10_000, now: int = 0) -> int:
+    return store.inner.sweep(10**9, now=now)
+
+
+def show_the_expired(store: BentStore, key: bytes) -> Record | None:
+    return store.records.get(key)
+
+
+def show_no_result(store: BentStore, key: bytes) -> Record | None:
+    record = store.inner.show(key)
+    return record and replace(record, result=None)
+
+
+def forget_the_done(store: BentStore, keys: Sequence[bytes]) -> int:
+    return store.inner.forget([key for key in keys if store.records.get(key, Record()).done])
+
+
+def forget_and_guess(store: BentStore, keys: Sequence[bytes]) -> int:
+    store.inner.forget(keys)
+    return len(keys)
+
+
+def drop_and_guess(store: BentStore, ids: Sequence[str]) -> int:
+    store.inner.drop_letters(ids)
+    return len(ids)
+
+
+def put_over(store: BentStore, letters: Sequence[Letter]) -> None:
+    store.inner._letters.update((letter.id, letter) for letter in letters)
+
+
+def put_as_text(store: BentStore, letters: Sequence[Letter]) -> None:
+    store.inner.put_letters(
+        [replace(it, event=it.event.decode(errors="replace").encode()) for it in letters]
+    )
+
+
+def letters_as_they_came(store: BentStore, consumer: str | None = None) -> Iterator[Letter]:
+    return (it for it in list(store.inner._letters.values()) if consumer in (None, it.consumer))
+
+
+def letters_by_prefix(store: BentStore, consumer: str | None = None) -> Iterator[Letter]:
+    return (it for it in store.inner.letters() if it.consumer.startswith(consumer or ""))
+
+
+def letters_by_page(store: BentStore, consumer: str | None = None) -> Iterator[Letter]:
+    """By the number of the page: what is dropped meanwhile shifts the next one."""
+    start = 0
+    while page := list(store.inner.letters(consumer))[start : start + 100]:
+        yield from page
+        start += 100
+
+
+def first_letters(store: BentStore, consumer: str | None = None) -> Iterator[Letter]:
+    return iter(list(store.inner.letters(consumer))[:1_000])
+
+
+def no_stats(store: BentStore) -> Stats:
+    return Stats(records=0, letters=0)
+
+
+def deferred(path: Path) -> TextbookStore:
+    """`BEGIN` alone locks nothing: two read the same record before either writes."""
+
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with inner() as open_transaction:
+            yield _pausing(open_transaction)
+
+    store = TextbookStore(path, begin="BEGIN")
+    inner = store.transaction
+    return _with(store, transaction)
+
+
+def without_transactions(path: Path) -> TextbookStore:
+    """Reads, and writes later, each for itself."""
+
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with store.lock:
+            yield _pausing(TextbookTransaction(store.connection))
+
+    store = TextbookStore(path)
+    return _with(store, transaction)
+
+
+def _pausing(transaction: TextbookTransaction) -> TextbookTransaction:
+    """Between reading and writing, so that a busy machine of two cores shows the mistake too."""
+    write = transaction.write
+
+    def write_later(key: bytes, record: Record | None) -> None:
+        time.sleep(0.0002)
+        write(key, record)
+
+    transaction.write = write_later  # type: ignore[method-assign]
+    return transaction
+
+
+def committing_now_and_then(path: Path) -> TextbookStore:
+    """Answers before its answer is safe: a killed worker's last ones are gone."""
+
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with store.lock:
+            if not store.connection.in_transaction:
+                store.connection.execute("BEGIN IMMEDIATE")
+            yield TextbookTransaction(store.connection)
+            if next(calls) % 3 == 0:
+                store.connection.execute("COMMIT")
+
+    calls = count(1)
+    store = TextbookStore(path)
+    return _with(store, transaction)
+
+
+def committing_whatever_happens(path: Path) -> TextbookStore:
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with store.lock:
+            store.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield TextbookTransaction(store.connection)
+            finally:
+                store.connection.execute("COMMIT")
+
+    store = TextbookStore(path)
+    return _with(store, transaction)
+
+
+def settling_nothing(path: Path) -> TextbookStore:
+    """Says in a transaction what the law says, and leaves the record as it was."""
+
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with inner() as open_transaction:
+            open_transaction.write = lambda key, record: None  # type: ignore[method-assign]
+            yield open_transaction
+
+    store = TextbookStore(path)
+    inner = store.transaction
+    return _with(store, transaction)
+
+
+def believing_everyone(path: Path) -> TextbookStore:
+    """Says in a transaction that whatever it was told is kept."""
+
+    def keep(settlement: Settlement, now: int | None = None) -> Kept:
+        return "kept"
+
+    @contextmanager
+    def transaction() -> Iterator[TextbookTransaction]:
+        with inner() as open_transaction:
+            open_transaction.settle = keep  # type: ignore[method-assign]
+            yield open_transaction
+
+    store = TextbookStore(path)
+    inner = store.transaction
+    return _with(store, transaction)
+
+
+def _with(
+    store: TextbookStore, transaction: Callable[[], AbstractContextManager[TextbookTransaction]]
+) -> TextbookStore:
+    store.transaction = transaction  # type: ignore[method-assign, assignment]
+    return store

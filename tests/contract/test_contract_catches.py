@@ -1,0 +1,220 @@
+"""A contract that cannot fail is worthless: here are stores with one mistake each, all caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from eventonce import ledger
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.cases import (
+    batches,
+    clocks,
+    crashes,
+    law,
+    letters,
+    races,
+    shelf,
+    transactions,
+)
+from eventonce.testing.cases.steps import Ask, play
+from eventonce.testing.contract import CASES, HOLES, RACES, Case, Opener, Race
+from eventonce.testing.crew import Crew, processes, threads, threads_on_one_handle
+from eventonce.testing.opener import opened
+from eventonce.types import Claim
+from tests.contract import mistakes
+from tests.contract.bent import JUDGES, SETTLES
+from tests.contract.elsewhere import TextbookStore
+from tests.contract.mistakes import BentStore
+
+Making = Callable[[Path], Opener]
+
+
+def bent(*law: Any, **instead: Callable[..., Any]) -> Making:
+    """The memory store, with a mistake."""
+
+    def opener(_: Path) -> Opener:
+        store = BentStore(*law, **instead)
+        return Opener(lambda: store, processes=False)
+
+    opener.__name__ = "-".join(it.__name__ for it in instead.values()) or "law"
+    return opener
+
+
+def textbook(make: Callable[[Path], TextbookStore]) -> Making:
+    """The textbook's store, with a mistake."""
+
+    def opener(path: Path) -> Opener:
+        return Opener(partial(make, path / "store.db"))
+
+    opener.__name__ = make.__name__
+    return opener
+
+
+def a_store_for_every_handle(_: Path) -> Opener:
+    return Opener(MemoryStore, processes=False)
+
+
+def a_server_that_asks_the_worker_for_the_time(_: Path) -> Opener:
+    store = MemoryStore()
+    return Opener(lambda: store, processes=False, own_clock=True)
+
+
+LAW: Final[Mapping[str, Making]] = {
+    **{mistake: bent(judge) for mistake, judge in JUDGES.items()},
+    **{mistake: bent(ledger.judge, believe) for mistake, believe in SETTLES.items()},
+}
+
+CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
+    (bent(claim=mistakes.claim_of_some), batches.an_empty_batch_has_no_answers),
+    (bent(claim=mistakes.sorted_claim), batches.answers_come_in_the_order_asked),
+    (bent(settle=mistakes.sorted_settle), batches.answers_come_in_the_order_asked),
+    (bent(claim=mistakes.claim_of_999), batches.a_thousand_claims_fit_in_one_call),
+    (bent(claim=mistakes.claim_by_text), batches.any_sixteen_bytes_are_a_key),
+    (LAW["answers an empty result with none"], batches.a_result_comes_back_as_it_was_given),
+    (LAW["cuts a result at a zero byte"], batches.a_result_comes_back_as_it_was_given),
+    (bent(claim=mistakes.claim_of_all_or_none), batches.one_bad_claim_does_not_spoil_its_batch),
+    (bent(claim=mistakes.claim_in_seconds), batches.without_an_instant_the_stores_clock_decides),
+    (bent(claim=mistakes.claim_in_own_time), batches.the_next_handle_finds_what_the_last_one_left),
+    (a_store_for_every_handle, batches.the_next_handle_finds_what_the_last_one_left),
+    (
+        LAW["counts no crash"],
+        crashes.a_run_that_never_ends_is_taken_over_and_at_last_given_up,
+    ),
+    (
+        textbook(mistakes.committing_now_and_then),
+        crashes.a_worker_killed_after_its_claim_is_taken_over,
+    ),
+    (
+        textbook(mistakes.committing_now_and_then),
+        crashes.a_worker_killed_after_its_effect_is_not_followed_by_an_older_version,
+    ),
+    (
+        textbook(mistakes.committing_now_and_then),
+        crashes.a_worker_killed_at_any_moment_leaves_nothing_half_done,
+    ),
+    (bent(claim=mistakes.claim_in_the_events_time), clocks.an_events_own_time_ends_no_lease),
+    (
+        a_server_that_asks_the_worker_for_the_time,
+        clocks.a_worker_whose_clock_is_ahead_completes_no_others_run,
+    ),
+    (LAW["checks no token"], clocks.a_worker_whose_clock_is_ahead_completes_no_others_run),
+    (
+        LAW["trusts no lease from the future"],
+        clocks.a_worker_whose_clock_is_behind_completes_no_others_run,
+    ),
+    (LAW["takes the clock for the token"], clocks.tokens_do_not_go_back_with_the_clock),
+    (bent(put_letters=mistakes.put_as_text), letters.a_letter_comes_back_whole),
+    (bent(put_letters=mistakes.put_over), letters.a_letter_put_twice_is_one_letter),
+    (bent(letters=mistakes.letters_as_they_came), letters.letters_are_read_oldest_first),
+    (bent(letters=mistakes.first_letters), letters.letters_are_read_oldest_first),
+    (bent(letters=mistakes.letters_by_prefix), letters.each_consumer_has_its_own_letters),
+    (bent(letters=mistakes.letters_by_page), letters.letters_may_be_dropped_while_they_are_read),
+    (bent(drop_letters=mistakes.drop_and_guess), letters.a_dropped_letter_is_gone),
+    (a_store_for_every_handle, letters.a_letter_outlives_its_handle),
+    (bent(show=mistakes.show_no_result), shelf.a_record_is_shown_as_the_law_has_it),
+    (bent(show=mistakes.show_the_expired), shelf.an_expired_record_is_not_shown),
+    (bent(forget=mistakes.forget_the_done), shelf.a_forgotten_key_is_new_again),
+    (bent(forget=mistakes.forget_and_guess), shelf.a_forgotten_key_is_new_again),
+    (bent(sweep=mistakes.sweep_of_the_first), shelf.a_sweep_goes_through_everything_in_small_steps),
+    (bent(sweep=mistakes.sweep_of_all), shelf.a_sweep_goes_through_everything_in_small_steps),
+    (bent(sweep=mistakes.sweep_of_the_held), law.every_answer_is_the_laws),
+    (bent(stats=mistakes.no_stats), shelf.stats_count_records_and_letters),
+    (
+        textbook(mistakes.settling_nothing),
+        transactions.a_completion_commits_with_the_callers_writes,
+    ),
+    (
+        textbook(mistakes.committing_whatever_happens),
+        transactions.neither_is_there_if_the_handler_fails,
+    ),
+    (
+        textbook(mistakes.believing_everyone),
+        transactions.a_run_that_was_overtaken_is_told_in_its_transaction,
+    ),
+    (
+        textbook(mistakes.without_transactions),
+        transactions.a_worker_killed_in_its_transaction_leaves_neither,
+    ),
+)
+"""A mistake, and the case that finds it."""
+
+CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Crew], ...]] = (
+    (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads),
+    (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads_on_one_handle),
+    (textbook(mistakes.deferred), races.each_key_is_granted_once, processes),
+    (textbook(mistakes.without_transactions), races.each_key_is_granted_once, processes),
+    (bent(claim=mistakes.torn_claim), races.each_key_is_taken_over_once, threads),
+    (LAW["lets anyone release"], races.each_key_is_taken_over_once, threads),
+    (bent(settle=mistakes.torn_settle), races.no_fact_completes_twice, threads),
+    (LAW["lets anyone complete"], races.no_fact_completes_twice, threads),
+    (LAW["applies an older version after a crash"], races.no_subject_goes_back, threads),
+    (
+        bent(sweep=mistakes.torn_sweep),
+        races.a_sweep_beside_the_work_drops_nothing_that_lives,
+        threads,
+    ),
+)
+
+
+def _play_all(opener: Opener) -> None:
+    with opened(opener) as store:
+        for program in HOLES.values():
+            play(program, store)
+
+
+TOO_RARE: Final = {"keeps every tie"}
+"""What takes seventeen ties of one subject to notice is left to the holes."""
+
+
+def test_every_promise_of_the_contract_is_seen_to_fail() -> None:
+    assert {case for _, case in CAUGHT} == {*CASES}
+    assert {race for _, race, _ in CAUGHT_IN_A_RACE} == {*RACES}
+
+
+@pytest.mark.parametrize(("make", "case"), CAUGHT)
+def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
+    with pytest.raises(Exception):  # noqa: B017, PT011  a broken store may break in any way
+        case(make(tmp_path))
+
+
+@pytest.mark.parametrize(("make", "race", "crew"), CAUGHT_IN_A_RACE)
+def test_a_race_is_lost(make: Making, race: Race, crew: Crew, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        race(make(tmp_path), crew)
+
+
+@pytest.mark.parametrize("mistake", LAW)
+def test_a_hole_opens_for_a_store_that(mistake: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="as the law does"):
+        _play_all(LAW[mistake](tmp_path))
+
+
+@pytest.mark.parametrize("mistake", LAW.keys() - TOO_RARE)
+def test_the_property_test_finds_a_store_that(mistake: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="as the law does"):
+        law.every_answer_is_the_laws(LAW[mistake](tmp_path), shrink=False)
+
+
+def test_a_failing_program_reads_as_code() -> None:
+    """And is short: the claims, the calls with their instants, then where the two part."""
+    opener = LAW["takes the unknown for kept"](Path())
+    with pytest.raises(AssertionError) as caught:
+        law.every_answer_is_the_laws(opener)
+    story = str(caught.value).splitlines()
+    assert story[1].startswith("c1 = Claim(key=b'")
+    assert story[2].startswith("store.claim([c1], now=EPOCH")
+    assert story[-2:] == ["    # law:   ['unknown']", "    # store: ['kept']"]
+    assert len(story) < 12
+
+
+def test_a_store_that_raises_is_told_after_what() -> None:
+    opener = bent(claim=mistakes.claim_of_all_or_none)(Path())
+    with opened(opener) as store, pytest.raises(OverflowError) as caught:
+        play([Ask((Claim(b"s1", 0, 1, 1, 1, order=2**63),))], store)
+    (note,) = caught.value.__notes__
+    assert note.endswith("store.claim([c1], now=EPOCH + 0)")
