@@ -79,7 +79,8 @@ def a_worker_killed_at_any_moment_leaves_nothing_half_done(opener: Opener) -> No
         keys = new_keys(5 * BATCH)
         with doomed(opener, _work_without_end, Shift(kill, keys, EPOCH)) as worker:
             said = worker.said()
-            heard = [next(said) for _ in range(chance.randint(1, 4))]
+            # The first claim and its settlement at least, or there would be nothing to look for.
+            heard = [next(said) for _ in range(chance.randint(2, 5))]
             time.sleep(chance.random() * 0.02)
         _inspect(opener, keys, one_log([*heard, *worker.last_words()]))
 
