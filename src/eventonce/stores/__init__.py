@@ -21,6 +21,13 @@ class Adapter(NamedTuple):
 ADAPTERS: Final[Mapping[str, Adapter]] = {
     "memory": Adapter("memory", "MemoryStore"),
     "sqlite": Adapter("sqlite", "SQLiteStore"),
+    "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb"),
+    "postgresql": Adapter("postgres", "PostgresStore", "postgres"),
+    "postgres": Adapter("postgres", "PostgresStore", "postgres"),
+    "redis": Adapter("redis", "RedisStore", "redis"),
+    "rediss": Adapter("redis", "RedisStore", "redis"),
+    "redis+cluster": Adapter("redis", "RedisStore", "redis"),
+    "rediss+cluster": Adapter("redis", "RedisStore", "redis"),
 }
 """Adding a store is one file, one line here, one extra, one opener in the contract tests."""
 

@@ -1,0 +1,139 @@
+"""Where the database is: a URI taken apart, and what of it may be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from eventonce.errors import ConfigError
+
+SCHEMA: Final = "eventonce"
+"""A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
+
+CONNECTIONS: Final = 5
+"""For claims, settlements and letters: four threads work on them at most, and one renews leases."""
+
+TRANSACTIONS: Final = 20
+"""For handlers that write through `job.connection`: a fifth of what a server allows by default."""
+
+TIMEOUT: Final = 10.0
+"""Seconds until a server that does not answer counts as away: a renewal that fails after this long
+is still tried again well within a lease of 60 s."""
+
+CONNECT_TIMEOUT: Final = 5
+"""Seconds; libpq would otherwise wait as long as the operating system does, which is minutes."""
+
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """How to reach the database, and what it may be called in a message."""
+
+    shown: str
+    """The URI without user, password and options."""
+    parameters: Mapping[str, Any] = {}
+    """What libpq is told; empty where the caller's own pool knows."""
+    schema: str = SCHEMA
+    connections: int = CONNECTIONS
+    transactions: int = TRANSACTIONS
+    timeout: float = TIMEOUT
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
+
+def read(uri: str) -> Address:
+    """Take the URI apart. No message holds a part of it that may be a password."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise ConfigError(f"store postgresql: the URI cannot be read. {_FORM}") from None
+    credentials, _, host = parts.netloc.rpartition("@")
+    misplaced = parts.fragment or ("@" in parts.query and not credentials)
+    if "@" in credentials or "@" in parts.path or misplaced:
+        # libpq would end the password at the first of these signs and look up the rest as a host.
+        raise ConfigError(
+            "store postgresql: a user or password holds one of @ / ? # as it is; write %40, %2F, "
+            "%3F or %23 instead, or leave it out and set PGPASSWORD or a ~/.pgpass file"
+        )
+    shown = f"postgresql://{host}{parts.path}"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema = options.pop("schema", SCHEMA)
+    connections = _whole(options.pop("connections", str(CONNECTIONS)))
+    transactions = _whole(options.pop("transactions", str(TRANSACTIONS)))
+    timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
+    if None in (connections, transactions, timeout) or not _NAME.fullmatch(schema):
+        raise ConfigError(
+            f"store {shown}: its own options are schema=NAME (small letters, digits and _), "
+            f"connections=COUNT, transactions=COUNT and timeout=SECONDS"
+        )
+    return Address(
+        shown=shown,
+        parameters={
+            "connect_timeout": CONNECT_TIMEOUT,
+            "application_name": "eventonce",
+            **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
+            **_checked(options, shown),
+        },
+        schema=schema,
+        connections=connections or CONNECTIONS,
+        transactions=transactions or TRANSACTIONS,
+        timeout=timeout or TIMEOUT,
+    )
+
+
+def named(schema: str) -> str:
+    """The schema's name if it needs no quotes anywhere."""
+    if not _NAME.fullmatch(schema):
+        raise ConfigError(
+            f"schema {schema!r}: small letters, digits and _ are what it may be made of"
+        )
+    return schema
+
+
+_FORM: Final = "Write postgresql://user:password@host:5432/database"
+
+
+def _parameters(netloc: str, path: str, shown: str) -> dict[str, Any]:
+    """As libpq itself reads them; several hosts are separated by commas."""
+    try:
+        parameters: dict[str, Any] = conninfo_to_dict(f"postgresql://{netloc}{path}")
+        for port in str(parameters.get("port", "")).split(","):
+            if port and not 0 < int(port) < 65_536:
+                raise ValueError(port)
+    except (psycopg.Error, ValueError):
+        # The driver's own words would quote what it could not read.
+        raise ConfigError(
+            f"store {shown}: the user, password, host or port cannot be read. {_FORM}, other signs "
+            f"than letters and digits in a password as %XX"
+        ) from None
+    return parameters
+
+
+def _checked(options: Mapping[str, str], shown: str) -> Mapping[str, str]:
+    try:
+        make_conninfo("", **options)
+    except psycopg.Error:
+        raise ConfigError(
+            f"store {shown}: one of {', '.join(options)} is neither an option of libpq's nor of "
+            f"this store's (schema, connections, transactions, timeout)"
+        ) from None
+    return options
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < 86_400 else None

@@ -1,0 +1,74 @@
+-- Every statement the store sends while it works, by name; what they call stands beside this file.
+
+-- name: claim
+SELECT * FROM eventonce.claim_1(%s, %s, %s)
+
+-- name: settle
+SELECT * FROM eventonce.settle_1(%s, %s, %s)
+
+-- name: show
+SELECT
+    token, attempt, nonce, held_until, expires, done, by, result, digests, dead, "order", at,
+    tried, trying, dirty
+FROM eventonce.records
+WHERE key = %s AND eventonce.clock_1(NULL) < greatest(expires, held_until)
+
+-- name: put_letters
+-- In the order of their ids, so that two calls with the same letters cannot wait for each other;
+-- of two letters with one id the first.
+INSERT INTO eventonce.letters (id, consumer, status, reason, rule, key, event, at, attempt)
+SELECT id, consumer, status, reason, rule, key, event, at, attempt
+FROM unnest(
+    %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[],
+    %s::bigint[], %s::integer[]
+) WITH ORDINALITY AS l (id, consumer, status, reason, rule, key, event, at, attempt, place)
+ORDER BY id, place
+ON CONFLICT (id) DO NOTHING
+RETURNING at
+
+-- name: letters
+SELECT id, consumer, status, reason, rule, key, event, at, attempt
+FROM eventonce.letters
+WHERE (at, id) > (%s, %s) AND consumer = coalesce(%s::bytea, consumer)
+ORDER BY at, id
+LIMIT %s
+
+-- name: letter
+SELECT id, consumer, status, reason, rule, key, event, at, attempt
+FROM eventonce.letters
+WHERE id = %s
+
+-- name: drop_letters
+WITH doomed AS (
+    SELECT id FROM eventonce.letters WHERE id = ANY (%s::bytea[]) ORDER BY id FOR UPDATE
+),
+gone AS (
+    DELETE FROM eventonce.letters WHERE id IN (SELECT id FROM doomed) RETURNING id
+)
+SELECT count(*) FROM gone
+
+-- name: sweep
+SELECT looked, dropped FROM eventonce.sweep_1(%s, %s)
+
+-- name: forget
+WITH doomed AS (
+    SELECT key FROM eventonce.records WHERE key = ANY (%s::bytea[]) ORDER BY key FOR UPDATE
+),
+gone AS (
+    DELETE FROM eventonce.records WHERE key IN (SELECT key FROM doomed) RETURNING key
+)
+SELECT count(*) FROM gone
+
+-- name: stats
+-- A million records are counted in a tenth of a second; of more the server's estimate will do.
+SELECT
+    CASE WHEN counted < 1000000 THEN counted ELSE greatest(counted, estimated) END,
+    (SELECT count(*) FROM eventonce.letters),
+    pg_total_relation_size('eventonce.records') + pg_total_relation_size('eventonce.letters')
+FROM
+    (
+        SELECT count(*) FROM (SELECT 1 FROM eventonce.records LIMIT 1000000) AS r
+    ) AS c (counted),
+    (
+        SELECT reltuples::bigint FROM pg_class WHERE oid = 'eventonce.records'::regclass
+    ) AS e (estimated)

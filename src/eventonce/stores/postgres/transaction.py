@@ -1,0 +1,84 @@
+"""Completion in the caller's own transaction: her writes and the settlement commit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.postgres import wire
+from eventonce.stores.postgres.connections import hurried, rows
+from eventonce.stores.postgres.database import Database
+from eventonce.types import Kept, Settlement
+
+
+class PostgresTransaction:
+    """A transaction open for the caller's writes.
+
+    The record is not locked before it is settled: its lease can be renewed while the handler works,
+    and whoever takes it over is not kept waiting. If that happens the settlement is refused, and
+    the caller's writes can be rolled back.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], database: Database, query: bytes
+    ) -> None:
+        self.connection = connection
+        self._database = database
+        self._query = query
+
+    def settle(self, settlement: Settlement) -> Kept:
+        """Settle within this transaction: it counts only if the transaction commits. From here to
+        there the record is locked, so let it be the last thing."""
+        self.still_open()
+        database = self._database
+        with database.explaining(), hurried(self.connection, database.address.timeout):
+            found = rows(self.connection, self._query, wire.ended([settlement]), None, True)
+        (kept,) = wire.answers([settlement], found)
+        if kept is None:
+            raise AssertionError("who is patient is never told that a row is locked")
+        return kept
+
+    def still_open(self) -> None:
+        """Refuse to go on with what the caller has ended, or what the server will not commit."""
+        place = self._database.address.shown
+        match self.connection.info.transaction_status:
+            case TransactionStatus.INTRANS:
+                return
+            case TransactionStatus.INERROR:
+                raise StoreError(
+                    f"{place}: a statement in this transaction failed, and with it the whole "
+                    f"transaction, although its error was caught. To go on after an error put the "
+                    f"statement in a savepoint: `with connection.transaction(): …`"
+                )
+            case TransactionStatus.IDLE:
+                raise StoreError(
+                    f"{place}: the transaction was ended inside its block, by a COMMIT or a "
+                    f"ROLLBACK. Leave that to the block's end."
+                )
+            case _:
+                raise StoreUnavailable(
+                    f"{place}: the connection was lost inside the transaction; nothing of it was "
+                    f"written."
+                )
+
+
+@contextmanager
+def transaction(database: Database, settle: bytes) -> Iterator[PostgresTransaction]:
+    """Commits on a normal exit, rolls back on an exception."""
+    with database.begun() as (connection, scope):
+        timeout = database.address.timeout
+        opened = PostgresTransaction(connection, database, settle)
+        try:
+            yield opened
+            opened.still_open()
+        except BaseException as error:
+            with hurried(connection, timeout):
+                scope.__exit__(type(error), error, error.__traceback__)
+            raise
+        with database.explaining(), hurried(connection, timeout):
+            scope.__exit__(None, None, None)

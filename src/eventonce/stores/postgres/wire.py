@@ -1,0 +1,145 @@
+"""Claims and settlements as PostgreSQL reads them, and its rows as verdicts, records and letters.
+
+A batch travels as one array of composite values, written as text: one parameter to parse however
+many fields a claim has, and less work for client and server than an array for each field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from eventonce.errors import StoreError
+from eventonce.ledger import Record
+from eventonce.types import MAX_ORDER, Claim, Kept, Letter, Settlement, Verdict
+
+A = TypeVar("A")
+B = TypeVar("B")
+Row = tuple[Any, ...]
+
+_BYTES: Final = '\\"\\\\\\\\x'
+"""Begins a bytea within a composite within an array: each of the two takes away its backslashes."""
+
+
+def asked(claims: Sequence[Claim]) -> str:
+    """The claims as an array of `asked_1`."""
+    b, e = _BYTES, '\\"'
+    return ",".join(
+        [
+            f'"({b}{c.key.hex()}{e},{c.nonce},{c.lease},{c.remember},{c.attempts},'
+            f"{b}{c.by.hex()}{e},{c.sliding:d},{b}{c.digest.hex()}{e},"
+            f"{'' if c.order is None else c.order},{c.at},{c.unchanged_within},"
+            f'{c.redrive:d},{c.peek:d})"'
+            for c in claims
+        ]
+    ).join("{}")
+
+
+def ended(settlements: Sequence[Settlement]) -> str:
+    """The settlements as an array of `ended_1`."""
+    b, e = _BYTES, '\\"'
+    return ",".join(
+        [
+            f'"({b}{c.key.hex()}{e},{s.token},{s.action},{c.nonce},{c.lease},{c.remember},'
+            f"{b}{c.by.hex()}{e},{b}{c.digest.hex()}{e},"
+            f"{'' if c.order is None else c.order},{c.at},"
+            f'{"" if s.result is None else f"{b}{s.result.hex()}{e}"})"'
+            for s in settlements
+            for c in (s.claim,)
+        ]
+    ).join("{}")
+
+
+def by_rounds(
+    call: Callable[[Sequence[A], int | None], list[B]],
+    batch: Sequence[A],
+    keys: Sequence[bytes],
+    now: int | None,
+) -> list[B]:
+    """Call for the whole batch, or, where a key comes again in it, for each time in turn: one
+    statement cannot write a row twice."""
+    if not batch:
+        return []
+    if len(set(keys)) == len(keys):
+        return call(batch, now)
+    answers: dict[int, B] = {}
+    left = list(range(len(batch)))
+    while left:
+        firsts = {keys[place]: place for place in reversed(left)}
+        places = sorted(firsts.values())
+        found = call([batch[place] for place in places], now)
+        answers.update(zip(places, found, strict=True))
+        left = [place for place in left if place not in answers]
+    return [answers[place] for place in range(len(batch))]
+
+
+def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    """The verdicts in the order of the claims."""
+    answers = {
+        key: Verdict(kind, token or 0, attempt or 0, until or 0, redelivery, order, result)
+        for key, kind, token, attempt, until, redelivery, order, result in rows
+    }
+    return [answers[claim.key] for claim in claims]
+
+
+def answers(settlements: Sequence[Settlement], rows: Sequence[Row]) -> list[Kept | None]:
+    """The answers in the order of the settlements, None where the row was locked."""
+    kept: dict[bytes, Kept | None] = {
+        key: None if answer == "locked" else answer for key, answer in rows
+    }
+    return [kept[settlement.claim.key] for settlement in settlements]
+
+
+def record(row: Row) -> Record:
+    """The record of a row of `show`."""
+    token, attempt, nonce, held_until, expires, done, by, result, digests, dead, *state = row
+    order, at, tried, trying, dirty = state
+    return Record(
+        token=token,
+        attempt=attempt or 0,
+        nonce=nonce or 0,
+        held_until=held_until or 0,
+        expires=expires,
+        done=done,
+        by=by or b"",
+        result=result,
+        digests=tuple(digests or ()),
+        dead=tuple(dead or ()),
+        order=order,
+        at=at or 0,
+        tried=tried,
+        trying=trying or b"",
+        dirty=bool(dirty),
+    )
+
+
+def letter_row(letter: Letter) -> Row:
+    """The letter as a row."""
+    return (
+        *map(text, (letter.id, letter.consumer, letter.status, letter.reason, letter.rule)),
+        letter.key,
+        letter.event,
+        letter.at,
+        letter.attempt,
+    )
+
+
+def letter(row: Row) -> Letter:
+    """The letter of a row."""
+    names = (column.decode("utf-8", "surrogatepass") for column in row[:5])
+    return Letter(*names, *row[5:])
+
+
+def text(string: str) -> bytes:
+    """Text as bytes, of every string there is: half a surrogate pair too."""
+    return string.encode("utf-8", "surrogatepass")
+
+
+def unfit(claim: Claim) -> StoreError | None:
+    """Why no row can hold this claim, None if one can."""
+    for field in ("nonce", "lease", "remember", "attempts", "order", "at", "unchanged_within"):
+        value = getattr(claim, field)
+        limit = MAX_ORDER if field != "attempts" else 2**31 - 1
+        if value is not None and abs(value) > limit:
+            return StoreError(f"a claim's {field} is {value}, the store holds up to {limit}")
+    return None

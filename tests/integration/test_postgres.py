@@ -1,0 +1,107 @@
+"""What is PostgreSQL's own about the store: its types, its plans, its estimates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
+from eventonce.types import Claim, Settlement
+from tests.servers.postgres import Cluster, serving
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        store = PostgresStore(cluster.uri())
+        store.create()
+        store.close()
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[PostgresStore]:
+    store = PostgresStore(cluster.uri())
+    yield store
+    store.close()
+
+
+def completed(store: PostgresStore, claims: list[Claim]) -> list[Settlement]:
+    """Claimed, and how they would be completed."""
+    runs = store.claim(claims)
+    assert {run.kind for run in runs} == {"run"}
+    return [
+        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
+    ]
+
+
+def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) -> None:
+    """As when a run and the one that took it over are renewed together."""
+    first, second, other = fact(*new_keys(1), lease=1), fact(b""), fact(*new_keys(1))
+    (late,) = completed(store, [first])
+    time.sleep(0.01)
+    second = msgspec.structs.replace(second, key=first.key)
+    batch = [late, *completed(store, [second, other]), late]
+    assert store.settle(batch) == ["fenced", "kept", "kept", "fenced"]
+    copies = [fact(first.key), fact(other.key), fact(first.key)]
+    assert [verdict.kind for verdict in store.claim(copies)] == ["duplicate"] * 3
+
+
+def test_a_letter_may_hold_what_no_text_column_takes(store: PostgresStore) -> None:
+    (letter,) = new_letters(1)
+    letter = msgspec.structs.replace(letter, reason="a\0b \ud800", rule="\x00")
+    store.put_letters([letter])
+    assert store.letter(letter.id) == letter
+    assert list(store.letters(letter.consumer)) == [letter]
+
+
+def test_the_index_is_used_by_plans_that_were_made_while_the_table_was_empty(
+    cluster: Cluster,
+) -> None:
+    """They are kept as long as the connection is, and the table may fill within a minute."""
+    store = PostgresStore(cluster.uri(options="?schema=filling"))
+    store.create()
+    cluster.execute(
+        "ALTER TABLE filling.records SET (autovacuum_enabled = off)", "VACUUM filling.records"
+    )
+    for _ in range(7):
+        store.settle(completed(store, [fact(*new_keys(1))]))
+        store.claim([version(key, 1) for key in new_keys(1)])
+    cluster.execute(
+        "INSERT INTO filling.records (token, expires, done, key) "
+        "SELECT 1, 1, true, sha256(int8send(n)) FROM generate_series(1, 100000) AS n"
+    )
+    before = reads(cluster)
+    ended = completed(store, [fact(key) for key in new_keys(50)])
+    store.settle(ended)
+    store.claim([fact(it.claim.key) for it in ended])
+    store.claim([version(key, 1) for key in new_keys(50)])
+    store.sweep(100)
+    store.close()
+    assert reads(cluster) - before < 5_000
+
+
+def reads(cluster: Cluster) -> int:
+    """Rows of that table that were read one after the other, or by its index."""
+    query = (
+        "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE schemaname = 'filling'"
+        " AND relname = 'records'"
+    )
+    time.sleep(1.1)  # each backend tells its figures once a second
+    with cluster.connect() as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_more_than_a_million_records_are_estimated(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = store._queries.stats.replace(b"1000000", b"2")
+    monkeypatch.setattr(store, "_queries", msgspec.structs.replace(store._queries, stats=few))
+    completed(store, [fact(key) for key in new_keys(5)])
+    assert store.stats().records >= 2

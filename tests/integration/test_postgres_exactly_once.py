@@ -1,0 +1,256 @@
+"""On PostgreSQL a handler's writes and its completion commit together, whenever it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases.samples import HOUR, fact, new_keys
+from eventonce.types import Settlement
+from tests.servers.postgres import Cluster, serving
+from tests.servers.relay import Relay, relaying
+
+RULE = Rule(name="call", match="call", key=["detail.call"], lease="1s")
+LONGER = msgspec.structs.replace(RULE, lease="3s")
+"""For runs that are renewed: on a busy machine a renewal may be late by a good part of a second."""
+
+MOST_PIECES = 60
+"""More than any way through the work takes: connecting twice, and five questions."""
+
+
+def call(number: int) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+    )
+
+
+def write(job: Job) -> None:
+    job.connection.execute("INSERT INTO effects VALUES (%s)", (job.event.detail["call"],))
+
+
+def work(uri: str, number: int) -> None:
+    """What the killed process runs: one event, one effect."""
+    with Consumer(uri, name="calls", rules=RULE, handler=write) as consumer:
+        (outcome,) = consumer.process([call(number)])
+    sys.stdout.write(outcome.status)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        store = PostgresStore(cluster.uri())
+        store.create()
+        store.close()
+        cluster.execute("CREATE TABLE effects (call bigint)")
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[PostgresStore]:
+    cluster.execute("TRUNCATE effects")
+    store = PostgresStore(cluster.uri())
+    yield store
+    store.close()
+
+
+def effects(cluster: Cluster) -> dict[int, int]:
+    with cluster.connect() as connection:
+        rows = connection.execute("SELECT call, count(*) FROM effects GROUP BY call").fetchall()
+    return dict(rows)
+
+
+def worker(relay: Relay, number: int) -> subprocess.Popen[bytes]:
+    uri = f"postgresql://postgres@127.0.0.1:{relay.port}/postgres"
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, uri, str(number)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+    )
+
+
+def killed_at(cluster: Cluster, piece: int) -> bool:
+    """Run the event of this number, killing its process when so many pieces have passed between it
+    and the server; whether it came to that."""
+    victim: list[subprocess.Popen[bytes]] = []
+
+    def passes(number: int) -> bool:
+        if number == piece:
+            victim[0].kill()
+            victim[0].wait()
+        return number < piece
+
+    with relaying(cluster.port, passes) as relay:
+        process = worker(relay, piece)
+        victim.append(process)
+        said, _ = process.communicate()
+    if process.returncode == 0:
+        assert said == b"done"
+        return False
+    return True
+
+
+def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    kills = 0
+    while killed_at(cluster, kills):
+        kills += 1
+        assert kills < MOST_PIECES
+    time.sleep(1.1)  # the last one's lease
+    there = set(effects(cluster)) - {kills}
+    assert 0 < len(there) < kills
+    consumer = Consumer(store, name="calls", rules=RULE, handler=write)
+    events = [call(number) for number in range(kills)]
+    # The completion was there if and only if the effect was.
+    for number, outcome in enumerate(consumer.process(events)):
+        assert outcome.status == ("duplicate" if number in there else "done"), outcome
+    assert effects(cluster) == dict.fromkeys(range(kills + 1), 1)
+    assert {outcome.status for outcome in consumer.process(events)} == {"duplicate"}
+    assert effects(cluster) == dict.fromkeys(range(kills + 1), 1)
+
+
+def test_a_handler_that_fails_after_writing_has_written_nothing(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    def handler(job: Job) -> None:
+        write(job)
+        raise ValueError("no")
+
+    (outcome,) = Consumer(store, name="failing", rules=RULE, handler=handler).process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("failed", {})
+
+
+def test_a_run_that_was_overtaken_has_its_writes_undone(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    def slow(job: Job) -> None:
+        write(job)
+        # As if it had been paused: its lease is over, and another run has come and gone.
+        settlement = Settlement(job.claim, job.token, "release")
+        assert store.settle([settlement]) == ["kept"]
+        again = msgspec.structs.replace(job.claim, nonce=7)
+        (rival,) = store.claim([again])
+        assert store.settle([Settlement(again, rival.token, "complete")]) == ["kept"]
+
+    (outcome,) = Consumer(store, name="slow", rules=RULE, handler=slow).process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("fenced", {})
+
+
+def test_a_lease_is_renewed_while_the_handler_has_its_transaction_open(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    def slow(job: Job) -> None:
+        write(job)
+        time.sleep(3.5)
+        (verdict,) = store.claim([msgspec.structs.replace(job.claim, nonce=7)])
+        assert verdict.kind == "busy"
+
+    consumer = Consumer(store, name="renewed", rules=LONGER, handler=slow)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("done", {1: 1})
+
+
+def test_a_caught_error_of_the_database_does_not_complete_the_run(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    """The server has rolled the handler's writes back: to call it done would lose the event."""
+
+    def careless(job: Job) -> None:
+        write(job)
+        try:
+            job.connection.execute("SELECT 1 / 0")
+        except Exception:  # noqa: BLE001  that is what this handler does wrong
+            return
+
+    consumer = Consumer(store, name="careless", rules=RULE, handler=careless)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("failed", {})
+    assert "savepoint" in outcome.reason
+
+
+def test_a_savepoint_lets_a_handler_go_on_after_an_error(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    def careful(job: Job) -> None:
+        try:
+            with job.connection.transaction():
+                job.connection.execute("SELECT 1 / 0")
+        except Exception:  # noqa: BLE001  any will do
+            write(job)
+
+    (outcome,) = Consumer(store, name="careful", rules=RULE, handler=careful).process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("done", {1: 1})
+
+
+def test_a_transaction_that_its_block_has_ended_is_not_settled(store: PostgresStore) -> None:
+    claim = fact(*new_keys(1), lease=HOUR)
+    (run,) = store.claim([claim])
+    with pytest.raises(StoreError, match="ended inside its block"):  # noqa: PT012, SIM117
+        with store.transaction() as transaction:
+            transaction.connection.execute("COMMIT")
+            transaction.settle(Settlement(claim, run.token, "complete"))
+    assert store.claim([fact(claim.key)])[0].kind == "busy"
+
+
+def test_a_commit_that_the_server_refuses_completes_nothing(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    cluster.execute(
+        "CREATE TABLE IF NOT EXISTS once (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)"
+    )
+
+    def twice(job: Job) -> None:
+        job.connection.execute("INSERT INTO once VALUES (1), (1)")
+
+    consumer = Consumer(store, name="refused", rules=RULE, handler=twice)
+    (outcome,) = consumer.process([call(1)])
+    assert outcome.status == "failed"
+    assert "once_n_key" in outcome.reason
+    assert consumer.process([call(1)])[0].status in {"failed", "busy"}
+
+
+def test_a_connection_that_dies_in_the_transaction_completes_nothing(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    def cut(job: Job) -> None:
+        write(job)
+        pid = job.connection.info.backend_pid
+        cluster.execute(f"SELECT pg_terminate_backend({pid}, 5000)")
+
+    consumer = Consumer(store, name="cut", rules=RULE, handler=cut)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("failed", {})
+    assert isinstance(outcome.error, StoreUnavailable)
+
+
+def test_handlers_in_transactions_do_not_keep_leases_from_being_renewed(cluster: Cluster) -> None:
+    """More of them than connections: they queue, and what they hold is not what renewals need."""
+    cluster.execute("TRUNCATE effects")
+    other = PostgresStore(cluster.uri())
+
+    def slow(job: Job) -> None:
+        write(job)
+        time.sleep(3.5)
+        (verdict,) = other.claim([msgspec.structs.replace(job.claim, nonce=7)])
+        assert verdict.kind == "busy"
+
+    uri = cluster.uri(options="?transactions=2&connections=1")
+    with Consumer(uri, name="many", rules=LONGER, handler=slow) as consumer:
+        outcomes = asyncio.run(consumer.process_async([call(number) for number in range(4)]))
+    other.close()
+    assert [outcome.status for outcome in outcomes] == ["done"] * 4
+    assert effects(cluster) == dict.fromkeys(range(4), 1)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], int(sys.argv[2]))

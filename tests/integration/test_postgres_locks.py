@@ -1,0 +1,200 @@
+"""PostgreSQL under contention: who waits for whom, for how long, and by which clock."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+
+from eventonce.clock import wall_clock
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases.samples import (
+    EPOCH,
+    HOUR,
+    SECOND,
+    fact,
+    new_keys,
+    new_letters,
+    version,
+)
+from eventonce.types import Action, Claim, Settlement
+from tests.servers.postgres import Cluster, postgres18, serving
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # A deadlock is looked for at once: our own time-out would otherwise end it before it is seen.
+    with serving(postgres18, "-c", "deadlock_timeout=20ms") as cluster:
+        store = PostgresStore(cluster.uri())
+        store.create()
+        store.close()
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[PostgresStore]:
+    store = PostgresStore(cluster.uri())
+    yield store
+    store.close()
+
+
+def completed(store: PostgresStore, claims: list[Claim]) -> list[Settlement]:
+    """Claimed, and how they would be completed."""
+    runs = store.claim(claims)
+    assert {run.kind for run in runs} == {"run"}
+    return [
+        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
+    ]
+
+
+def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
+    """Claims, settlements, sweeps and forgetting of the same keys, in batches of any order."""
+    keys = new_keys(60)
+
+    def work(seed: int) -> None:
+        store = PostgresStore(cluster.uri())
+        chance = random.Random(seed)
+        for now in range(EPOCH, EPOCH + 60 * SECOND, SECOND):
+            some = chance.sample(keys, 30)
+            claims = [
+                fact(key, lease=5, remember=SECOND, sliding=chance.random() < 0.3)
+                if key < keys[0]
+                else version(key, chance.randrange(1, 100), lease=5)
+                for key in some
+            ]
+            runs = store.claim(claims, now=now)
+            ended = [
+                Settlement(claim, run.token, chance.choice(("complete", "release", "extend")))
+                for claim, run in zip(claims, runs, strict=True)
+                if run.token
+            ]
+            chance.shuffle(ended)
+            store.settle(ended, now=now)
+            if chance.random() < 0.2:
+                store.forget(chance.sample(keys, 10))
+            if chance.random() < 0.2:
+                store.sweep(100, now=now + 30 * HOUR)
+            store.put_letters(chance.sample(letters, 10))
+            store.drop_letters([letter.id for letter in chance.sample(letters, 10)])
+        store.close()
+
+    letters = new_letters(30)
+    before = deadlocks(cluster)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+    assert deadlocks(cluster) == before
+
+
+def deadlocks(cluster: Cluster) -> int:
+    with cluster.connect() as connection:
+        row = connection.execute("SELECT sum(deadlocks) FROM pg_stat_database").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_record_that_a_transaction_has_settled_is_busy_while_its_lease_lasts(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody waits for it: its lease says how long it may take."""
+    claim = fact(*new_keys(1), lease=HOUR)
+    (ended,) = completed(store, [claim])
+    ask = Mock(wraps=store._database.ask)
+    monkeypatch.setattr(store._database, "ask", ask)
+    with store.transaction() as transaction:
+        assert transaction.settle(ended) == "kept"
+        (verdict,) = store.claim([fact(claim.key)])
+        assert verdict.kind == "busy"
+        assert verdict.until > wall_clock() + HOUR // 2
+    # Who waits for what is not let go has to ask twice.
+    assert ask.call_count == 1
+    assert store.claim([fact(claim.key)])[0].kind == "duplicate"
+
+
+def test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(
+    store: PostgresStore,
+) -> None:
+    """Its lease is over and its transaction does not end: a process that hangs, or is cut off."""
+    keys = new_keys(6)
+    claims = [fact(key, lease=1) for key in keys[:3]]
+    ended = completed(store, claims)
+    time.sleep(0.01)
+    with store.transaction() as transaction:
+        assert transaction.settle(ended[0]) == "kept"
+        copies = [fact(key) for key in keys]
+        begun = time.monotonic()
+        verdicts = store.claim(copies)
+        assert time.monotonic() - begun < 10
+        assert [verdict.kind for verdict in verdicts] == ["busy"] + ["run"] * 5
+        assert 0 < verdicts[0].until - wall_clock() <= SECOND
+        assert [verdict.attempt for verdict in verdicts[1:]] == [2, 2, 1, 1, 1]
+        extended = [Settlement(copies[n], verdicts[n].token, "extend") for n in range(1, 6)]
+        with pytest.raises(StoreUnavailable, match="1 of 6 records are locked"):
+            store.settle([ended[0], *extended])
+        before = [store.show(key) for key in keys[1:]]
+        assert all(record and record.held_until > verdicts[1].until for record in before)
+    assert store.claim([fact(keys[0])])[0].kind == "duplicate"
+
+
+def test_a_record_that_is_locked_for_a_moment_is_waited_for(store: PostgresStore) -> None:
+    claim = fact(*new_keys(1), lease=1)
+    (ended,) = completed(store, [claim])
+    time.sleep(0.01)
+    settled, asked = threading.Event(), threading.Event()
+
+    def finish() -> None:
+        with store.transaction() as transaction:
+            assert transaction.settle(ended) == "kept"
+            settled.set()
+            asked.wait(5)
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(1) as threads:
+        finishing = threads.submit(finish)
+        settled.wait(5)
+        asked.set()
+        assert store.claim([fact(claim.key)])[0].kind == "duplicate"
+        finishing.result()
+
+
+def test_the_clock_is_read_after_the_lock_was_had(store: PostgresStore) -> None:
+    """Who had to wait is granted a whole lease from then on, and remembered as long."""
+    first, last = fact(*new_keys(1), lease=1), fact(*new_keys(1), lease=HOUR)
+    actions: tuple[Action, ...] = ("release", "extend")
+    ends = [
+        Settlement(ended.claim, ended.token, action)
+        for ended, action in zip(completed(store, [first, last]), actions, strict=True)
+    ]
+    time.sleep(0.01)
+    with ThreadPoolExecutor(2) as threads:
+        with store.transaction() as transaction:
+            assert [transaction.settle(ended) for ended in ends] == ["kept", "kept"]
+            asked = threads.submit(store.claim, [fact(first.key)])
+            done = msgspec.structs.replace(ends[1], action="complete")
+            settled = threads.submit(store.settle, [done])
+            time.sleep(0.1)
+            assert not asked.done()
+            assert not settled.done()
+            before = wall_clock()
+        (verdict,) = asked.result()
+        assert settled.result() == ["kept"]
+    assert verdict.kind == "run"
+    assert verdict.until - fact(b"").lease >= before
+    record = store.show(last.key)
+    assert record is not None
+    assert record.expires - last.remember >= before
+
+
+def test_a_sweep_leaves_alone_what_somebody_works_on(store: PostgresStore) -> None:
+    claim = fact(*new_keys(1), lease=1, remember=1)
+    (ended,) = completed(store, [claim])
+    with store.transaction() as transaction:
+        assert transaction.settle(ended) == "kept"
+        store.sweep(now=EPOCH + 100 * 24 * HOUR)
+    assert store.forget([claim.key]) == 1

@@ -1,0 +1,188 @@
+"""PostgreSQL away, frozen, crashed or moved: nothing is lost, and the work resumes by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases.samples import fact, new_keys
+from eventonce.types import Settlement
+from tests.servers.postgres import Cluster, prepared, serving
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        made(cluster.uri())
+        yield cluster
+
+
+def made(uri: str) -> None:
+    store = PostgresStore(uri)
+    store.create()
+    store.close()
+
+
+def call(number: int) -> bytes:
+    return msgspec.json.encode({"id": "", "detail-type": "call", "detail": {"call": number}})
+
+
+def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: Cluster) -> None:
+    store = PostgresStore(cluster.uri(options="?timeout=1&application_name=frozen"))
+    key, other = new_keys(2)
+    claim = fact(key)
+    (run,) = store.claim([claim])
+    (pid,) = backends(cluster, "frozen")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
+            store.settle([Settlement(claim, run.token, "complete")])
+        assert time.monotonic() - begun < 5
+        # The next call goes its own way.
+        assert store.claim([fact(other)])[0].kind == "run"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert store.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    store.close()
+
+
+def test_connections_that_died_unseen_cost_nobody_an_answer(cluster: Cluster) -> None:
+    store = PostgresStore(cluster.uri())
+    with store.transaction():
+        assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    cut_all(cluster)
+    assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    with store.transaction() as transaction:
+        transaction.connection.execute("SELECT 1")
+    store.close()
+
+
+def test_work_resumes_by_itself_when_the_server_is_back() -> None:
+    seen: list[int] = []
+
+    def handler(job: Job) -> None:
+        seen.append(job.event.detail["call"])
+
+    with prepared() as cluster:
+        with cluster.running():
+            made(cluster.uri())
+            consumer = Consumer(cluster.uri(), name="calls", rules=RULE, handler=handler)
+            assert consumer.process([call(1)])[0].status == "done"
+        outcomes = consumer.process([call(1), call(2)])
+        assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
+        assert not any(outcome.ack for outcome in outcomes)
+        assert isinstance(outcomes[0].error, StoreUnavailable)
+        with cluster.running():
+            outcomes = consumer.process([call(1), call(2)])
+            assert [outcome.status for outcome in outcomes] == ["duplicate", "done"]
+            consumer.close()
+    assert seen == [1, 2]
+
+
+def test_a_server_that_crashes_keeps_what_it_answered() -> None:
+    with prepared() as cluster:
+        with cluster.running("-c", "fsync=on") as process:
+            made(cluster.uri())
+            store = PostgresStore(cluster.uri())
+            claims = [fact(key) for key in new_keys(50)]
+            runs = store.claim(claims)
+            ended = [
+                Settlement(claim, run.token, "complete")
+                for claim, run in zip(claims, runs, strict=True)
+            ]
+            assert set(store.settle(ended)) == {"kept"}
+            process.send_signal(signal.SIGQUIT)  # all at once, and nothing put away
+            process.wait(10)
+        with cluster.running():
+            copies = store.claim([fact(claim.key) for claim in claims])
+            assert {copy.kind for copy in copies} == {"duplicate"}
+            store.close()
+
+
+@contextmanager
+def replicated() -> Iterator[tuple[Cluster, ExitStack, Cluster]]:
+    """A primary, what stops it, and its replica, which loses nothing the primary answered."""
+    together = ("-c", "synchronous_standby_names=*", "-c", "synchronous_commit=remote_apply")
+    with ExitStack() as stack:
+        primary = stack.enter_context(prepared())
+        blank = stack.enter_context(prepared())
+        replica = blank._replace(folder=blank.folder.with_name("replica"))
+        running = stack.enter_context(ExitStack())
+        with primary.running():
+            made(primary.uri())
+            subprocess.run(
+                [
+                    *(primary.programs / "pg_basebackup", "-D", replica.folder, "-R"),
+                    *("-X", "stream", "-c", "fast", "--no-sync", "-d", primary.uri()),
+                ],
+                check=True,
+                user=primary.user,
+            )
+        running.enter_context(primary.running(*together))
+        stack.enter_context(replica.running())
+        yield primary, running, replica
+
+
+def test_a_replica_is_read_only_and_is_told_from_its_primary() -> None:
+    with replicated() as (_, _, replica):
+        store = PostgresStore(replica.uri())
+        with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write"):
+            store.claim([fact(*new_keys(1))])
+        assert [it.what for it in store.check() if not it.fine] == ["the server takes writes"]
+        store.close()
+
+
+def test_after_a_failover_the_work_goes_on_at_the_new_primary() -> None:
+    with replicated() as (primary, running, replica):
+        hosts = f"127.0.0.1:{replica.port},127.0.0.1:{primary.port}"
+        store = PostgresStore(
+            f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        )
+        claims = [fact(key) for key in new_keys(2)]
+        runs = store.claim(claims)
+        assert store.settle([Settlement(claims[0], runs[0].token, "complete")]) == ["kept"]
+        running.close()
+        with pytest.raises(StoreUnavailable):
+            store.settle([Settlement(claims[1], runs[1].token, "complete")])
+        replica.execute("SELECT pg_promote()")
+        assert store.claim([fact(claims[0].key)])[0].kind == "duplicate"
+        assert store.settle([Settlement(claims[1], runs[1].token, "complete")]) == ["kept"]
+        store.close()
+
+
+def test_a_server_that_becomes_read_only_is_left_for_the_one_that_takes_writes(
+    cluster: Cluster,
+) -> None:
+    """The connections that were kept lead to the old one."""
+    store = PostgresStore(cluster.uri())
+    assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    store._database.do(lambda it: it.execute("SET default_transaction_read_only = on"))
+    assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    store.close()
+
+
+def backends(cluster: Cluster, name: str) -> list[int]:
+    with cluster.connect() as connection:
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        return [pid for (pid,) in connection.execute(query, (name,)).fetchall()]
+
+
+def cut_all(cluster: Cluster) -> None:
+    """End every connection of ours, as a restart or a firewall would."""
+    cluster.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE application_name = 'eventonce'"
+    )

@@ -1,0 +1,224 @@
+"""The schema is made, brought up to date and looked over by command; two releases share it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import cycle
+
+import msgspec
+import pytest
+
+from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.stores.postgres import PostgresStore, schema
+from eventonce.testing.cases import law
+from eventonce.testing.cases.samples import fact, new_keys, version
+from eventonce.testing.opener import Opener
+from eventonce.types import Action, Settlement
+from tests.servers.postgres import Cluster, serving
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def blank(cluster: Cluster) -> Iterator[PostgresStore]:
+    """A store whose schema is not there yet."""
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    store = PostgresStore(cluster.uri())
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(blank: PostgresStore) -> PostgresStore:
+    blank.create()
+    return blank
+
+
+def findings(store: PostgresStore) -> dict[str, str]:
+    return {it.what: it.fix for it in store.check() if not it.fine}
+
+
+def test_the_schema_is_not_made_by_the_way(cluster: Cluster, blank: PostgresStore) -> None:
+    with pytest.raises(StoreMismatch, match="eventonce store create postgresql://127"):
+        blank.claim([fact(*new_keys(1))])
+    assert schemas(cluster) == []
+
+
+def test_what_would_be_done_can_be_read_first(cluster: Cluster, blank: PostgresStore) -> None:
+    statements = blank.create(dry_run=True)
+    assert statements[0] == "CREATE SCHEMA IF NOT EXISTS eventonce;"
+    assert schemas(cluster) == []
+    cluster.execute(*statements)
+    assert findings(blank) == {}
+    assert blank.create() == []
+    assert blank.claim([fact(*new_keys(1))])[0].kind == "run"
+
+
+def test_made_twice_at_once_it_is_made_once(blank: PostgresStore) -> None:
+    made: list[int] = []
+    makers = [threading.Thread(target=lambda: made.append(len(blank.create()))) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    assert sorted(made)[:3] == [0, 0, 0]
+    assert findings(blank) == {}
+
+
+def test_any_schema_will_do(cluster: Cluster) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS crm_events CASCADE", "CREATE SCHEMA crm_events")
+    store = PostgresStore(cluster.uri(options="?schema=crm_events"))
+    statements = store.create()
+    assert not any("eventonce." in it or it.startswith("CREATE SCHEMA") for it in statements)
+    assert findings(store) == {}
+    claim = fact(*new_keys(1))
+    (run,) = store.claim([claim])
+    assert store.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    assert store.show(claim.key) is not None
+    assert store.sweep() == 0
+    assert store.stats().records == 1
+    store.close()
+
+
+def test_who_may_not_make_a_schema_is_told(cluster: Cluster, blank: PostgresStore) -> None:
+    cluster.execute("DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
+    store = PostgresStore(cluster.uri(user="poor"))
+    with pytest.raises(ConfigError, match="permission"):
+        store.create()
+    store.close()
+
+
+def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore) -> None:
+    cluster.execute("DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
+    poor = PostgresStore(cluster.uri(user="poor"))
+    (fix,) = findings(poor).values()
+    assert "GRANT USAGE ON SCHEMA eventonce TO poor" in fix
+    cluster.execute(*fix.split("; "))
+    assert findings(poor) == {}
+    claim = fact(*new_keys(1))
+    (run,) = poor.claim([claim])
+    assert poor.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    assert poor.sweep() == 0
+    poor.close()
+    cluster.execute("DROP OWNED BY poor")
+
+
+def test_check_of_nothing_says_how_to_make_it(blank: PostgresStore) -> None:
+    assert "eventonce store create" in findings(blank)["the schema is there"]
+    with pytest.raises(StoreMismatch, match="eventonce store create"):
+        blank.migrate()
+
+
+def test_a_newer_format_is_left_alone(cluster: Cluster, store: PostgresStore) -> None:
+    cluster.execute(
+        "INSERT INTO eventonce.formats (format, step) VALUES (2, 1)",
+        "DROP FUNCTION eventonce.claim_1",
+    )
+    for refused in (store.create, store.migrate, lambda: store.claim([fact(*new_keys(1))])):
+        with pytest.raises(StoreMismatch, match="has format 2"):
+            refused()
+    assert "has format 2" in findings(store)["the format is ours"]
+
+
+def test_a_function_that_is_lost_is_told_apart_from_a_schema_that_was_never_made(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    cluster.execute("DROP FUNCTION eventonce.settle_1")
+    claim = fact(*new_keys(1))
+    (run,) = store.claim([claim])
+    with pytest.raises(StoreMismatch, match="not all that belongs to it"):
+        store.settle([Settlement(claim, run.token, "complete")])
+    assert "settle_1" in findings(store)["its tables and functions are there"]
+
+
+def test_an_older_schema_is_brought_up_to_date(
+    cluster: Cluster, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the next release will do it."""
+    monkeypatch.setattr(schema, "STEP", 2)
+    with pytest.raises(StoreMismatch, match="eventonce store migrate"):
+        store.create()
+    with pytest.raises(StoreMismatch, match="knows no way from step 1 to 2"):
+        store.migrate()
+    (fix,) = findings(store).values()
+    assert "eventonce store migrate" in fix
+    addition = "ALTER TABLE eventonce.records ADD COLUMN note text;"
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: addition})
+    assert store.migrate(dry_run=True)[0] == addition
+    assert [it.what for it in store.check() if not it.fine]
+    assert len(store.migrate()) == 2
+    assert store.migrate() == []
+    assert findings(store) == {}
+
+
+NEXT = """
+ALTER TABLE eventonce.records ADD COLUMN note text;
+CREATE FUNCTION eventonce.claim_2(asked eventonce.asked_1[], instant bigint, patient boolean)
+RETURNS SETOF record LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM eventonce.claim_1(asked, instant, patient);
+    UPDATE eventonce.records SET note = 'of ' || token
+    WHERE key IN (SELECT a.key FROM unnest(asked) AS a);
+END
+$$;
+INSERT INTO eventonce.formats (format, step) VALUES (1, 2);
+"""
+"""What a next minor release might add: a column, and a function of its own that fills it."""
+
+
+def test_what_the_next_release_adds_is_kept(cluster: Cluster, store: PostgresStore) -> None:
+    cluster.execute(NEXT)
+    assert findings(store) == {}
+    assert store.migrate() == []
+    claims = [fact(key) for key in new_keys(2)] + [version(key, 1) for key in new_keys(2)]
+    runs = store.claim(claims)
+    cluster.execute("UPDATE eventonce.records SET note = 'newer'")
+    actions: tuple[Action, ...] = ("complete", "release", "complete", "extend")
+    done = [
+        Settlement(claim, run.token, action)
+        for claim, run, action in zip(claims, runs, actions, strict=True)
+    ]
+    assert store.settle(done) == ["kept"] * 4
+    again = [fact(claims[1].key), version(claims[2].key, 2)]
+    assert [it.kind for it in store.claim(again)] == ["run", "run"]
+    with cluster.connect() as connection:
+        notes = connection.execute("SELECT DISTINCT note FROM eventonce.records").fetchall()
+    assert notes == [("newer",)]
+
+
+def test_this_release_and_the_next_work_side_by_side(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    """Each claims and settles what the other did, and both answer as the law does."""
+    cluster.execute(NEXT)
+    newer = PostgresStore(cluster.uri())
+    columns = (
+        "key bytea, kind text, token bigint, attempt integer, until bigint, redelivery boolean, "
+        '"order" bigint, result bytea'
+    )
+    query = f"SELECT * FROM eventonce.claim_2(%s, %s, %s) AS c ({columns})".encode()
+    newer._queries = msgspec.structs.replace(newer._queries, claim=query)
+    (key,) = new_keys(1)
+    mine, theirs = fact(key), fact(key)
+    (run,) = newer.claim([theirs])
+    assert store.claim([mine])[0].kind == "busy"
+    assert store.settle([Settlement(theirs, run.token, "release")]) == ["kept"]
+    (run,) = store.claim([mine])
+    assert (run.kind, run.attempt) == ("run", 2)
+    assert newer.settle([Settlement(mine, run.token, "complete")]) == ["kept"]
+    assert store.claim([fact(key)])[0].kind == newer.claim([fact(key)])[0].kind == "duplicate"
+    turns = cycle((newer.claim, store.claim))
+    store.claim = lambda claims, now=None: next(turns)(claims, now)  # type: ignore[method-assign]
+    law.every_answer_is_the_laws(Opener(lambda: store, examples=30))
+    newer.close()
+
+
+def schemas(cluster: Cluster) -> list[str]:
+    query = "SELECT nspname FROM pg_namespace WHERE nspname = 'eventonce'"
+    with cluster.connect() as connection:
+        return [name for (name,) in connection.execute(query).fetchall()]
