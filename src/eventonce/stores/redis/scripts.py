@@ -1,0 +1,38 @@
+"""The scripts: the law in Lua, as the files beside this one have it."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eventonce import ledger
+
+
+class Script(NamedTuple):
+    """A script, and the name by which a server that has it knows it."""
+
+    text: bytes
+    sha: bytes
+
+
+def _source(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _script(*sources: str) -> Script:
+    text = "".join(sources).encode()
+    return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+_RECORDS: Final = (
+    f"local KEPT_DIGESTS, PATIENCE, UNSETTLED = "
+    f"{ledger.KEPT_DIGESTS}, {ledger.PATIENCE}, {ledger.UNSETTLED}\n" + _source("records")
+)
+
+CLAIM: Final = _script(_RECORDS, _source("judge"), _source("claim"))
+SETTLE: Final = _script(_RECORDS, _source("settle"))
+SHOW: Final = _script(_RECORDS, _source("show"))
+PUT_LETTERS: Final = _script(_source("put_letters"))
+DROP_LETTERS: Final = _script(_source("drop_letters"))
+COUNT: Final = _script(_source("count"))

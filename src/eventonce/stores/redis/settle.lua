@@ -1,0 +1,131 @@
+-- Settles a batch of runs: ledger.settle, answer for answer, on every key.
+--
+-- KEYS: one for each settlement. ARGV: the instant, or '' for this server's own clock; the terms
+-- that settlements share; the settlements, each with the number of its terms; '1' if replicas are
+-- waited for. Answers a letter for each: kept, fenced, unknown, or a mismatch of formats.
+-- The loop at the end completes a fact that its latest token holds, which nearly every settlement
+-- is, without unpacking its record; all else goes through the law.
+local function law(records, now)
+  local KEPT, FENCED = 'k', 'f'
+  local COMPLETE, RELEASE, BURY = 1, 2, 3
+  local max, min = math.max, math.min
+
+  local function complete(r, t, s)
+    if not s.order then
+      r.done, r.expires, r.by, r.result = true, now + t.remember, s.by, s.result
+      r.digests = s.digest ~= '' and {s.digest} or {}
+      r.attempt, r.nonce, r.held_until, r.dead = 0, 0, 0, {}
+      r.order, r.at, r.tried, r.trying, r.dirty = false, 0, false, '', false
+      return true
+    end
+    -- Its own completion again. The order may have advanced since, by an unchanged version.
+    if r.done then return false end
+    r.digests = s.order == r.order and records.with(r.digests, s.digest) or {s.digest}
+    r.dead = records.without(r.dead, s.digest)
+    r.attempt, r.nonce, r.held_until = 0, 0, 0
+    r.expires = now + (#r.dead > 0 and max(t.remember, UNSETTLED) or t.remember)
+    r.done, r.by, r.result, r.order, r.at = true, s.by, s.result, s.order, s.at
+    r.trying, r.dirty = '', false
+    return true
+  end
+
+  local function settle(r, t, s)
+    if r.token ~= t.token then return FENCED, false end
+    if t.action == COMPLETE then return KEPT, complete(r, t, s) end
+    if r.done then return FENCED, false end
+    if t.action == BURY then
+      if records.among(r.dead, s.digest) then return KEPT, false end
+      records.bury(r, t.remember, s.digest, now)
+      return KEPT, true
+    end
+    if r.nonce ~= t.nonce then
+      -- Already released or buried: a renewal that comes late must not take the lease back.
+      return t.action == RELEASE and not records.among(r.dead, s.digest) and KEPT or FENCED, false
+    end
+    if t.action == RELEASE then
+      r.nonce, r.held_until = 0, min(r.held_until, now)
+    else
+      r.held_until = max(r.held_until, now + t.lease)
+    end
+    return KEPT, true
+  end
+
+  return settle
+end
+
+local KEPT, UNKNOWN, MISMATCH = 'k', 'u', 'm'
+local COMPLETE = 1
+local SIZE_OF_TERMS = 33
+-- Bytes of a held record before its `by` and that one's length.
+local BEFORE_BY = 29
+local call, byte, sub = redis.call, string.byte, string.sub
+local pack, parse = struct.pack, struct.unpack
+
+local raws, settlements, at = call('MGET', unpack(KEYS)), ARGV[3], 1
+local letters, written, seen, unpacked, settle = {}, false, nil, nil, nil
+local terms, flags, lease, remember, nonce, token, action, state, short, completed, till
+
+for i = 1, #KEYS do
+  local raw, start, letter, result, order, own_time = raws[i], at, nil, nil, nil, nil
+  local number, answered, by, digest
+  number, answered, by, digest, at = parse('>I2BBc0Bc0', settlements, at)
+  if answered == 1 then result, at = parse('>I4c0', settlements, at) end
+  local as_kept = at - 1
+  if number ~= terms then
+    terms, short, completed = number, nil, {}
+    flags, lease, remember, nonce, token =
+      parse('>BI8I8I8I8', ARGV[2], 1 + (number - 1) * SIZE_OF_TERMS)
+    state, action = flags >= 128, flags % 128
+    till = string.format('%.0f', now + remember)
+  end
+  if state then order, own_time, at = parse('>i8i8', settlements, at) end
+  if not raw then
+    letter = UNKNOWN
+  elseif byte(raw) == HELD and action == COMPLETE and not state then
+    local latest, expires, held_until = parse('>I7I6I6', raw, 2)
+    if latest == token and (now < expires or now < held_until) then
+      local known, value = BEFORE_BY + 1 + byte(raw, BEFORE_BY + 1), nil
+      if #by == 4 and digest == '' and not result then
+        if short == nil then short = brief(token, now + remember) or false end
+        value = short and short .. by
+      end
+      if not value then
+        local form = result and RESULT or DONE
+        completed[form] = completed[form] or pack('>BI7I6', form, token, now + remember)
+        value = completed[form] .. sub(settlements, start + 3, as_kept)
+      end
+      if #raw > known then value = value .. sub(raw, known + 1) end
+      call('SET', KEYS[i], value, 'PXAT', till)
+      letter, written = KEPT, true
+    end
+  end
+  if not letter then
+    if not settle then
+      unpacked = records(brief, of_brief)
+      settle = law(unpacked, now)
+    end
+    local r, changed = unpacked.read(raw), false
+    if not r then
+      letter = MISMATCH
+    elseif not unpacked.lives(r, now) then
+      letter = UNKNOWN
+    else
+      letter, changed = settle(
+        r,
+        {lease = lease, remember = remember, nonce = nonce, token = token, action = action},
+        {by = by, digest = digest, result = result or false, order = order, at = own_time})
+    end
+    if changed then
+      unpacked.write(KEYS[i], r)
+      written = true
+    end
+  end
+  letters[i] = letter
+  if raw then seen = i end
+end
+
+-- WAIT counts this connection's own writes: with none it would confirm nothing of what was read.
+if ARGV[4] == '1' and seen and not written then
+  call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
+end
+return table.concat(letters)

@@ -1,0 +1,11 @@
+-- One record as the law has it; stands after records.lua. KEYS: its name; ARGV: ''.
+-- Answers its fields in the order of ledger.Record, nothing if there is none or it has expired, and
+-- 'mismatch' if a newer release wrote it.
+local raw = redis.call('GET', KEYS[1])
+if not raw then return false end
+local unpacked = records(brief, of_brief)
+local r = unpacked.read(raw)
+if not r then return 'mismatch' end
+if not unpacked.lives(r, now) then return false end
+return {r.token, r.attempt, r.nonce, r.held_until, r.expires, r.done and 1 or 0, r.by, r.result,
+        r.digests, r.dead, r.order, r.at, r.tried, r.trying, r.dirty and 1 or 0}

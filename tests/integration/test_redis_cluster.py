@@ -1,0 +1,184 @@
+"""The Redis store on a cluster: its partitions, slots on the move, and servers that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.redis import RedisStore
+from eventonce.stores.redis.names import TAGS, Names, partition
+from eventonce.testing.cases.samples import fact, new_keys, version
+from eventonce.types import Claim, Settlement
+from tests.integration.test_redis_clients import fork_and_work, works
+from tests.servers.valkey import Node, ValkeyCluster, clustered
+
+NAMES = Names("eventonce")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ValkeyCluster]:
+    with clustered() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: ValkeyCluster) -> Iterator[RedisStore]:
+    store = RedisStore.from_uri(cluster.uri)
+    yield store
+    store.close()
+
+
+def _settled(claims: list[Claim], runs: Any) -> list[Settlement]:
+    return [
+        Settlement(claim, run.token, "complete", claim.key)
+        for claim, run in zip(claims, runs, strict=True)
+    ]
+
+
+def _keys_in(part: int, count: int) -> list[bytes]:
+    return [key[:-1] + bytes([part + 16]) for key in new_keys(count)]
+
+
+def test_a_batch_is_one_call_for_each_partition_it_touches(
+    cluster: ValkeyCluster, store: RedisStore
+) -> None:
+    claims = [fact(key) for key in new_keys(1_000)]
+    store.claim([fact(key) for key in new_keys(1_000)])
+    before = _calls(cluster)
+    runs = store.claim(claims)
+    assert {run.kind for run in runs} == {"run"}
+    assert _calls(cluster) - before == len(TAGS)
+    few = [fact(key) for part in (3, 9) for key in _keys_in(part, 50)]
+    before = _calls(cluster)
+    store.claim(few)
+    assert _calls(cluster) - before == 2
+
+
+def _calls(cluster: ValkeyCluster) -> int:
+    stats = [node.client().info("commandstats") for node in cluster.nodes]
+    return sum(it.get("cmdstat_evalsha", {}).get("calls", 0) for it in stats)
+
+
+def test_records_lie_on_every_primary(cluster: ValkeyCluster, store: RedisStore) -> None:
+    store.claim([fact(key) for key in new_keys(1_000)])
+    sizes = [node.client().dbsize() for node in cluster.nodes[:3]]
+    assert min(sizes) > sum(sizes) / 5
+
+
+def test_a_client_of_the_users_may_decode(cluster: ValkeyCluster) -> None:
+    port = cluster.nodes[0].port
+    client = redis.RedisCluster(host="127.0.0.1", port=port, decode_responses=True)
+    store = RedisStore(client, prefix="mine")
+    works(store)
+    store.close()
+    client.close()
+
+
+def test_a_store_goes_on_in_both_processes_after_a_fork(cluster: ValkeyCluster) -> None:
+    fork_and_work(cluster.uri)
+
+
+def test_scripts_are_sent_to_servers_that_have_lost_them(
+    cluster: ValkeyCluster, store: RedisStore
+) -> None:
+    works(store)
+    for node in cluster.nodes:
+        node.client().script_flush()
+    works(store)
+
+
+def test_a_lost_connection_is_made_anew(cluster: ValkeyCluster, store: RedisStore) -> None:
+    works(store)
+    for node in cluster.nodes:
+        node.client().client_kill_filter(_type="normal", skipme=True)
+    claims = [fact(key) for key in new_keys(100)]
+    runs = store.claim(claims)
+    assert {run.kind for run in runs} == {"run"}
+    assert set(store.settle(_settled(claims, runs))) == {"kept"}
+
+
+def test_a_slot_that_has_moved_is_found(cluster: ValkeyCluster, store: RedisStore) -> None:
+    part = 0
+    claims = [fact(key) for key in _keys_in(part, 20)]
+    runs = store.claim(claims)
+    _move(cluster, part, keys=[claim.key for claim in claims], finish=True)
+    assert set(store.settle(_settled(claims, runs))) == {"kept"}
+    assert [copy.result for copy in store.claim(claims)] == [claim.key for claim in claims]
+
+
+def test_a_slot_that_is_moving_is_served_key_by_key(
+    cluster: ValkeyCluster, store: RedisStore
+) -> None:
+    """Some keys are here, some are there, and some are new: none of it holds up the batch."""
+    part = 4
+    facts = [fact(key) for key in _keys_in(part, 10)]
+    claims = [*facts, *(version(key, 1) for key in _keys_in(part, 10))]
+    runs = store.claim(claims)
+    _move(cluster, part, keys=[claim.key for claim in claims[::2]], finish=False)
+    others = [fact(key) for key in (*_keys_in(part, 10), *_keys_in(part + 1, 10))]
+    verdicts = store.claim([*others, *claims])
+    assert [verdict.kind for verdict in verdicts] == ["run"] * 40
+    assert [verdict.token for verdict in verdicts[20:]] == [run.token for run in runs]
+    settlements = _settled([*others, *claims], verdicts)
+    assert store.settle(settlements) == ["kept"] * 40
+    assert [copy.result for copy in store.claim(claims)] == [claim.key for claim in claims]
+    assert store.forget([claim.key for claim in claims]) == 20
+
+
+def _move(cluster: ValkeyCluster, part: int, keys: list[bytes], *, finish: bool) -> None:
+    """Move these keys of a partition's slot to the next server, and the slot if asked to."""
+    slot = key_slot(NAMES.partitions[part])
+    here, there = _holder(cluster, slot)
+    source, target = here.client(), there.client()
+    names = {node.port: node.client().execute_command("CLUSTER MYID") for node in (here, there)}
+    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[here.port])
+    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[there.port])
+    everything = source.scan_iter(match=f"*{{{TAGS[part]}}}*")
+    for name in list(everything) if finish else NAMES.of(keys):
+        assert source.migrate("127.0.0.1", there.port, [name], 0, 1_000) == b"OK"
+    if finish:
+        for client in (target, source):
+            client.execute_command("CLUSTER SETSLOT", slot, "NODE", names[there.port])
+
+
+def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
+    """The primary that has this slot, and another one."""
+    for first, last, primary, *_ in cluster.nodes[0].client().execute_command("CLUSTER SLOTS"):
+        if first <= slot <= last:
+            here = next(node for node in cluster.nodes if node.port == primary[1])
+            there = next(node for node in cluster.nodes[:3] if node is not here)
+            return here, there
+    raise AssertionError(slot)
+
+
+def test_a_partition_that_is_gone_fails_alone() -> None:
+    with clustered() as cluster:
+        store = RedisStore.from_uri(f"{cluster.uri}?timeout=1&connect_timeout=0.5")
+        claims = [fact(key) for key in new_keys(200)]
+        runs = store.claim(claims)
+        for node in (cluster.nodes[0], cluster.nodes[3]):
+            node.process.kill()
+            node.process.wait()
+        gone = {n for n, name in enumerate(NAMES.partitions) if key_slot(name) < 16_384 // 3}
+        again = [fact(key) for key in new_keys(200)]
+        verdicts = store.claim(again)
+        for claim, verdict in zip(again, verdicts, strict=True):
+            if partition(claim.key) in gone:
+                assert verdict.kind == "error"
+                assert isinstance(verdict.error, StoreUnavailable)
+            else:
+                assert verdict.kind == "run"
+        assert {verdict.kind for verdict in verdicts} == {"run", "error"}
+        with pytest.raises(StoreUnavailable):
+            store.settle(_settled(claims, runs))
+        # What could be settled is settled, although the call failed.
+        kept = [claim for claim in claims if partition(claim.key) not in gone]
+        assert [copy.result for copy in store.claim(kept)] == [claim.key for claim in kept]
+        with pytest.raises(StoreUnavailable):
+            store.claim([claim for claim in again if partition(claim.key) in gone])
+        store.close()

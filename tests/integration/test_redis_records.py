@@ -1,0 +1,234 @@
+"""What the Redis store leaves in Redis: how little, for how long, and in which forms."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from redis.crc import key_slot
+
+from eventonce.errors import StoreMismatch
+from eventonce.stores.redis import RedisStore
+from eventonce.stores.redis.names import TAGS, Names
+from eventonce.testing.cases.samples import DAY, MINUTE, fact, new_keys, version
+from eventonce.types import Action, Claim, Settlement
+from tests.servers.valkey import Binary, Node, redis7, serving, valkey
+
+FACTS = 120_000
+BYTES_A_FACT = 160
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with serving() as node:
+        yield node
+
+
+@pytest.fixture
+def store(node: Node) -> Iterator[RedisStore]:
+    store = RedisStore.from_uri(node.uri)
+    yield store
+    store.close()
+
+
+def _name(claim: Claim) -> bytes:
+    return Names("eventonce").of([claim.key])[0]
+
+
+def _complete(store: RedisStore, claims: list[Claim], now: int | None = None) -> None:
+    runs = store.claim(claims, now)
+    settlements = [
+        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
+    ]
+    assert set(store.settle(settlements, now)) == {"kept"}
+
+
+@pytest.mark.parametrize(
+    ("binary", "digest"),
+    [(valkey, b""), (valkey, b"contents"), (redis7, b"")],
+    ids=["valkey", "valkey, verified content", "redis7"],
+)
+def test_a_fact_takes_few_bytes(binary: Binary, digest: bytes) -> None:
+    """Debian's Redis rounds up to steps of 16 bytes, and verified content then takes 164."""
+    with serving(binary) as node:
+        store, client = RedisStore.from_uri(node.uri), node.client()
+        before = client.info("memory")["used_memory"]
+        for _ in range(FACTS // 1_000):
+            claims = [fact(key, by=key[:4], digest=digest) for key in new_keys(1_000)]
+            _complete(store, claims)
+        used = client.info("memory")["used_memory"] - before
+        store.close()
+        assert used / FACTS <= BYTES_A_FACT
+
+
+@pytest.mark.parametrize("window", [500, 1_001, 65_000])
+def test_redis_drops_a_record_at_its_millisecond(
+    node: Node, store: RedisStore, window: int
+) -> None:
+    claim = fact(*new_keys(1), lease=10, remember=window)
+    (run,) = store.claim([claim])
+    client = node.client()
+    # Not completed yet: its attempts are counted for a day.
+    assert client.pexpiretime(_name(claim)) == run.until - 10 + DAY
+    store.settle([Settlement(claim, run.token, "complete")])
+    record = store.show(claim.key)
+    assert record is not None
+    assert client.pexpiretime(_name(claim)) == record.expires
+    if window < 1_000:
+        time.sleep(window / 1_000 + 0.01)
+        assert client.exists(_name(claim)) == 0
+        assert store.claim([fact(claim.key)])[0].kind == "run"
+
+
+def test_a_lease_longer_than_the_memory_keeps_its_record(node: Node, store: RedisStore) -> None:
+    claim = fact(*new_keys(1), lease=30 * DAY, remember=MINUTE)
+    (run,) = store.claim([claim])
+    assert node.client().pexpiretime(_name(claim)) == run.until
+
+
+def _held(store: RedisStore) -> Claim:
+    claim = fact(*new_keys(1), by=b"here")
+    store.claim([claim])
+    return claim
+
+
+def _done(store: RedisStore) -> Claim:
+    claim = fact(*new_keys(1), by=b"here", digest=b"contents")
+    _complete(store, [claim])
+    return claim
+
+
+def _brief(store: RedisStore) -> Claim:
+    claim = fact(*new_keys(1), by=b"here")
+    _complete(store, [claim])
+    return claim
+
+
+def _answered(store: RedisStore) -> Claim:
+    claim = fact(*new_keys(1), by=b"here")
+    (run,) = store.claim([claim])
+    store.settle([Settlement(claim, run.token, "complete", b"result")])
+    return claim
+
+
+def _buried(store: RedisStore) -> Claim:
+    claim = fact(*new_keys(1))
+    (run,) = store.claim([claim])
+    store.settle([Settlement(claim, run.token, "bury")])
+    return claim
+
+
+def _state(store: RedisStore) -> Claim:
+    (key,) = new_keys(1)
+    claim = version(key, 7, digest=b"A")
+    _complete(store, [claim])
+    return claim
+
+
+MAKERS = (_held, _done, _brief, _answered, _buried, _state)
+MORE = b"\x00what the next minor release adds\xff"
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_the_next_release_adds_is_read_over_and_kept(
+    node: Node, store: RedisStore, make: Callable[[RedisStore], Claim]
+) -> None:
+    claim, client = make(store), node.client()
+    shown = store.show(claim.key)
+    client.append(_name(claim), MORE)
+    assert store.show(claim.key) == shown
+    for change in _changes(claim):
+        change(store)
+        assert client.get(_name(claim)).endswith(MORE)
+
+
+def _changes(claim: Claim) -> Iterator[Callable[[RedisStore], object]]:
+    """A life of this key from here on, whatever it has been through, each step of it a write."""
+    again = replace(claim, nonce=claim.nonce + 1, redrive=True, sliding=True, remember=20 * DAY)
+    if again.order is not None:
+        again = replace(again, order=again.order + 1, digest=b"B")
+    runs: list[Settlement] = []
+
+    def ask(store: RedisStore) -> None:
+        (verdict,) = store.claim([again])
+        runs.append(Settlement(again, verdict.token, "complete"))
+
+    def end(action: Action) -> Callable[[RedisStore], object]:
+        return lambda store: store.settle([replace(runs[-1], action=action)])
+
+    yield ask
+    yield end("extend")
+    yield end("release")
+    yield ask
+    yield end("bury")
+    yield ask
+    yield end("complete")
+    yield ask
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_record_of_a_newer_format_is_left_alone(
+    node: Node, store: RedisStore, make: Callable[[RedisStore], Claim]
+) -> None:
+    claim, other, client = make(store), fact(*new_keys(1)), node.client()
+    newer = b"\x05" + client.get(_name(claim))[1:]
+    client.set(_name(claim), newer, keepttl=True)
+    refused, run = store.claim([replace(claim, nonce=1), other])
+    assert refused.kind == "error"
+    assert isinstance(refused.error, StoreMismatch)
+    assert run.kind == "run"
+    with pytest.raises(StoreMismatch, match="newer eventonce"):
+        store.settle([Settlement(claim, 1, "complete")])
+    with pytest.raises(StoreMismatch, match="newer eventonce"):
+        store.show(claim.key)
+    assert client.get(_name(claim)) == newer
+
+
+@pytest.mark.parametrize("size", [1, 10, 100, 1_000])
+def test_a_batch_is_one_round_trip_for_its_claims_and_one_for_its_settlements(
+    node: Node, store: RedisStore, size: int
+) -> None:
+    _complete(store, [fact(*new_keys(1))])
+    client = node.client()
+    claims = [fact(key) for key in new_keys(size)]
+    trips = [_trips(client)]
+    _complete(store, claims)
+    trips.append(_trips(client))
+    assert {copy.kind for copy in store.claim(claims)} == {"duplicate"}
+    trips.append(_trips(client))
+    assert [after - before for before, after in pairwise(trips)] == [2, 1]
+
+
+def _trips(client: Any) -> int:
+    """Commands that came in from outside, beside the questions for them."""
+    stats = client.info("commandstats")
+    inside = ("get", "set", "mget", "time", "info")
+    return sum(it["calls"] for name, it in stats.items() if name[8:] not in inside)
+
+
+def test_keys_lie_evenly_on_any_number_of_shards() -> None:
+    slots = [key_slot(f"any:{{{tag}}}".encode()) for tag in TAGS]
+    assert len(set(slots)) == len(TAGS) == 16
+    for shards in range(1, 17):
+        held = Counter(slot * shards // 16_384 for slot in slots)
+        assert len(held) == shards
+        assert max(held.values()) - min(held.values()) <= 1
+    names = Names("eventonce").of(new_keys(16_000))
+    partitions = Counter(name[:-16] for name in names)
+    assert len(partitions) == 16
+    assert max(partitions.values()) < 1_200
+
+
+def test_two_prefixes_are_two_stores(node: Node) -> None:
+    claim = fact(*new_keys(1))
+    for prefix in ("one", "two", "one*", "[t]wo"):
+        store = RedisStore(node.client(), prefix=prefix)
+        assert store.claim([claim])[0].attempt == 1
+        assert store.stats().records == 1
+        assert store.forget([claim.key]) == 1
+        assert store.stats().records == 0
