@@ -1,0 +1,171 @@
+"""What went wrong at DynamoDB, as our errors: which table, what happened, what to do.
+
+Nothing that a credential could stand in is repeated: of connection and signature errors only the
+name is told, the driver's own error is the cause.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from botocore import exceptions
+
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+
+PASSING: Final = frozenset(
+    (
+        "InternalServerError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "TransactionConflict",
+    )
+)
+"""Why one statement of a batch may fail and pass a moment later."""
+
+_DENIED: Final = frozenset(("AccessDenied", "AccessDeniedException"))
+_ABSENT: Final = frozenset(("ResourceNotFound", "ResourceNotFoundException"))
+_INVALID: Final = frozenset(("ValidationError", "ValidationException"))
+_UNKNOWN_CALLER: Final = frozenset(
+    (
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    )
+)
+_EXPIRED: Final = frozenset(("ExpiredToken", "ExpiredTokenException", "RequestExpired"))
+_BUSY: Final = frozenset(
+    (
+        *PASSING,
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    )
+)
+
+_NO_CREDENTIALS: Final = (
+    exceptions.NoCredentialsError,
+    exceptions.PartialCredentialsError,
+    exceptions.ProfileNotFound,
+)
+_MISCONFIGURED: Final = (
+    exceptions.NoRegionError,
+    exceptions.InvalidRegionError,
+    exceptions.UnknownEndpointError,
+    exceptions.InvalidEndpointConfigurationError,
+)
+
+
+_NOT_RENEWED: Final = (
+    exceptions.CredentialRetrievalError,
+    exceptions.SSOError,
+    exceptions.TokenRetrievalError,
+)
+_NOT_REACHED: Final = (
+    exceptions.ConnectionError,
+    exceptions.HTTPClientError,
+    exceptions.IncompleteReadError,
+    OSError,
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Which table, as errors name it."""
+
+    table: str
+    where: str = ""
+    """The region, or the endpoint where it is not Amazon's own."""
+    uri: str = ""
+    """What the command line takes."""
+
+    def __str__(self) -> str:
+        return f"DynamoDB table {self.table}" + (f" ({self.where})" if self.where else "")
+
+
+def explain(error: Exception, place: Place) -> EventonceError:
+    """Our error for the driver's."""
+    if isinstance(error, exceptions.ClientError):
+        details = error.response.get("Error", {})
+        code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return refusal("InternalServerError" if status >= 500 else code, message, place)
+    if isinstance(error, _NO_CREDENTIALS):
+        return ConfigError(
+            f"{place}: no AWS credentials were found ({type(error).__name__}). Give the process a "
+            f"role, set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass your "
+            f"own client: DynamoDBStore(table, client=…)."
+        )
+    if isinstance(error, _NOT_RENEWED):
+        return StoreUnavailable(
+            f"{place}: the AWS credentials could not be renewed ({type(error).__name__}). Sign in "
+            f"again, such as by `aws sso login`; the work goes on by itself once that is done."
+        )
+    if isinstance(error, _MISCONFIGURED):
+        return ConfigError(
+            f"{place}: {type(error).__name__}. Name the region, such as "
+            f"dynamodb://{place.table}?region=eu-central-1, or set AWS_REGION."
+        )
+    if isinstance(error, _NOT_REACHED):
+        return StoreUnavailable(
+            f"{place}: not reached ({type(error).__name__}). Nothing was acknowledged; trying "
+            f"again is safe. If it stays so, look at the network path and the endpoint."
+        )
+    return StoreError(f"{place}: {type(error).__name__}")
+
+
+def refusal(code: str, message: str, place: Place) -> EventonceError:
+    """Our error for what the service said, of a request or of one statement in it."""
+    if code in _BUSY:
+        return StoreUnavailable(
+            f"{place}: {code}. The service is throttling or failing for a moment; trying again is "
+            f"safe. If it stays so, look at the table's limits and for a hot key."
+        )
+    if code in _ABSENT:
+        return StoreMismatch(
+            f"{place}: there is no such table for these credentials. Make it with: "
+            f'eventonce store create "{place.uri}"'
+        )
+    if code in _DENIED:
+        return ConfigError(
+            f"{place}: permission denied ({message}). Grant the role what `eventonce infra iam` "
+            f'prints; `eventonce store check "{place.uri}"` says what is missing.'
+        )
+    if code in _EXPIRED:
+        return StoreUnavailable(
+            f"{place}: the AWS credentials have expired ({code}). Renew them, such as by "
+            f"`aws sso login`; the work goes on by itself once they are."
+        )
+    if code in _UNKNOWN_CALLER:
+        return ConfigError(
+            f"{place}: AWS does not accept the credentials ({code}). Look at the access key, its "
+            f"secret and session token, and at this machine's clock: a signature more than some "
+            f"minutes off is refused."
+        )
+    if code in _INVALID:
+        if "exceeded" in message:
+            return StoreError(
+                f"{place}: more than DynamoDB stores in one item or key ({message}). Nothing of it "
+                f"was written."
+            )
+        return StoreMismatch(
+            f"{place}: the table is not as eventonce needs it ({message}). "
+            f'`eventonce store check "{place.uri}"` says what differs.'
+        )
+    return StoreError(f"{place}: {code}: {message}")

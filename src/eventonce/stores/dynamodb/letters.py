@@ -1,0 +1,217 @@
+"""Letters in the same table: each an item beside the records, its event packed.
+
+A letter too large for one item is spread over several, the one that names the others last. An
+index of letters alone lists them oldest first; a small table without it is scanned.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import EventonceError, StoreMismatch
+from eventonce.stores.dynamodb.attributes import LETTER, PART, Item
+from eventonce.stores.dynamodb.statements import Delete, Insert, Write
+from eventonce.stores.dynamodb.table import Done, Refused, Table, Written
+from eventonce.types import Letter
+
+INDEX: Final = "letters"
+SHELF: Final = "shelf"
+SHELVED: Final = "shelved"
+"""The index's own two attributes, which letters alone have: records are not in it and cost it
+nothing. `shelf` is the same for all, `shelved` sorts by the letter's instant, then its id."""
+
+INCLUDED: Final = ("consumer",)
+
+ROOM: Final = 300_000
+"""Bytes of a packed letter in one item, which may have 409,600; the rest holds its names."""
+
+PAGE: Final = 25
+"""Letters read at once: as many large ones as one answer carries, which is 16 MB."""
+
+SCANNED: Final = 64 * 2**20
+"""Bytes of table that are read through for lack of the index: eight thousand read units, a tenth
+of a cent. What reads more than that should be asked for."""
+
+ID_SORTED: Final = 200
+"""Characters of a letter's id that sort letters of one instant; an index key has 1,024 bytes."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Letter).decode
+
+
+def put(table: Table, letters: Iterable[Letter]) -> None:
+    """Keep these letters; one that is already there under its id is left as it is."""
+    first: dict[str, Letter] = {}
+    for letter in letters:
+        first.setdefault(letter.id, letter)
+    heads: list[Write] = []
+    parts: list[Write] = []
+    spread: dict[int, list[str]] = {}
+    for place, letter in enumerate(first.values()):
+        packed = zlib.compress(_encode(letter))
+        head: Item = {
+            table.layout.key: {"S": LETTER + letter.id},
+            SHELF: {"S": INDEX},
+            SHELVED: {"S": f"{letter.at:016d} {letter.id[:ID_SORTED]}"},
+            "consumer": {"S": letter.consumer},
+        }
+        if len(packed) <= ROOM:
+            head["letter"] = {"B": packed}
+        else:
+            names = _part_names(packed)
+            head["parts"] = {"L": [{"S": name} for name in names]}
+            spread[place] = names
+            parts += [
+                Insert(
+                    {table.layout.key: {"S": name}, "letter": {"B": packed[start : start + ROOM]}}
+                )
+                for name, start in zip(names, range(0, len(packed), ROOM), strict=True)
+            ]
+        heads.append(Insert(head))
+    # A head is never without its parts. Parts are named by their content: a part that is there
+    # already is the same one.
+    _all_done(table.write(parts))
+    outcomes = table.write(heads)
+    _all_done(outcomes)
+    refused = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Refused)]
+    _drop_spare_parts(table, [heads[place] for place in refused if place in spread])
+
+
+def _part_names(packed: bytes) -> list[str]:
+    digest = blake2b(packed, digest_size=16).hexdigest()
+    return [f"{PART}{digest}:{place}" for place in range(-(-len(packed) // ROOM))]
+
+
+def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
+    """Of letters that were not put, since another was there: parts nobody names."""
+    for head in heads:
+        assert isinstance(head, Insert)
+        name = head.item[table.layout.key]["S"]
+        there = table.read([name])[name]
+        ours = head.item["parts"]
+        if isinstance(there, dict) and there.get("parts") != ours:
+            table.write([Delete(part["S"]) for part in ours["L"]])
+
+
+def read(table: Table, id: str) -> Letter | None:
+    """One letter by its id."""
+    name = LETTER + id
+    return next(_unpacked(table, [name]), None)
+
+
+def read_all(table: Table, consumer: str | None) -> Iterator[Letter]:
+    """All letters of this consumer, or of all, oldest first."""
+    page: list[str] = []
+    for name, whose in _names(table):
+        if consumer in (None, whose):
+            page.append(name)
+        if len(page) == PAGE:
+            yield from _unpacked(table, page)
+            page = []
+    yield from _unpacked(table, page)
+
+
+def count(table: Table) -> int:
+    """How many letters there are."""
+    return sum(1 for _ in _names(table))
+
+
+def drop(table: Table, ids: Sequence[str]) -> int:
+    """Forget these letters; answers how many there were."""
+    names = list(dict.fromkeys(LETTER + name for name in ids))
+    outcomes = table.write([Delete(name) for name in names])
+    _all_done(outcomes)
+    dropped = [it.item for it in outcomes if isinstance(it, Done) and it.item]
+    parts = [part["S"] for item in dropped for part in item.get("parts", {"L": ()})["L"]]
+    _all_done(table.write([Delete(part) for part in parts]))
+    return len(dropped)
+
+
+def _all_done(outcomes: Iterable[Written]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, EventonceError):
+            raise outcome
+
+
+def _unpacked(table: Table, names: Sequence[str]) -> Iterator[Letter]:
+    """The letters of these names that are still there."""
+    heads = [item for item in _found(table, names) if item is not None]
+    for head in heads:
+        if "letter" in head:
+            packed = head["letter"]["B"]
+        else:
+            parts = _found(table, [part["S"] for part in head["parts"]["L"]])
+            if None in parts:
+                continue  # dropped between the two readings
+            packed = b"".join(part["letter"]["B"] for part in parts if part is not None)
+        yield _decode(zlib.decompress(packed))
+
+
+def _found(table: Table, names: Sequence[str]) -> list[Item | None]:
+    items = table.read(names) if names else {}
+    found: list[Item | None] = []
+    for name in names:
+        item = items[name]
+        if isinstance(item, EventonceError):
+            raise item
+        found.append(item)
+    return found
+
+
+def _names(table: Table) -> Iterator[tuple[str, str]]:
+    """The key and the consumer of every letter, oldest first."""
+    asked: dict[str, Any] = {
+        "TableName": table.place.table,
+        "IndexName": INDEX,
+        "KeyConditionExpression": "#shelf = :shelf",
+        "ExpressionAttributeNames": {"#shelf": SHELF},
+        "ExpressionAttributeValues": {":shelf": {"S": INDEX}},
+    }
+    try:
+        page = table.call("query", **asked)
+    except StoreMismatch:
+        # Not there, or still being made; a table that is missing is said to be so by the scan.
+        yield from _scanned(table)
+        return
+    while True:
+        for item in page["Items"]:
+            yield item[table.layout.key]["S"], item["consumer"]["S"]
+        if "LastEvaluatedKey" not in page:
+            return
+        page = table.call("query", ExclusiveStartKey=page["LastEvaluatedKey"], **asked)
+
+
+def _scanned(table: Table) -> list[tuple[str, str]]:
+    described = table.call("describe_table", TableName=table.place.table)["Table"]
+    size = described.get("TableSizeBytes", 0)
+    if size > SCANNED:
+        raise StoreMismatch(
+            f"{table.place}: to find its letters all of the table's {size / 2**20:,.0f} MB would "
+            f"be read, for want of an index. Add it, which costs next to nothing, with: "
+            f'eventonce store migrate "{table.place.uri}"'
+        )
+    asked: dict[str, Any] = {
+        "TableName": table.place.table,
+        "FilterExpression": "begins_with(#key, :letter)",
+        "ProjectionExpression": "#key, #shelved, #consumer",
+        "ExpressionAttributeNames": {
+            "#key": table.layout.key,
+            "#shelved": SHELVED,
+            "#consumer": "consumer",
+        },
+        "ExpressionAttributeValues": {":letter": {"S": LETTER}},
+        "ConsistentRead": True,
+    }
+    found: list[Item] = []
+    page = table.call("scan", **asked)
+    found += page["Items"]
+    while "LastEvaluatedKey" in page:
+        page = table.call("scan", ExclusiveStartKey=page["LastEvaluatedKey"], **asked)
+        found += page["Items"]
+    found.sort(key=lambda item: str(item[SHELVED]["S"]))
+    return [(item[table.layout.key]["S"], item["consumer"]["S"]) for item in found]

@@ -1,0 +1,228 @@
+"""The two verbs and the shelf over one DynamoDB table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from eventonce import ledger
+from eventonce.clock import wall_clock
+from eventonce.errors import EventonceError, StoreError, StoreUnavailable
+from eventonce.ledger import Record
+from eventonce.ports import Finding, Stats
+from eventonce.stores.dynamodb import letters as shelf
+from eventonce.stores.dynamodb import upkeep
+from eventonce.stores.dynamodb.address import TIMEOUT, Address, parse
+from eventonce.stores.dynamodb.attributes import EXPIRY, KEY, Seen, name_of
+from eventonce.stores.dynamodb.decisions import NEW, Contended, Decided, Ground, decide
+from eventonce.stores.dynamodb.link import Link
+from eventonce.stores.dynamodb.statements import Delete
+from eventonce.stores.dynamodb.table import Done, Table
+from eventonce.stores.dynamodb.timing import ServiceClock
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+
+LARGEST_RESULT: Final = 400_000
+"""Bytes of a result: DynamoDB keeps 409,600 of one item, and the rest of a record is a few."""
+
+GRANTS: Final = 10_000
+"""Runs whose records are remembered here, so that settling them needs no reading; more than that
+are seldom under way in one process, and those are read."""
+
+COPIES: Final = 1 / 6
+"""The share of copies from which on a read before the write is the cheaper way: a read costs a
+fifth of a write, which the copy saves and everything else pays on top."""
+
+MEMORY: Final = 25
+"""Facts over which that share is counted."""
+
+CONTENDED: Final = 1_000
+"""Milliseconds after which asking again may help where all the world wants one key."""
+
+
+class DynamoDBStore:
+    """Records and letters in one table, each record written only if it is what was judged.
+
+    Safe in many threads and processes, and after a fork. Answers are durable as DynamoDB's writes
+    are. The lease goes by the service's time, which is learned from its answers (`timing`).
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        client: Any = None,
+        region: str | None = None,
+        endpoint: str | None = None,
+        profile: str | None = None,
+        key: str = KEY,
+        expiry: str = EXPIRY,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        address = Address(table, region, endpoint, profile, key, expiry, timeout)
+        layout = address.layout
+        connect = None if client is not None else address.connector()
+        link = Link(client if connect is None else connect(), connect)
+        self._table = Table(address.place(link.client), layout, link, ServiceClock(clock))
+        self._link = link
+        self._grants: dict[str, Seen] = {}
+        self._copies = 0.0
+
+    @classmethod
+    def from_uri(cls, uri: str) -> DynamoDBStore:
+        """`dynamodb://table?region=…&endpoint=…&profile=…&key=…&expiry=…&timeout=…`."""
+        address = parse(uri)
+        return cls(
+            address.table,
+            region=address.region,
+            endpoint=address.endpoint,
+            profile=address.profile,
+            key=address.key,
+            expiry=address.expiry,
+            timeout=address.timeout,
+        )
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        hopeful = self._copies <= COPIES
+        asks = [
+            (name_of(claim.key), claim, NEW if hopeful and _may_be_new(claim) else None)
+            for claim in claims
+        ]
+        decided = decide(self._table, ledger.judge, asks, now)
+        failed = [answer for answer in decided if isinstance(answer, EventonceError)]
+        if failed and len(failed) == len(claims):
+            raise failed[0]
+        verdicts = []
+        known = copies = 0
+        for (name, claim, _), answer in zip(asks, decided, strict=True):
+            if isinstance(answer, Decided):
+                if _may_be_new(claim):
+                    known += 1
+                    copies += answer.existed
+                if answer.answer.token and answer.seen is not None:
+                    self._grant(name, answer.seen)
+                verdicts.append(answer.answer)
+            elif isinstance(answer, Contended):
+                until = (self._table.clock.now() if now is None else now) + CONTENDED
+                verdicts.append(Verdict("busy", until=until))
+            else:
+                verdicts.append(Verdict("error", error=answer))
+        if known:
+            self._copies += (copies / known - self._copies) * min(1.0, known / MEMORY)
+        return verdicts
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        for settlement in settlements:
+            if settlement.result is not None and len(settlement.result) > LARGEST_RESULT:
+                raise StoreError(
+                    f"{self._table.place}: a result of {len(settlement.result)} bytes is too large "
+                    f"for an item; the limit is {LARGEST_RESULT}. Nothing was settled. Keep it "
+                    f"elsewhere and give its name as the result."
+                )
+        asks = [
+            (name, settlement, self._believed(name, settlement.token))
+            for settlement in settlements
+            for name in (name_of(settlement.claim.key),)
+        ]
+        decided = decide(self._table, ledger.settle, asks, now)
+        answers: list[Kept] = []
+        fault: EventonceError | None = None
+        for (name, settlement, _), answer in zip(asks, decided, strict=True):
+            if isinstance(answer, Decided):
+                self._settled(name, settlement, answer)
+                answers.append(answer.answer)
+            elif isinstance(answer, Contended):
+                fault = StoreUnavailable(
+                    f"{self._table.place}: others keep changing {name}; settle it again"
+                )
+            else:
+                fault = answer
+        if fault is not None:
+            raise fault
+        return answers
+
+    def _believed(self, name: str, token: int) -> Ground | None:
+        """What this run's record is, if nobody else has written it."""
+        seen = self._grants.get(name)
+        if seen is None or seen.record.token != token:
+            return None
+        return Ground(seen.record, seen, proven=False)
+
+    def _settled(self, name: str, settlement: Settlement, answer: Decided[Kept]) -> None:
+        seen = answer.seen
+        if seen is not None and seen.record.nonce and seen.record.token == settlement.token:
+            self._grant(name, seen)
+        else:
+            self._grants.pop(name, None)
+
+    def _grant(self, name: str, seen: Seen) -> None:
+        self._grants[name] = seen
+        if len(self._grants) > GRANTS:
+            # No lock, which a fork could leave locked for ever: should another thread come between,
+            # one entry more or less is no harm.
+            with suppress(KeyError, RuntimeError, StopIteration):
+                del self._grants[next(iter(self._grants))]
+
+    def show(self, key: bytes) -> Record | None:
+        name = name_of(key)
+        item = self._table.read([name])[name]
+        if isinstance(item, EventonceError):
+            raise item
+        if item is None:
+            return None
+        record = self._table.layout.seen(item).record
+        return record if ledger.lives(record, self._table.clock.now()) else None
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        shelf.put(self._table, letters)
+
+    def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+        return shelf.read_all(self._table, consumer)
+
+    def letter(self, id: str) -> Letter | None:
+        return shelf.read(self._table, id)
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        return shelf.drop(self._table, ids)
+
+    def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002
+        """Nothing to do: DynamoDB drops what expired by the table's TTL attribute."""
+        return 0
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        names = list(dict.fromkeys(name_of(key) for key in keys))
+        for name in names:
+            self._grants.pop(name, None)
+        outcomes = self._table.write([Delete(name) for name in names])
+        for outcome in outcomes:
+            if isinstance(outcome, EventonceError):
+                raise outcome
+        return sum(isinstance(outcome, Done) and bool(outcome.item) for outcome in outcomes)
+
+    def stats(self) -> Stats:
+        """Records and bytes as DescribeTable has them, up to six hours old; letters as of now."""
+        described = self._table.call("describe_table", TableName=self._table.place.table)["Table"]
+        count = shelf.count(self._table)
+        return Stats(
+            records=max(0, described.get("ItemCount", 0) - count),
+            letters=count,
+            bytes=described.get("TableSizeBytes"),
+        )
+
+    def create(self, *, dry_run: bool = False) -> list[str]:
+        return upkeep.create(self._table, dry_run=dry_run)
+
+    def migrate(self, *, dry_run: bool = False) -> list[str]:
+        return upkeep.migrate(self._table, dry_run=dry_run)
+
+    def check(self) -> list[Finding]:
+        return upkeep.check(self._table)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def _may_be_new(claim: Claim) -> bool:
+    """Whether to write first and look afterwards; a version of a subject seldom is the first."""
+    return claim.order is None and not claim.peek and not claim.redrive

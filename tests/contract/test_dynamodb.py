@@ -1,0 +1,52 @@
+"""DynamoDB is held to the contract on two emulators, one of them Amazon's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.testing.contract import Opener, StoreContract
+from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
+
+EXAMPLES = 20
+"""Programs: each asks the server some hundred times. `EVENTONCE_EXAMPLES` plays more."""
+
+
+def _opener(endpoint: str) -> Opener:
+    table = f"contract-{secrets.token_hex(4)}"
+    DynamoDBStore(table, region=REGION, endpoint=endpoint).create()
+    return Opener(
+        partial(DynamoDBStore, table, region=REGION, endpoint=endpoint),
+        sweeps=False,
+        counts=False,
+        own_clock=True,
+        examples=EXAMPLES,
+    )
+
+
+@pytest.fixture(scope="module")
+def on_ministack() -> Iterator[Opener]:
+    with emulated(), ministack() as endpoint:
+        yield _opener(endpoint)
+
+
+@pytest.fixture(scope="module")
+def on_dynamodb_local() -> Iterator[Opener]:
+    with emulated(), dynamodb_local() as endpoint:
+        yield _opener(endpoint)
+
+
+class TestOnMinistack(StoreContract):
+    @pytest.fixture
+    def opener(self, on_ministack: Opener) -> Opener:
+        return on_ministack
+
+
+class TestOnDynamoDBLocal(StoreContract):
+    @pytest.fixture
+    def opener(self, on_dynamodb_local: Opener) -> Opener:
+        return on_dynamodb_local

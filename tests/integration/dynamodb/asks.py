@@ -1,0 +1,40 @@
+"""Claims as these tests make them."""
+
+from __future__ import annotations
+
+import secrets
+
+from eventonce.types import Claim, Settlement, Verdict
+
+MINUTE = 60_000
+DAY = 86_400_000
+
+
+def fact(key: bytes | None = None, *, lease: int = MINUTE, remember: int = DAY) -> Claim:
+    """A new ask for a fact, of a new one if no key is given."""
+    return Claim(
+        key or secrets.token_bytes(16), 1 + secrets.randbits(52), lease, remember, 3, by=b"here"
+    )
+
+
+def version(key: bytes, order: int) -> Claim:
+    """A new ask for a version of a subject."""
+    return Claim(key, 1 + secrets.randbits(52), MINUTE, DAY, 3, order=order)
+
+
+def facts(count: int) -> list[Claim]:
+    """New ones."""
+    return [fact() for _ in range(count)]
+
+
+def completed(claims: list[Claim], verdicts: list[Verdict]) -> list[Settlement]:
+    """The completions of these runs."""
+    return [
+        Settlement(claim, verdict.token, "complete")
+        for claim, verdict in zip(claims, verdicts, strict=True)
+    ]
+
+
+def copies(claims: list[Claim]) -> list[Claim]:
+    """The same facts, asked for by others."""
+    return [fact(claim.key) for claim in claims]

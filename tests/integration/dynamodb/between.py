@@ -1,0 +1,201 @@
+"""Stands between a store and its emulator, counts the requests, and spoils those it is told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+Forward = Callable[[bytes], Reply]
+Trick = Callable[[str, bytes, Forward], Reply | None]
+"""What to do with a request: its operation, its body, and the way on. None hangs up."""
+
+
+class Between:
+    """The tricks that wait for a request each, and what was asked so far."""
+
+    def __init__(self, url: str) -> None:
+        self.url = ""
+        self.asked: list[str] = []
+        self.always: Trick | None = None
+        self._tricks: list[tuple[str, Trick]] = []
+        self._to = urlsplit(url).netloc
+        self._lock = threading.Lock()
+
+    def spoil(self, operation: str, *tricks: Trick) -> None:
+        """Do these, one after the other, to the next requests of this operation."""
+        self._tricks += [(operation, trick) for trick in tricks]
+
+    @contextmanager
+    def spoiling(self, trick: Trick) -> Iterator[None]:
+        """Do this to every request."""
+        self.always = trick
+        try:
+            yield
+        finally:
+            self.always = None
+
+    def count(self) -> list[str]:
+        """The operations asked since the last count."""
+        asked, self.asked = self.asked, []
+        return asked
+
+    def answer(self, operation: str, body: bytes, headers: dict[str, str]) -> Reply | None:
+        with self._lock:
+            self.asked.append(operation)
+            trick = self.always
+            for place, (wanted, waiting) in enumerate(self._tricks):
+                if wanted == operation:
+                    trick = waiting
+                    del self._tricks[place]
+                    break
+
+        def forward(body: bytes) -> Reply:
+            way = http.client.HTTPConnection(self._to, timeout=30)
+            try:
+                way.request("POST", "/", body, headers)
+                told = way.getresponse()
+                return Reply(told.status, dict(told.getheaders()), told.read())
+            finally:
+                way.close()
+
+        return forward(body) if trick is None else trick(operation, body, forward)
+
+
+@contextmanager
+def standing(url: str) -> Iterator[Between]:
+    """Stand before this endpoint until the block is left."""
+    between = Between(url)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 65_536
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            operation = self.headers.get("x-amz-target", "").rpartition(".")[2]
+            headers = {
+                name: value
+                for name, value in self.headers.items()
+                if name.lower() not in ("host", "content-length", "connection", "expect")
+            }
+            reply = between.answer(operation, body, headers)
+            if reply is None:
+                self.close_connection = True
+                return
+            with suppress(ConnectionError):
+                self.send_response_only(reply.status)
+                for name, value in reply.headers.items():
+                    if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                        self.send_header(name, value)
+                self.send_header("content-length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+        def log_message(self, *_: object) -> None:
+            """Quietly."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    between.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield between
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def refuse(code: str, message: str = "told so", status: int = 400) -> Trick:
+    """Answer with this error, and forward nothing."""
+    body = json.dumps({"__type": f"com.amazonaws.dynamodb#{code}", "message": message}).encode()
+    headers = {"content-type": "application/x-amz-json-1.0"}
+    return lambda _, __, ___: Reply(status, headers, body)
+
+
+def hang_up(_: str, __: bytes, ___: Forward) -> None:
+    """Lose the request."""
+
+
+def lose_the_reply(_: str, body: bytes, forward: Forward) -> None:
+    """Let it be done, and hang up."""
+    forward(body)
+
+
+def late(seconds: float) -> Trick:
+    """Answer, after so long."""
+
+    def trick(_: str, body: bytes, forward: Forward) -> Reply:
+        time.sleep(seconds)
+        return forward(body)
+
+    return trick
+
+
+def fail_statement(which: int, code: str) -> Trick:
+    """Let one statement of the batch fail, and do the others."""
+
+    def trick(_: str, body: bytes, forward: Forward) -> Reply:
+        asked = json.loads(body)
+        del asked["Statements"][which]
+        told = Reply(200, {}, b"")
+        answer: Any = {"Responses": []}
+        if asked["Statements"]:
+            told = forward(json.dumps(asked).encode())
+            answer = json.loads(told.body)
+        answer["Responses"].insert(which, {"Error": {"Code": code, "Message": "told so"}})
+        return told._replace(headers=_unsummed(told), body=json.dumps(answer).encode())
+
+    return trick
+
+
+def leave_keys(count: int) -> Trick:
+    """Read all but the last keys, and say so."""
+
+    def trick(_: str, body: bytes, forward: Forward) -> Reply:
+        asked = json.loads(body)
+        ((table, wanted),) = asked["RequestItems"].items()
+        left = dict(wanted, Keys=wanted["Keys"][-count:])
+        wanted["Keys"] = wanted["Keys"][:-count]
+        told = Reply(200, {}, b"")
+        answer: Any = {"Responses": {}}
+        if wanted["Keys"]:
+            told = forward(json.dumps(asked).encode())
+            answer = json.loads(told.body)
+        answer["UnprocessedKeys"] = {table: left}
+        return told._replace(headers=_unsummed(told), body=json.dumps(answer).encode())
+
+    return trick
+
+
+def dated(seconds: float) -> Trick:
+    """Answer with a date so far from the true one: the service's clock, as it were."""
+
+    def trick(_: str, body: bytes, forward: Forward) -> Reply:
+        told = forward(body)
+        date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + seconds))
+        headers = {name: value for name, value in told.headers.items() if name.lower() != "date"}
+        return told._replace(headers={**headers, "date": date})
+
+    return trick
+
+
+def _unsummed(reply: Reply) -> dict[str, str]:
+    """Without the checksum of the body that was there before."""
+    return {name: value for name, value in reply.headers.items() if "crc32" not in name.lower()}

@@ -1,0 +1,142 @@
+"""Leases go by the service's time, whatever this machine's clock says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eventonce.clock import wall_clock
+from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.dynamodb.timing import ServiceClock
+from eventonce.types import Settlement
+from tests.integration.dynamodb.asks import MINUTE, completed, fact, facts
+from tests.integration.dynamodb.between import Between, dated
+from tests.servers.aws import REGION
+
+Handle = Callable[[int], DynamoDBStore]
+
+
+@pytest.fixture
+def handle(table: str, between: Between) -> Handle:
+    """Opens a store on a machine whose clock is so many milliseconds off."""
+
+    def opened(off: int) -> DynamoDBStore:
+        return DynamoDBStore(
+            table, region=REGION, endpoint=between.url, clock=lambda: wall_clock() + off
+        )
+
+    return opened
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+def test_a_worker_whose_clock_is_off_has_its_whole_lease_and_no_more(
+    off: int, size: int, handle: Handle
+) -> None:
+    """Its first claim, before it has heard the service's time, is put right at once."""
+    wrong, right = handle(off), handle(0)
+    claims = facts(size)
+    for run in wrong.claim(claims):
+        assert run.kind == "run"
+        assert abs(run.until - MINUTE - wall_clock()) < 3_000
+    others = right.claim([fact(claim.key) for claim in claims])
+    assert [it.kind for it in others] == ["busy"] * size
+    assert all(abs(it.until - MINUTE - wall_clock()) < 3_000 for it in others)
+
+
+@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+def test_a_worker_whose_clock_is_off_steals_no_lease_and_settles_its_own(
+    off: int, handle: Handle
+) -> None:
+    wrong, right = handle(off), handle(0)
+    claim = fact()
+    (run,) = right.claim([claim])
+    assert wrong.claim([fact(claim.key)])[0].kind == "busy"
+    assert right.settle(completed([claim], [run])) == ["kept"]
+    assert wrong.claim([fact(claim.key)])[0].kind == "duplicate"
+    mine = fact(remember=5_000)
+    (run,) = wrong.claim([mine])
+    assert wrong.settle(completed([mine], [run])) == ["kept"]
+    assert right.claim([fact(mine.key)])[0].kind == "duplicate"
+
+
+def test_a_clock_that_is_set_back_in_the_middle_shortens_no_lease(
+    table: str, between: Between
+) -> None:
+    off = [0]
+    store = DynamoDBStore(
+        table, region=REGION, endpoint=between.url, clock=lambda: wall_clock() + off[0]
+    )
+    claim = fact()
+    (run,) = store.claim([claim])
+    off[0] = -10 * MINUTE
+    assert store.settle([Settlement(claim, run.token, "extend")]) == ["kept"]
+    record = store.show(claim.key)
+    assert record is not None
+    assert abs(record.held_until - MINUTE - wall_clock()) < 3_000
+
+
+def test_the_service_may_be_the_one_whose_time_differs(handle: Handle, between: Between) -> None:
+    """What counts is that all workers go by the same time."""
+    with between.spoiling(dated(-7 * 60)):
+        first, second = handle(0), handle(-7 * MINUTE)
+        claim = fact()
+        (run,) = first.claim([claim])
+        (other,) = second.claim([fact(claim.key)])
+        assert (other.kind, abs(other.until - run.until) < 3_000) == ("busy", True)
+        assert abs(run.until + 6 * MINUTE - wall_clock()) < 3_000
+
+
+DATE = "Sun, 15 Nov 2026 09:33:29 GMT"
+SECOND = 1_794_735_209_000
+
+
+def _clock() -> ServiceClock:
+    return ServiceClock(lambda: 0)
+
+
+def test_before_the_first_answer_this_machine_is_believed() -> None:
+    assert _clock().offset == 0
+
+
+@pytest.mark.parametrize("off", [0, 300, 999])
+def test_within_the_second_that_a_date_names_this_machine_is_believed(off: int) -> None:
+    clock = _clock()
+    clock.hear(DATE, SECOND + off, SECOND + off + 5)
+    assert clock.offset == 0
+
+
+def test_a_machine_that_is_behind_is_put_forward_and_never_beyond_the_service() -> None:
+    clock = _clock()
+    clock.hear(DATE, SECOND - 60_000, SECOND - 59_990)
+    assert clock.offset == 59_990
+
+
+def test_a_machine_that_is_ahead_is_put_back_and_never_stays_ahead() -> None:
+    clock = _clock()
+    clock.hear(DATE, SECOND + 60_000, SECOND + 60_010)
+    assert clock.offset == -60_010
+
+
+def test_many_answers_narrow_it_to_a_round_trip() -> None:
+    clock = _clock()
+    off = -90_000  # this machine's clock, from the service's
+    for true in range(SECOND, SECOND + 3_000, 70):
+        date = DATE.replace(":29 ", f":{29 + (true - SECOND) // 1000} ")
+        clock.hear(date, true + off - 5, true + off + 5)
+    assert 90_000 - 80 <= clock.offset <= 90_000
+
+
+def test_a_clock_that_was_set_is_noticed_at_the_next_answer() -> None:
+    clock = _clock()
+    clock.hear(DATE, SECOND, SECOND + 10)
+    clock.hear(DATE, SECOND - 600_000, SECOND - 599_990)
+    assert clock.offset == 599_990
+
+
+def test_an_answer_without_a_date_or_over_a_jump_says_nothing() -> None:
+    clock = _clock()
+    clock.hear(None, 0, 10)
+    clock.hear(DATE, 10, 0)
+    assert clock.offset == 0

@@ -1,0 +1,336 @@
+"""Trouble on the way and at the service: told clearly, nothing lost, and the work resumes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from eventonce import Consumer
+from eventonce.clock import wall_clock
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from eventonce.rules import Rule
+from eventonce.stores.dynamodb import DynamoDBStore, decisions
+from eventonce.stores.dynamodb import table as tables
+from eventonce.types import Settlement
+from tests.integration.dynamodb.asks import completed, copies, fact, facts, version
+from tests.integration.dynamodb.between import (
+    Between,
+    Forward,
+    Reply,
+    Trick,
+    fail_statement,
+    hang_up,
+    late,
+    leave_keys,
+    lose_the_reply,
+    refuse,
+)
+from tests.servers import free_port
+from tests.servers.aws import REGION
+
+EVENT = {"id": "e-1", "source": "s", "detail-type": "t", "detail": {"n": 1}}
+
+
+@pytest.fixture
+def endpoint(on_ministack: str) -> str:
+    """One emulator will do: the trouble is made in between."""
+    return on_ministack
+
+
+@pytest.fixture
+def impatient(table: str, between: Between) -> DynamoDBStore:
+    """A store whose client sends everything once."""
+    client = boto3.client(
+        "dynamodb",
+        region_name=REGION,
+        endpoint_url=between.url,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    return DynamoDBStore(table, client=client)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pauses between tries, counted and not waited for."""
+    pauses: list[int] = []
+    monkeypatch.setattr(tables, "pause", pauses.append)
+    monkeypatch.setattr(decisions, "pause", pauses.append)
+    return pauses
+
+
+@pytest.mark.parametrize("size", [1, 10])
+@pytest.mark.parametrize("trick", [hang_up, lose_the_reply], ids=lambda it: it.__name__)
+def test_a_lost_request_or_reply_is_asked_again_and_gets_the_same_grant(
+    trick: Trick, size: int, store: DynamoDBStore, between: Between
+) -> None:
+    claims = facts(size)
+    between.spoil("PutItem", trick)
+    between.spoil("BatchExecuteStatement", trick)
+    runs = store.claim(claims)
+    assert [(run.kind, run.attempt) for run in runs] == [("run", 1)] * size
+    assert [it.kind for it in store.claim(copies(claims))] == ["busy"] * size
+    between.spoil("BatchExecuteStatement", trick)
+    assert store.settle(completed(claims, runs)) == ["kept"] * size
+    assert [it.kind for it in store.claim(copies(claims))] == ["duplicate"] * size
+
+
+@pytest.mark.parametrize("code", ["ThrottlingError", "TransactionConflict", "InternalServerError"])
+def test_a_statement_that_fails_for_a_moment_is_sent_again_alone(
+    code: str, store: DynamoDBStore, between: Between, no_waiting: list[int]
+) -> None:
+    claims = facts(5)
+    between.spoil("BatchExecuteStatement", fail_statement(2, code), fail_statement(0, code))
+    runs = store.claim(claims)
+    assert {run.kind for run in runs} == {"run"}
+    assert between.count() == ["BatchExecuteStatement"] * 3
+    assert no_waiting == [0, 1]
+    between.spoil("BatchExecuteStatement", fail_statement(4, code))
+    assert store.settle(completed(claims, runs)) == ["kept"] * 5
+
+
+def test_a_statement_that_keeps_failing_is_its_own_claims_error(
+    store: DynamoDBStore, between: Between, no_waiting: list[int]
+) -> None:
+    claims = facts(5)
+    always = [fail_statement(2, "ThrottlingError")]
+    always += [fail_statement(0, "ProvisionedThroughputExceeded")] * (tables.TRIES - 1)
+    between.spoil("BatchExecuteStatement", *always)
+    runs = store.claim(claims)
+    assert [run.kind for run in runs] == ["run", "run", "error", "run", "run"]
+    assert isinstance(runs[2].error, StoreUnavailable)
+    assert len(no_waiting) == tables.TRIES
+    (again,) = store.claim([claims[2]])
+    assert (again.kind, again.attempt) == ("run", 1)
+
+
+def test_a_settlement_that_keeps_failing_is_told_and_can_be_repeated(
+    store: DynamoDBStore, between: Between
+) -> None:
+    claims = facts(3)
+    done = completed(claims, store.claim(claims))
+    always = [fail_statement(0, "ThrottlingError")] * tables.TRIES
+    between.spoil("BatchExecuteStatement", *always)
+    with pytest.raises(StoreUnavailable):
+        store.settle(done)
+    assert store.settle(done) == ["kept"] * 3
+
+
+def test_a_request_that_fails_costs_its_own_claims_and_no_others(
+    impatient: DynamoDBStore, between: Between
+) -> None:
+    claims = facts(60)
+    between.spoil("BatchExecuteStatement", refuse("ThrottlingException"))
+    verdicts = impatient.claim(claims)
+    failed = [it for it in verdicts if it.kind == "error"]
+    assert len(failed) in (10, 25)
+    assert {it.kind for it in verdicts} == {"run", "error"}
+    assert {it.kind for it in impatient.claim(claims)} == {"run"}, "asking again is safe"
+
+
+def test_a_key_that_all_the_world_wants_is_busy_and_its_settlement_told(
+    opening: Callable[[], DynamoDBStore], between: Between, no_waiting: list[int]
+) -> None:
+    """Whenever we write, somebody else was quicker."""
+    store = opening()
+    claim = fact(lease=1)
+    (run,) = store.claim([claim])
+    time.sleep(0.01)
+    between.count()
+    with between.spoiling(_always_refused):
+        (verdict,) = opening().claim([fact(claim.key)])
+        assert verdict.kind == "busy"
+        assert 0 < verdict.until - wall_clock() <= 2_000
+        assert len(no_waiting) == decisions.ROUNDS - 1
+        with pytest.raises(StoreUnavailable, match="others keep changing"):
+            store.settle(completed([claim], [run]))
+    assert store.settle(completed([claim], [run])) == ["kept"]
+
+
+def _always_refused(operation: str, body: bytes, forward: Forward) -> Reply | None:
+    if operation != "BatchExecuteStatement":
+        return forward(body)
+    return fail_statement(0, "ConditionalCheckFailed")(operation, body, forward)
+
+
+def test_keys_left_unread_are_read_again_and_at_last_are_their_claims_errors(
+    store: DynamoDBStore, between: Between, no_waiting: list[int]
+) -> None:
+    claims = [version(secrets.token_bytes(16), 1) for _ in range(4)]
+    between.spoil("BatchGetItem", leave_keys(2))
+    assert {it.kind for it in store.claim(claims)} == {"run"}
+    between.spoil("BatchGetItem", *[leave_keys(1)] * tables.TRIES)
+    verdicts = store.claim([version(claim.key, 2) for claim in claims])
+    assert [it.kind for it in verdicts] == ["busy"] * 3 + ["error"]
+    assert len(no_waiting) == 1 + tables.TRIES
+
+
+def test_a_slow_answer_is_given_up_after_the_timeout(
+    table: str, between: Between, opening: Callable[[], DynamoDBStore]
+) -> None:
+    store = DynamoDBStore(table, region=REGION, endpoint=between.url, timeout=0.2)
+    claim = fact()
+    with between.spoiling(late(1.0)):
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="not reached"):
+            store.claim([claim])
+        assert time.monotonic() - started < 8
+    time.sleep(1)
+    assert store.claim([claim])[0].kind == "run", "its own grant, though it never heard of it"
+
+
+def test_no_answer_at_all_is_unavailable_and_the_work_resumes_by_itself(
+    store: DynamoDBStore, between: Between
+) -> None:
+    ran = []
+    consumer = Consumer(store, name="crm", handler=lambda job: ran.append(job.event.id))
+    with between.spoiling(hang_up):
+        (outcome,) = consumer.process([EVENT])
+        assert (outcome.status, outcome.ack, ran) == ("failed", False, [])
+    (outcome,) = consumer.process([EVENT])
+    assert (outcome.status, ran) == ("done", ["e-1"])
+
+
+def test_a_rule_may_run_unguarded_while_the_store_is_away(
+    store: DynamoDBStore, between: Between
+) -> None:
+    ran = []
+    rule = Rule(name="r", key=["detail.n"], on_store_error="run")
+    consumer = Consumer(store, name="c", rules=rule, handler=lambda job: ran.append(job.event.id))
+    with between.spoiling(refuse("ThrottlingException")):
+        (outcome,) = consumer.process([EVENT])
+    assert (outcome.status, outcome.ack, ran) == ("unguarded", True, ["e-1"])
+
+
+def test_an_effect_whose_settlement_was_lost_is_not_acknowledged_and_not_settled_twice(
+    store: DynamoDBStore, between: Between
+) -> None:
+    """The service goes away between the effect and its settlement, for longer than we wait."""
+
+    def handler(_: Any) -> None:
+        between.always = hang_up
+
+    consumer = Consumer(store, name="crm", handler=handler)
+    (outcome,) = consumer.process([EVENT])
+    assert (outcome.status, outcome.ack) == ("failed", False)
+    between.always = None
+    (outcome,) = consumer.process([EVENT])
+    assert (outcome.status, outcome.ack) == ("busy", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error", "says"),
+    [
+        ("ThrottlingException", 400, StoreUnavailable, "throttling"),
+        ("ProvisionedThroughputExceededException", 400, StoreUnavailable, "throttling"),
+        ("RequestLimitExceeded", 400, StoreUnavailable, "throttling"),
+        ("InternalServerError", 500, StoreUnavailable, "failing for a moment"),
+        ("ServiceUnavailable", 503, StoreUnavailable, "failing for a moment"),
+        ("ExpiredTokenException", 400, StoreUnavailable, "have expired"),
+        ("UnrecognizedClientException", 400, ConfigError, "does not accept the credentials"),
+        ("InvalidSignatureException", 400, ConfigError, "this machine's clock"),
+        ("AccessDeniedException", 400, ConfigError, "eventonce infra iam"),
+        ("ResourceNotFoundException", 400, StoreMismatch, 'eventonce store create "dynamodb://t-'),
+        ("ValidationException", 400, StoreMismatch, 'eventonce store check "dynamodb://t-'),
+    ],
+)
+def test_what_the_service_says_is_told_with_what_to_do(
+    code: str,
+    status: int,
+    error: type[EventonceError],
+    says: str,
+    impatient: DynamoDBStore,
+    between: Between,
+) -> None:
+    store = impatient
+    claims = facts(2)
+    runs = store.claim(claims)
+    with between.spoiling(refuse(code, status=status)):
+        for call in (
+            lambda: store.claim(facts(1)),
+            lambda: store.claim(facts(2)),
+            lambda: store.claim([version(fact().key, 1)]),
+            lambda: store.settle(completed(claims, runs)),
+            lambda: store.show(claims[0].key),
+            lambda: store.forget([claims[0].key]),
+            store.stats,
+        ):
+            with pytest.raises(error, match=says) as told:
+                call()
+            assert told.value.__cause__ is not None
+    assert store.settle(completed(claims, runs)) == ["kept", "kept"]
+
+
+def test_a_missing_table_is_named_with_the_command_that_makes_it(endpoint: str) -> None:
+    store = DynamoDBStore("nowhere", region=REGION, endpoint=endpoint)
+    uri = f'"dynamodb://nowhere?region={REGION}&endpoint={endpoint}"'
+    for size in (1, 3):
+        with pytest.raises(StoreMismatch, match="eventonce store create") as told:
+            store.claim(facts(size))
+        assert uri in str(told.value)
+
+
+def test_a_table_with_another_key_is_a_mismatch(endpoint: str, table: str) -> None:
+    store = DynamoDBStore(table, region=REGION, endpoint=endpoint, key="pk")
+    for size in (1, 3):
+        with pytest.raises(StoreMismatch, match="eventonce store check"):
+            store.claim(facts(size))
+
+
+def test_no_server_there_is_unavailable() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    store = DynamoDBStore("nowhere", region=REGION, endpoint=url, timeout=0.5)
+    with pytest.raises(StoreUnavailable, match="not reached"):
+        store.claim(facts(1))
+
+
+def test_a_result_that_fits_no_item_is_refused_and_nothing_is_settled(store: DynamoDBStore) -> None:
+    claims = facts(2)
+    runs = store.claim(claims)
+    first, second = completed(claims, runs)
+    large = Settlement(second.claim, second.token, "complete", bytes(400_001))
+    with pytest.raises(StoreError, match="400001 bytes is too large"):
+        store.settle([first, large])
+    assert [it.kind for it in store.claim(copies(claims))] == ["busy", "busy"]
+    largest = Settlement(second.claim, second.token, "complete", secrets.token_bytes(400_000))
+    assert store.settle([first, largest]) == ["kept", "kept"]
+    assert store.claim(copies(claims))[1].result == largest.result
+
+
+def test_a_record_of_a_newer_format_is_its_own_claims_error(
+    store: DynamoDBStore, client: Any, table: str
+) -> None:
+    claims = facts(3)
+    client.put_item(
+        TableName=table,
+        Item={"eventHash": {"S": claims[1].key.hex()}, "format": {"N": "2"}, "stamp": {"N": "1"}},
+    )
+    verdicts = store.claim(claims)
+    assert [it.kind for it in verdicts] == ["run", "error", "run"]
+    assert isinstance(verdicts[1].error, StoreMismatch)
+    with pytest.raises(StoreMismatch, match="newer eventonce"):
+        store.claim([claims[1]])
+
+
+def test_the_users_own_client_is_used_with_its_own_settings(
+    impatient: DynamoDBStore, between: Between
+) -> None:
+    claims = facts(2)
+    assert impatient.settle(completed(claims, impatient.claim(claims))) == ["kept", "kept"]
+    between.count()
+    with between.spoiling(refuse("ThrottlingException")), pytest.raises(StoreUnavailable):
+        impatient.claim(facts(2))
+    assert between.count() == ["BatchExecuteStatement"], "sent once, as the client is told to"
+    impatient.close()
+    assert impatient.claim(facts(1)), "the client is the user's to close"

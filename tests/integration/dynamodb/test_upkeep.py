@@ -1,0 +1,112 @@
+"""`eventonce store create|migrate|check` on DynamoDB, and what they would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventonce.errors import StoreMismatch
+from eventonce.stores.dynamodb import DynamoDBStore
+from tests.integration.dynamodb.asks import completed, facts
+from tests.integration.dynamodb.between import Between, dated, refuse
+from tests.servers.aws import REGION
+
+
+def _findings(store: DynamoDBStore) -> dict[str, str]:
+    return {it.what: it.fix for it in store.check() if not it.fine}
+
+
+def test_create_says_what_it_would_do_does_it_and_does_it_once(
+    endpoint: str, client: Any, new_name: str
+) -> None:
+    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    would = store.create(dry_run=True)
+    assert all(step.startswith("would ") for step in would)
+    assert new_name not in client.list_tables()["TableNames"]
+    assert _findings(store) != {}
+    done = store.create()
+    assert [f"would {step}" for step in done] == would
+    assert _findings(store) == {}
+    described = client.describe_table(TableName=new_name)["Table"]
+    assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+    assert store.create() == store.migrate() == [], "there is nothing left to do"
+    claims = facts(2)
+    assert store.settle(completed(claims, store.claim(claims))) == ["kept", "kept"]
+
+
+def test_migrate_gives_a_hand_made_table_what_it_lacks(
+    endpoint: str, client: Any, seed_table: str
+) -> None:
+    store = DynamoDBStore(seed_table, region=REGION, endpoint=endpoint)
+    assert list(_findings(store)) == ["the index letters lists letters"]
+    claims = facts(2)
+    runs = store.claim(claims)
+    (would,) = store.migrate(dry_run=True)
+    assert would.startswith("would make the index letters")
+    assert _findings(store) != {}
+    assert store.migrate() == [would.removeprefix("would ")]
+    assert _findings(store) == {}
+    assert store.settle(completed(claims, runs)) == ["kept", "kept"]
+
+
+def test_migrate_switches_expiry_on(endpoint: str, client: Any, new_name: str) -> None:
+    client.create_table(
+        TableName=new_name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "eventHash", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "eventHash", "AttributeType": "S"}],
+    )
+    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    assert "items expire by expiration" in _findings(store)
+    store.migrate()
+    assert _findings(store) == {}
+
+
+def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
+    endpoint: str, client: Any, new_name: str
+) -> None:
+    client.create_table(
+        TableName=new_name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[
+            {"AttributeName": "eventHash", "KeyType": "HASH"},
+            {"AttributeName": "at", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "eventHash", "AttributeType": "S"},
+            {"AttributeName": "at", "AttributeType": "N"},
+        ],
+    )
+    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    assert "eventHash and at" in _findings(store)["its key is eventHash, a string"]
+    with pytest.raises(StoreMismatch, match="cannot be changed"):
+        store.migrate()
+
+
+def test_a_table_that_is_not_there_is_told_so(endpoint: str, new_name: str) -> None:
+    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    assert "eventonce store create" in next(iter(_findings(store).values()))
+    with pytest.raises(StoreMismatch, match="eventonce store create"):
+        store.migrate()
+
+
+def test_another_expiry_attribute_is_named(endpoint: str, table: str) -> None:
+    store = DynamoDBStore(table, region=REGION, endpoint=endpoint, expiry="ttl")
+    assert "expiry=expiration" in _findings(store)["items expire by ttl"]
+
+
+def test_check_tells_a_missing_permission_and_leaves_nothing_behind(
+    store: DynamoDBStore, between: Between, client: Any, table: str
+) -> None:
+    said = "not authorized to perform: dynamodb:PutItem"
+    between.spoil("PutItem", refuse("AccessDeniedException", said))
+    assert said in _findings(store)["dynamodb:PutItem is allowed"]
+    assert client.scan(TableName=table)["Count"] == 0
+    with between.spoiling(refuse("AccessDeniedException", "dynamodb:DescribeTable")):
+        assert "dynamodb:DescribeTable" in _findings(store)["the table can be described"]
+
+
+def test_check_tells_a_wrong_clock(store: DynamoDBStore, between: Between) -> None:
+    with between.spoiling(dated(400)):
+        assert "behind DynamoDB's" in _findings(store)["this machine's clock is right"]
