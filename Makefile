@@ -26,7 +26,7 @@ demo: $(BASE) ## Set up and run the main job on the embedded default
 
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## Lint, types and the import rule
 	@$(BIN)/ruff format --check src tests benchmarks
