@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.dynamodb import DYNAMODB
 from tests.mutants.engine import ENGINES
 from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
@@ -12,4 +13,4 @@ from tests.mutants.stores import STORES
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *ENGINES)
+MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *DYNAMODB, *ENGINES)

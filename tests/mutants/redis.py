@@ -1,0 +1,250 @@
+"""Breakages of the Redis store: the law misread in Lua, replies mixed up, slots lost sight of."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+STORE = "src/eventonce/stores/redis/"
+LAW = "tests/integration/test_redis_law.py"
+HOLES = "tests/contract/test_redis.py::TestValkey::test_hole"
+PROGRAMS = "tests/contract/test_redis.py::TestValkey::test_case[every_answer_is_the_laws]"
+RECORDS = "tests/integration/test_redis_records.py::test_"
+CLIENTS = "tests/integration/test_redis_clients.py::test_"
+FAILURES = "tests/integration/test_redis_failures.py::test_"
+SETTINGS = "tests/integration/test_redis_settings.py::test_"
+CLUSTER = "tests/integration/test_redis_cluster.py::test_"
+FAILOVER = "tests/integration/test_redis_failover.py::test_"
+
+_JUDGE = (
+    ("a token may return", "max(r.token + 1, now * 1000)", "r.token + 1", HOLES),
+    ("a token may go back", "max(r.token + 1, now * 1000)", "now * 1000", LAW),
+    ("a dirty state is called unchanged", "not r.dirty and", "", HOLES),
+    ("a tie is stale", "c.order < r.order then", "c.order <= r.order then", HOLES),
+    (
+        "what a given-up version holds back waits for nothing",
+        "if now < till and #r.dead == 0 then",
+        "if now < till then",
+        HOLES,
+    ),
+    ("a lost reply locks its owner out", "if r.nonce == t.nonce then", "if false then", HOLES),
+    (
+        "a sliding window may shrink",
+        "if not t.sliding or r.expires >= now + t.remember then",
+        "if not t.sliding then",
+        LAW,
+    ),
+    (
+        "a tie forgets what was given up",
+        "c.order == r.tried and records.without(r.dead, c.digest) or {}",
+        "{}",
+        HOLES,
+    ),
+    ("an earlier state is called unchanged", "and between >= 0 and", "and", PROGRAMS),
+    ("a peek is a claim", "if t.peek then", "if false then", PROGRAMS),
+    (
+        "attempts are forgotten with the window",
+        "max(r.expires, now + max(t.remember, UNSETTLED))",
+        "max(r.expires, now + t.remember)",
+        HOLES,
+    ),
+    (
+        "a tie answers with another version's result",
+        "if not c.order or c.digest == r.digests[#r.digests] then",
+        "if true then",
+        HOLES,
+    ),
+)
+
+_CLAIM = (
+    ("a copy is one for ever", "if now < expires and (digest", "if (digest", LAW),
+    (
+        "other content is a copy",
+        "if now < expires and (digest == content or digest == '' or content == '') then",
+        "if now < expires then",
+        LAW,
+    ),
+    (
+        "no window slides",
+        "byte(raw) == DONE) and flags % 4 < 2 then",
+        "byte(raw) == DONE) then",
+        LAW,
+    ),
+    ("every copy is a re-publish", "by == winner and 'y' or 'p'", "'p'", LAW),
+    (
+        "a new fact's attempts are forgotten",
+        "now + max(remember, UNSETTLED)",
+        "now + remember",
+        LAW,
+    ),
+    ("a batch has the terms of its first", "if number ~= terms then", "if not terms then", LAW),
+    (
+        "nothing is waited for where nothing was written",
+        "if ARGV[4] == '1' and seen and not written then",
+        "if false then",
+        FAILOVER + "replicas_are_waited_for_whatever_was_written",
+    ),
+)
+
+_SETTLE = (
+    ("any token completes a fact", "if latest == token and", "if", LAW),
+    ("what expired is completed", "(now < expires or now < held_until)", "true", LAW),
+    ("any token settles", "if r.token ~= t.token then return FENCED, false end", "", HOLES),
+    ("a completed run is released", "if r.done then return FENCED, false end", "", PROGRAMS),
+    (
+        "a buried run is released",
+        "t.action == RELEASE and not records.among(r.dead, s.digest) and KEPT",
+        "t.action == RELEASE and KEPT",
+        PROGRAMS,
+    ),
+    (
+        "a renewal shortens a lease",
+        "r.held_until = max(r.held_until, now + t.lease)",
+        "r.held_until = now + t.lease",
+        LAW,
+    ),
+    (
+        "a completion forgets what was given up beside it",
+        "(#r.dead > 0 and max(t.remember, UNSETTLED) or t.remember)",
+        "t.remember",
+        LAW,
+    ),
+    (
+        "a completion drops what the next release added",
+        "if #raw > known then value = value .. sub(raw, known + 1) end",
+        "",
+        RECORDS + "what_the_next_release_adds_is_read_over_and_kept",
+    ),
+)
+
+_RECORDS = (
+    (
+        "a change drops what the next release added",
+        "r.extra = sub(raw, after)",
+        "",
+        RECORDS + "what_the_next_release_adds_is_read_over_and_kept",
+    ),
+    (
+        "a record leaves before its lease",
+        "'PXAT', max(r.expires, r.held_until)",
+        "'PXAT', r.expires",
+        RECORDS + "a_lease_longer_than_the_memory_keeps_its_record",
+    ),
+    ("a long run is packed too short", "rest < 65536 then", "rest < 655360 then", LAW),
+    ("a token is rounded", "if at % 1 == 0 and at >= 0", "if at >= 0", LAW),
+    ("one tie too many is remembered", "KEPT_DIGESTS + 2", "KEPT_DIGESTS + 1", HOLES),
+)
+
+_CALLS = (
+    (
+        "a child speaks on its parent's connections",
+        "if connection.pid == os.getpid():",
+        "if True:",
+        CLIENTS + "a_store_goes_on_in_both_processes_after_a_fork",
+    ),
+    (
+        "an interrupted call's reply is the next one's",
+        "        lines.give(connection, sound=False)\n        raise",
+        "        lines.give(connection)\n        raise",
+        CLIENTS + "an_interrupted_call_leaves_no_reply_for_the_next",
+    ),
+    (
+        "a lost script stays lost",
+        "    if unknown:\n",
+        "    if False:\n",
+        FAILURES + "a_script_the_server_has_lost_is_sent_again",
+    ),
+    (
+        "a small pool is emptied",
+        "min(AT_HAND, pool.max_connections // 2)",
+        "AT_HAND",
+        CLIENTS + "others_find_connections_in_a_small_pool",
+    ),
+    (
+        "too few replicas are enough",
+        "confirmed < wait.replicas",
+        "False",
+        FAILOVER + "replicas_are_waited_for_whatever_was_written",
+    ),
+)
+
+_SERVER = (
+    (
+        "a dead connection is tried again",
+        "        self._lines.hang_up()\n        return exchange",
+        "        return exchange",
+        CLIENTS + "all_connections_at_hand_may_have_died",
+    ),
+    (
+        "a replica is asked for ever",
+        "if any(isinstance(reply, ReadOnlyError) for reply in replies):",
+        "if False:",
+        FAILURES + "an_address_may_lead_to_another_server",
+    ),
+)
+
+_CLUSTER = (
+    (
+        "a settlement does not wait for a failover",
+        "if time.monotonic() >= deadline:",
+        "if True:",
+        FAILOVER + "a_settlement_outlasts_a_failover",
+    ),
+    (
+        "a slot that moved is never found",
+        "                self._look_again()\n",
+        "",
+        CLUSTER + "a_slot_that_has_moved_is_found",
+    ),
+    (
+        "a slot that is moving holds up its keys",
+        "if isinstance(reply, _TORN) and not isinstance(reply, MovedError):",
+        "if False:",
+        CLUSTER + "a_slot_that_is_moving_is_served_key_by_key",
+    ),
+)
+
+_OTHERS = (
+    (
+        "one partition's failure is the batch's",
+        "store.py",
+        'given.update(dict.fromkeys(asked, Verdict("error", error=error)))',
+        "raise error",
+        CLUSTER + "a_partition_that_is_gone_fails_alone",
+    ),
+    (
+        "a URI is shown with its password",
+        "place.py",
+        'raise ConfigError(f"RedisStore: {_HELP}")',
+        'raise ConfigError(f"RedisStore: {uri}: {_HELP}")',
+        SETTINGS + "a_uri_that_cannot_be_read_is_not_shown",
+    ),
+    (
+        "a call mixes partitions",
+        "names.py",
+        "key[-1] % len(TAGS)",
+        "key[0] % len(TAGS)",
+        CLUSTER + "a_batch_is_one_call_for_each_partition_it_touches",
+    ),
+)
+
+_BY_FILE = {
+    "judge.lua": _JUDGE,
+    "claim.lua": _CLAIM,
+    "settle.lua": _SETTLE,
+    "records.lua": _RECORDS,
+    "calls.py": _CALLS,
+    "server.py": _SERVER,
+    "cluster.py": _CLUSTER,
+}
+
+REDIS = (
+    *(
+        Mutant(f"redis: {name}", STORE + file, old, new, (red,))
+        for file, mutants in _BY_FILE.items()
+        for name, old, new, red in mutants
+    ),
+    *(
+        Mutant(f"redis: {name}", STORE + file, old, new, (red,))
+        for name, file, old, new, red in _OTHERS
+    ),
+)
