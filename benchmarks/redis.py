@@ -1,7 +1,7 @@
 """The Redis store against Powertools' idempotency and a bare `SET NX EX`, on the same server.
 
-Ours goes from bytes to outcomes, with claim and completion; Powertools is given ready dicts, and the
-bare command ready keys. `EVENTONCE_BENCH_KEYS` makes the largest store smaller.
+Ours goes from bytes to outcomes, with claim and completion; Powertools is given ready dicts, and
+the bare command ready keys. `EVENTONCE_BENCH_KEYS` makes the largest store smaller.
 """
 
 from __future__ import annotations

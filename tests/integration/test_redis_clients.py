@@ -71,12 +71,27 @@ def test_commands_are_packed_alike_without_hiredis(
     store.close()
 
 
+def at_once(store: RedisStore, threads: int) -> None:
+    """So many calls under way at the same moment, each over a connection of its own."""
+    gate = threading.Barrier(threads)
+    take = calls.Lines.take
+
+    def slowly(lines: calls.Lines) -> Any:
+        connection = take(lines)
+        gate.wait(10)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(threads) as pool:
+        patch.setattr(calls.Lines, "take", slowly)
+        verdicts = pool.map(lambda key: store.claim([fact(key)])[0].kind, new_keys(threads))
+        assert set(verdicts) == {"run"}
+
+
 def test_others_find_connections_in_a_small_pool(node: Node) -> None:
     client: Any = redis.Redis(port=node.port, max_connections=3)
     store = RedisStore(client)
-    for _ in range(3):
-        works(store)
-        assert client.ping()
+    at_once(store, 3)
+    assert client.ping()
     held = [client.connection_pool.get_connection() for _ in range(2)]
     # One is kept at hand by the store, and that is all there are.
     works(store)
@@ -88,6 +103,31 @@ def test_others_find_connections_in_a_small_pool(node: Node) -> None:
         client.connection_pool.release(connection)
     works(store)
     client.close()
+
+
+def test_all_connections_at_hand_may_have_died(node: Node) -> None:
+    store = RedisStore.from_uri(node.uri)
+    at_once(store, 6)
+    node.client().client_kill_filter(_type="normal", skipme=True)
+    assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    store.close()
+
+
+def test_an_interrupted_call_leaves_no_reply_for_the_next(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RedisStore.from_uri(node.uri)
+    works(store)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("redis.connection.AbstractConnection.read_response", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.claim([fact(key) for key in new_keys(5)])
+    works(store)
+    store.close()
 
 
 def test_threads_share_a_store_and_each_key_has_one_winner(node: Node) -> None:

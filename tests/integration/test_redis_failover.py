@@ -148,6 +148,25 @@ def test_what_a_replica_has_confirmed_is_not_forgotten(cluster: ValkeyCluster) -
     queue.consumer.close()
 
 
+def test_a_settlement_outlasts_a_failover(cluster: ValkeyCluster) -> None:
+    """A claim does not wait, but says at once which partitions are gone."""
+    store = RedisStore.from_uri(f"{cluster.uri}?timeout=20")
+    claims = [fact(key) for key in new_keys(100)]
+    runs = store.claim(claims)
+    ended = [
+        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
+    ]
+    cluster.nodes[0].client().wait(1, 1_000)
+    cluster.nodes[0].process.kill()
+    cluster.nodes[0].process.wait()
+    started = time.monotonic()
+    kinds = {verdict.kind for verdict in store.claim([fact(key) for key in new_keys(100)])}
+    assert kinds == {"run", "error"}
+    assert time.monotonic() - started < 5
+    assert store.settle(ended) == ["kept"] * 100
+    store.close()
+
+
 def test_replicas_are_waited_for_whatever_was_written() -> None:
     """Also by an answer that changed nothing: what it was read from may not be there yet."""
     with serving() as primary, serving() as replica:

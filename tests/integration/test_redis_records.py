@@ -86,9 +86,17 @@ def test_redis_drops_a_record_at_its_millisecond(
 
 
 def test_a_lease_longer_than_the_memory_keeps_its_record(node: Node, store: RedisStore) -> None:
-    claim = fact(*new_keys(1), lease=30 * DAY, remember=MINUTE)
-    (run,) = store.claim([claim])
-    assert node.client().pexpiretime(_name(claim)) == run.until
+    one, other = new_keys(2)
+    for claim in (
+        fact(one, lease=30 * DAY, remember=MINUTE),
+        version(other, 1, lease=30 * DAY, remember=MINUTE),
+    ):
+        (run,) = store.claim([claim])
+        assert node.client().pexpiretime(_name(claim)) == run.until
+        assert store.settle([Settlement(claim, run.token, "extend")]) == ["kept"]
+        record = store.show(claim.key)
+        assert record is not None
+        assert node.client().pexpiretime(_name(claim)) == record.held_until
 
 
 def _held(store: RedisStore) -> Claim:

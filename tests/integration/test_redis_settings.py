@@ -27,7 +27,7 @@ from tests.servers import free_port, missing
 from tests.servers.valkey import Node, clustered, low_port, redis7, serving, valkey
 
 SECRET = "s3cr3t"
-PAGE = (Path(__file__).parents[2] / "docs/stores/redis.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs/stores/redis.md"
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,11 @@ def _self_signed(folder: Path) -> tuple[str, str]:
 
 
 def test_a_user_needs_no_more_than_the_docs_say(node: Node) -> None:
-    (rule,) = [line for line in PAGE.splitlines() if line.startswith("ACL SETUSER")]
+    (rule,) = [
+        line
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("ACL SETUSER")
+    ]
     node.client().execute_command(*rule.split())
     store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}?wait_replicas=0")
     works(store)

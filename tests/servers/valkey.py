@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,6 +173,45 @@ def _in_order(client: Any) -> bool:
 
 def _linked(client: Any) -> bool:
     return bool(client.info("replication")["master_link_status"] == "up")
+
+
+class Door:
+    """An address that leads to a server, and later perhaps to another one."""
+
+    def __init__(self, port: int, to: int) -> None:
+        self.port = port
+        self.to = to
+
+
+@contextmanager
+def door(to: int) -> Iterator[Door]:
+    """A door on a loopback port; who came through it stays with the server he was led to."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leading = Door(listening.getsockname()[1], to)
+
+        def lead() -> None:
+            while True:
+                try:
+                    inside, _ = listening.accept()
+                except OSError:
+                    return
+                outside = socket.create_connection(("127.0.0.1", leading.to))
+                for ends in ((inside, outside), (outside, inside)):
+                    threading.Thread(target=_carry, args=ends, daemon=True).start()
+
+        threading.Thread(target=lead, daemon=True).start()
+        yield leading
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while said := source.recv(65_536):
+            target.sendall(said)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 def until(holds: Callable[[], bool]) -> None:
