@@ -35,7 +35,9 @@ def _chunks(stream: IO[bytes], name: str, longest: int) -> Iterator[Chunk]:
             # The end of a line that was given as far as it may be long.
             _, newline, data = data.partition(b"\n")
             skipping = not newline
-        *lines, rest = (rest + data).split(b"\n")
+        lines = data.split(b"\n")
+        lines[0] = rest + lines[0]
+        rest = lines.pop()
         if len(rest) > longest:
             lines.append(rest[: longest + 1])
             rest, skipping = b"", True
@@ -50,12 +52,13 @@ def _available(stream: Any) -> bytes:
     """What can be had now, up to a chunk; waits only for the first of it."""
     # Without buffering (`python -u`) the stream is the file itself, whose `read` does not wait.
     read = getattr(stream, "read1", stream.read)
-    parts = [read(CHUNK)]
-    size = len(parts[0])
-    while parts[-1] and size < CHUNK and _is_ready(stream):
-        parts.append(read(CHUNK - size))
-        size += len(parts[-1])
-    return b"".join(parts)
+    data: bytes = read(CHUNK)
+    while 0 < len(data) < CHUNK and _is_ready(stream):
+        more = read(CHUNK - len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _is_ready(stream: IO[bytes]) -> bool:

@@ -1,31 +1,31 @@
 -- Judges a batch of claims; stands after records.lua and judge.lua.
 --
--- KEYS: one for each claim. ARGV: the instant, or '' for this server's own clock; the terms that
--- claims share; the claims, each with the number of its terms; '1' if replicas are waited for.
+-- KEYS: one for each claim. ARGV: what records.lua reads, the terms that claims share, and the
+-- claims, each with the number of its terms.
 -- Answers six bytes of the instant and a letter for each claim; or that and the verdicts of those
 -- whose letter is 'v', if there are any.
 -- The loop answers what nearly every claim is, a new fact or a copy of a completed one, without
 -- unpacking a record; all else goes through the law.
-local SIZE_OF_TERMS = 37
+local FIRST_TERMS, SIZE_OF_TERMS = at, 37
 local call, byte, sub, max = redis.call, string.byte, string.sub, math.max
 local pack, parse = struct.pack, struct.unpack
 
-local raws, claims, at = call('MGET', unpack(KEYS)), ARGV[3], 1
+at = at + many * SIZE_OF_TERMS
 local letters, verdicts, written, seen, unpacked, judge = {}, {}, false, nil, nil, nil
 local terms, flags, lease, remember, attempts, nonce, within, state, peek, granted, till
 
 for i = 1, #KEYS do
   local raw, start, letter, order, own_time = raws[i], at, nil, nil, nil
   local number, by, digest
-  number, by, digest, at = parse('>I2Bc0Bc0', claims, at)
+  number, by, digest, at = parse('>I2Bc0Bc0', packed, at)
   if number ~= terms then
     terms, granted = number, nil
     flags, lease, remember, attempts, nonce, within =
-      parse('>BI8I8I4I8I8', ARGV[2], 1 + (number - 1) * SIZE_OF_TERMS)
+      parse('>BI8I8I4I8I8', packed, FIRST_TERMS + (number - 1) * SIZE_OF_TERMS)
     state, peek = flags % 2 == 1, flags >= 8
   end
   if state then
-    order, own_time, at = parse('>i8i8', claims, at)
+    order, own_time, at = parse('>i8i8', packed, at)
   elseif not raw then
     if not peek then
       if not granted then
@@ -34,7 +34,7 @@ for i = 1, #KEYS do
         -- As text, which Redis would otherwise make of it anew for each record.
         till = string.format('%.0f', max(expires, held_until))
       end
-      call('SET', KEYS[i], granted .. sub(claims, start + 2, start + 2 + #by), 'PXAT', till)
+      call('SET', KEYS[i], granted .. sub(packed, start + 2, start + 2 + #by), 'PXAT', till)
       letter, written = 'r', true
     end
   elseif (byte(raw) >= BRIEF or byte(raw) == DONE) and flags % 4 < 2 then
@@ -71,7 +71,7 @@ for i = 1, #KEYS do
 end
 
 -- WAIT counts this connection's own writes: with none it would confirm nothing of what was read.
-if ARGV[4] == '1' and seen and not written then
+if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end
 local answer = pack('>I6', now) .. table.concat(letters)

@@ -33,6 +33,7 @@ NEWER: Final = (
     "that one here too."
 )
 
+_HEAD: Final = struct.Struct(">QBH").pack
 _CLAIM_TERMS: Final = struct.Struct(">BQQIQQ").pack
 _SETTLE_TERMS: Final = struct.Struct(">BQQQQ").pack
 _VERSION: Final = struct.Struct(">qq").pack
@@ -72,79 +73,77 @@ def _answered_entry(by: int, digest: int) -> Callable[..., bytes]:
     return struct.Struct(f">HBB{by}sB{digest}s").pack
 
 
-def pack_claims(claims: Sequence[Claim]) -> tuple[bytes, bytes]:
-    """The terms, and the claims."""
+def head(now: int | None, *, waiting: bool, terms: int = 0) -> bytes:
+    """What every script that reads records is given first."""
+    return _HEAD(now or 0, waiting, terms)
+
+
+def pack_claims(claims: Sequence[Claim], now: int | None, *, waiting: bool) -> bytes:
+    """What claim.lua is given."""
+    numbers: dict[tuple[object, ...], int] = {}
+    terms: list[bytes] = [b""]
+    entries: list[bytes] = []
     try:
-        return _pack_claims(claims)
+        for claim in claims:
+            order = claim.order
+            shared = (
+                claim.nonce,
+                claim.lease,
+                claim.remember,
+                claim.attempts,
+                claim.sliding,
+                claim.redrive,
+                claim.peek,
+                order is None,
+                claim.unchanged_within,
+            )
+            number = numbers.get(shared)
+            if number is None:
+                number = numbers[shared] = len(terms)
+                terms.append(_claim_terms(claim))
+            by, digest = claim.by, claim.digest
+            entries.append(_entry(len(by), len(digest))(number, len(by), by, len(digest), digest))
+            if order is not None:
+                entries.append(_version(order, claim.at))
     except struct.error as error:
         raise Unpackable(str(error)) from error
+    terms[0] = head(now, waiting=waiting, terms=len(numbers))
+    return b"".join(terms + entries)
 
 
-def pack_settlements(settlements: Sequence[Settlement]) -> tuple[bytes, bytes]:
-    """The terms, and the settlements."""
+def pack_settlements(settlements: Sequence[Settlement], now: int | None, *, waiting: bool) -> bytes:
+    """What settle.lua is given."""
+    numbers: dict[tuple[object, ...], int] = {}
+    terms: list[bytes] = [b""]
+    entries: list[bytes] = []
     try:
-        return _pack_settlements(settlements)
+        for settlement in settlements:
+            claim = settlement.claim
+            order = claim.order
+            shared = (
+                settlement.token,
+                settlement.action,
+                claim.nonce,
+                claim.lease,
+                claim.remember,
+                order is None,
+            )
+            number = numbers.get(shared)
+            if number is None:
+                number = numbers[shared] = len(terms)
+                terms.append(_settlement_terms(settlement))
+            by, digest, result = claim.by, claim.digest, settlement.result
+            entry = _answered_entry(len(by), len(digest))
+            answered = result is not None
+            entries.append(entry(number, answered, len(by), by, len(digest), digest))
+            if result is not None:
+                entries += (_SIZE(len(result)), result)
+            if order is not None:
+                entries.append(_version(order, claim.at))
     except struct.error as error:
         raise Unpackable(str(error)) from error
-
-
-def _pack_claims(claims: Sequence[Claim]) -> tuple[bytes, bytes]:
-    numbers: dict[tuple[object, ...], int] = {}
-    terms: list[bytes] = []
-    entries: list[bytes] = []
-    for claim in claims:
-        order = claim.order
-        shared = (
-            claim.nonce,
-            claim.lease,
-            claim.remember,
-            claim.attempts,
-            claim.sliding,
-            claim.redrive,
-            claim.peek,
-            order is None,
-            claim.unchanged_within,
-        )
-        number = numbers.get(shared)
-        if number is None:
-            terms.append(_claim_terms(claim))
-            number = numbers[shared] = len(terms)
-        by, digest = claim.by, claim.digest
-        entries.append(_entry(len(by), len(digest))(number, len(by), by, len(digest), digest))
-        if order is not None:
-            entries.append(_version(order, claim.at))
-    return b"".join(terms), b"".join(entries)
-
-
-def _pack_settlements(settlements: Sequence[Settlement]) -> tuple[bytes, bytes]:
-    numbers: dict[tuple[object, ...], int] = {}
-    terms: list[bytes] = []
-    entries: list[bytes] = []
-    for settlement in settlements:
-        claim = settlement.claim
-        order = claim.order
-        shared = (
-            settlement.token,
-            settlement.action,
-            claim.nonce,
-            claim.lease,
-            claim.remember,
-            order is None,
-        )
-        number = numbers.get(shared)
-        if number is None:
-            terms.append(_settlement_terms(settlement))
-            number = numbers[shared] = len(terms)
-        by, digest, result = claim.by, claim.digest, settlement.result
-        entry = _answered_entry(len(by), len(digest))
-        if result is None:
-            entries.append(entry(number, 0, len(by), by, len(digest), digest))
-        else:
-            entries.append(entry(number, 1, len(by), by, len(digest), digest))
-            entries += (_SIZE(len(result)), result)
-        if order is not None:
-            entries.append(_version(order, claim.at))
-    return b"".join(terms), b"".join(entries)
+    terms[0] = head(now, waiting=waiting, terms=len(numbers))
+    return b"".join(terms + entries)
 
 
 def _claim_terms(claim: Claim) -> bytes:
@@ -216,7 +215,7 @@ def _judged(fields: Sequence[Any]) -> Verdict:
 def unpackable(claim: Claim) -> Verdict | None:
     """The verdict on a claim that cannot be packed, None if it can."""
     try:
-        pack_claims([claim])
+        pack_claims([claim], None, waiting=False)
     except Unpackable as error:
         return Verdict("error", error=StoreError(f"Redis cannot hold this claim: {error}"))
     return None

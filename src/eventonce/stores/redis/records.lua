@@ -1,4 +1,4 @@
--- The instant of the call, and records as bytes; stands before every script that needs them.
+-- What a call was given, and records as bytes; stands before every script that reads records.
 --
 -- The first byte of a record names its form; a form that is not known here is a newer release's, and
 -- is left alone. Bytes after the known ones are a newer minor release's too, and are kept.
@@ -30,12 +30,15 @@ local function of_brief(raw)
   return at * 1000, at + days * 86400000 + low % 65536
 end
 
--- Milliseconds by this server's clock, unless a test says in the first argument what time it is.
-local now = tonumber(ARGV[1])
-if not now then
+-- The one argument begins with the instant, which is 0 unless a test says what time it is; whether
+-- replicas are waited for; and how many terms there are.
+local packed = ARGV[1]
+local now, waiting, many, at = struct.unpack('>I8BI2', packed)
+if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+local raws = #KEYS == 1 and {redis.call('GET', KEYS[1])} or redis.call('MGET', unpack(KEYS))
 
 -- What the law needs. It is called only where a record must be unpacked, and takes nothing from
 -- around it: to make all of this would cost as much as to answer a new fact or a copy.

@@ -1,8 +1,8 @@
 -- Settles a batch of runs: ledger.settle, answer for answer, on every key.
 --
--- KEYS: one for each settlement. ARGV: the instant, or '' for this server's own clock; the terms
--- that settlements share; the settlements, each with the number of its terms; '1' if replicas are
--- waited for. Answers a letter for each: kept, fenced, unknown, or a mismatch of formats.
+-- KEYS: one for each settlement. ARGV: what records.lua reads, the terms that settlements share, and
+-- the settlements, each with the number of its terms.
+-- Answers a letter for each: kept, fenced, unknown, or a mismatch of formats.
 -- The loop at the end completes a fact that its latest token holds, which nearly every settlement
 -- is, without unpacking its record; all else goes through the law.
 local function law(records, now)
@@ -55,30 +55,30 @@ end
 
 local KEPT, UNKNOWN, MISMATCH = 'k', 'u', 'm'
 local COMPLETE = 1
-local SIZE_OF_TERMS = 33
+local FIRST_TERMS, SIZE_OF_TERMS = at, 33
 -- Bytes of a held record before its `by` and that one's length.
 local BEFORE_BY = 29
 local call, byte, sub = redis.call, string.byte, string.sub
 local pack, parse = struct.pack, struct.unpack
 
-local raws, settlements, at = call('MGET', unpack(KEYS)), ARGV[3], 1
+at = at + many * SIZE_OF_TERMS
 local letters, written, seen, unpacked, settle = {}, false, nil, nil, nil
 local terms, flags, lease, remember, nonce, token, action, state, short, completed, till
 
 for i = 1, #KEYS do
   local raw, start, letter, result, order, own_time = raws[i], at, nil, nil, nil, nil
   local number, answered, by, digest
-  number, answered, by, digest, at = parse('>I2BBc0Bc0', settlements, at)
-  if answered == 1 then result, at = parse('>I4c0', settlements, at) end
+  number, answered, by, digest, at = parse('>I2BBc0Bc0', packed, at)
+  if answered == 1 then result, at = parse('>I4c0', packed, at) end
   local as_kept = at - 1
   if number ~= terms then
     terms, short, completed = number, nil, {}
     flags, lease, remember, nonce, token =
-      parse('>BI8I8I8I8', ARGV[2], 1 + (number - 1) * SIZE_OF_TERMS)
+      parse('>BI8I8I8I8', packed, FIRST_TERMS + (number - 1) * SIZE_OF_TERMS)
     state, action = flags >= 128, flags % 128
     till = string.format('%.0f', now + remember)
   end
-  if state then order, own_time, at = parse('>i8i8', settlements, at) end
+  if state then order, own_time, at = parse('>i8i8', packed, at) end
   if not raw then
     letter = UNKNOWN
   elseif byte(raw) == HELD and action == COMPLETE and not state then
@@ -92,7 +92,7 @@ for i = 1, #KEYS do
       if not value then
         local form = result and RESULT or DONE
         completed[form] = completed[form] or pack('>BI7I6', form, token, now + remember)
-        value = completed[form] .. sub(settlements, start + 3, as_kept)
+        value = completed[form] .. sub(packed, start + 3, as_kept)
       end
       if #raw > known then value = value .. sub(raw, known + 1) end
       call('SET', KEYS[i], value, 'PXAT', till)
@@ -125,7 +125,7 @@ for i = 1, #KEYS do
 end
 
 -- WAIT counts this connection's own writes: with none it would confirm nothing of what was read.
-if ARGV[4] == '1' and seen and not written then
+if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end
 return table.concat(letters)

@@ -1,7 +1,7 @@
--- One record as the law has it; stands after records.lua. KEYS: its name; ARGV: ''.
+-- One record as the law has it; stands after records.lua. KEYS: its name.
 -- Answers its fields in the order of ledger.Record, nothing if there is none or it has expired, and
 -- 'mismatch' if a newer release wrote it.
-local raw = redis.call('GET', KEYS[1])
+local raw = raws[1]
 if not raw then return false end
 local unpacked = records(brief, of_brief)
 local r = unpacked.read(raw)

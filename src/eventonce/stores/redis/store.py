@@ -152,7 +152,8 @@ class RedisStore:
         return [next(given) if good else "unknown" for good in packable]
 
     def show(self, key: bytes) -> Record | None:
-        call = script_call(scripts.SHOW, self._names.of([key]), [b""], self._names.slot(key))
+        asked = [packing.head(None, waiting=False)]
+        call = script_call(scripts.SHOW, self._names.of([key]), asked, self._names.slot(key))
         fields = self._one(call)
         return None if fields is None else packing.record(fields)
 
@@ -231,19 +232,19 @@ class RedisStore:
         script: Script,
         keys: Sequence[bytes],
         asked: Sequence[T],
-        pack: Callable[[Sequence[T]], tuple[bytes, bytes]],
+        pack: Callable[..., bytes],
         now: int | None,
     ) -> Make:
         """Makes the calls of this script that ask for some of these."""
-        instant = b"" if now is None else b"%d" % now
+        waiting = self._wait.replicas > 0
 
         def make(places: Sequence[int] | None) -> Call:
             some, theirs = asked, keys
             if places is not None:
                 some, theirs = [asked[n] for n in places], [keys[n] for n in places]
-            terms, entries = pack(some)
-            args = (instant, terms, entries, b"1" if self._wait.replicas else b"0")
-            return script_call(script, self._names.of(theirs), args, self._names.slot(theirs[0]))
+            packed = pack(some, now, waiting=waiting)
+            slot = self._names.slot(theirs[0])
+            return script_call(script, self._names.of(theirs), (packed,), slot)
 
         return make
 

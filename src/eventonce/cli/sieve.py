@@ -1,0 +1,146 @@
+"""What passes lines on once: claims them, writes the new ones, settles them when they are flushed.
+
+Not the engine: where the effect is to write a line there is no handler to run, to renew for or to
+try again, and a filter is measured against a script that does nothing but parse.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from eventonce.cli.output import write_whole
+from eventonce.envelope import read
+from eventonce.errors import EnvelopeError, StoreError
+from eventonce.ports import Store
+from eventonce.reasons import reason
+from eventonce.rules import Ruleset
+from eventonce.runners import settle_patiently
+from eventonce.types import Claim, Settlement, Verdict
+
+COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
+
+
+class Refused(NamedTuple):
+    """A line that was neither passed on nor dropped as a copy."""
+
+    at: int
+    """The line's place among those given."""
+    status: str
+    reason: str
+
+
+Asked = tuple[Claim, int, Sequence[Claim]]
+"""A claim, its line's place, and the claims that older rules and secrets make; a bare tuple, for a
+named one takes as long to make as the key of an event."""
+
+
+class Plan(NamedTuple):
+    """What is to be asked of the store for some lines."""
+
+    lines: Sequence[bytes]
+    groups: list[list[Asked]]
+    """One after the other: a version of a subject is judged after the one before it is settled."""
+    copies: int
+    """Lines that are copies of one beside them."""
+    refused: list[Refused]
+
+
+class Sieve:
+    """Plans lines, which asks nothing of the store, and passes them on."""
+
+    def __init__(self, store: Any, rules: Ruleset, out: BinaryIO, *, max_bytes: int) -> None:
+        self._store: Store = store
+        self._rules = rules
+        self._out = out
+        self._max_bytes = max_bytes
+        self.counts: Counter[str] = Counter()
+
+    def plan(self, lines: Sequence[bytes]) -> Plan:
+        """Read the lines and find their keys."""
+        nonce = random.getrandbits(52) | 1
+        max_bytes, plan, also = self._max_bytes, self._rules.plan, self._rules.also
+        groups: list[list[Asked]] = []
+        asked: dict[bytes, Asked] = {}
+        copies = 0
+        refused: list[Refused] = []
+        for at, line in enumerate(lines):
+            try:
+                event = read(line, max_bytes=max_bytes)
+                rule, claim = plan(event, nonce)
+            except EnvelopeError as error:
+                if line and not line.isspace():
+                    refused.append(Refused(at, "invalid", str(error)))
+                continue
+            before = asked.get(claim.key)
+            if before is None:
+                asked[claim.key] = claim, at, also(event, rule, nonce)
+            elif before[0].order == claim.order and before[0].digest == claim.digest:
+                copies += 1
+            else:
+                groups.append(list(asked.values()))
+                asked = {claim.key: (claim, at, also(event, rule, nonce))}
+        groups.append(list(asked.values()))
+        return Plan(lines, groups, copies, refused)
+
+    def sift(self, plan: Plan) -> list[Refused]:
+        """Pass on what is new; gives back what is neither new nor a copy."""
+        refused = list(plan.refused)
+        for group in plan.groups:
+            self._pass(group, plan.lines, refused)
+        self.counts.update(one.status for one in refused)
+        if plan.copies:
+            self.counts["duplicate"] += plan.copies
+        return sorted(refused)
+
+    def _pass(self, group: Sequence[Asked], lines: Sequence[bytes], refused: list[Refused]) -> None:
+        asking = [one for one in group if not one[2] or self._is_unknown(*one, refused)]
+        if not asking:
+            return
+        new: list[bytes] = []
+        granted: list[Settlement] = []
+        verdicts = self._store.claim([claim for claim, _, _ in asking])
+        for (claim, at, _), verdict in zip(asking, verdicts, strict=True):
+            if verdict.kind == "run":
+                new.append(lines[at])
+                granted.append(Settlement(claim, verdict.token, "complete"))
+            else:
+                self._not_new(claim, at, verdict, refused)
+        if new:
+            self._write(new, granted)
+
+    def _is_unknown(
+        self, claim: Claim, at: int, older: Sequence[Claim], refused: list[Refused]
+    ) -> bool:
+        """Whether nothing is known of the event under the keys it had before."""
+        for verdict in self._store.claim(older):
+            if verdict.kind != "run":
+                self._not_new(claim, at, verdict, refused)
+                return False
+        return True
+
+    def _not_new(self, claim: Claim, at: int, verdict: Verdict, refused: list[Refused]) -> None:
+        if isinstance(verdict.error, StoreError):
+            raise verdict.error
+        if verdict.kind in COPIES:
+            self.counts[verdict.kind] += 1
+        else:
+            refused.append(Refused(at, verdict.kind, reason(claim, verdict)))
+
+    def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
+        try:
+            write_whole(self._out, b"\n".join(new) + b"\n")
+            kept = settle_patiently(self._store, granted).count("kept")
+            self.counts["done"] += kept
+            if kept < len(granted):
+                # The reader outlasted the lease, and another filter passed them on too.
+                self.counts["fenced"] += len(granted) - kept
+        except BaseException:
+            # Nobody has seen them, or not all of them: the next run shall not wait for the lease.
+            freed = [Settlement(one.claim, one.token, "release") for one in granted]
+            with suppress(StoreError):
+                self._store.settle(freed)
+            raise
