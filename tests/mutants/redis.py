@@ -79,7 +79,7 @@ _CLAIM = (
     ("a batch has the terms of its first", "if number ~= terms then", "if not terms then", LAW),
     (
         "nothing is waited for where nothing was written",
-        "if ARGV[4] == '1' and seen and not written then",
+        "if waiting == 1 and seen and not written then",
         "if false then",
         FAILOVER + "replicas_are_waited_for_whatever_was_written",
     ),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from eventonce import Consumer, Job, Reject
+from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli import GROUPS, main
+from eventonce.cli.sieve import Sieve
+from eventonce.rules import Ruleset
+from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.bench import ManualClock
 
 SHAPES = Path(__file__).parent.parent / "shapes"
 VOICE = SHAPES / "genesys_acd_end_voice.json"
@@ -402,3 +408,18 @@ def test_a_store_that_makes_itself_needs_no_making_and_answers(run: Run) -> None
     assert Path("made.db").exists()
     findings = json.loads(run("store", "check", "sqlite:///made.db", "--json").out)
     assert [finding["fine"] for finding in findings] == [True]
+
+
+def test_a_filter_knows_its_own_lines_only_as_long_as_their_rule_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now / 1000)
+    rule = Rule(name="call", match="call", key=["detail.call"], remember="5s")
+    rules, out = Ruleset([rule], name="short"), io.BytesIO()
+    sieve = Sieve(MemoryStore(clock=clock), rules, out, max_bytes=1000)
+    line = b'{"id": "1", "detail-type": "call", "detail": {"call": 1}}'
+    for seconds in (0, 4.999, 0.001):
+        clock.advance(seconds)
+        sieve.sift(sieve.plan([line]))
+    assert sieve.counts == {"done": 2, "duplicate": 1}

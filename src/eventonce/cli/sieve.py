@@ -7,6 +7,7 @@ try again, and a filter is measured against a script that does nothing but parse
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +21,10 @@ from eventonce.reasons import reason
 from eventonce.rules import Ruleset
 from eventonce.runners import settle_patiently
 from eventonce.types import Claim, Settlement, Verdict
+
+RECENT: Final = 50_000
+"""Facts passed on in this run that are known without asking the store, twice at the most: copies
+mostly come soon after, and a dictionary of this size stays in the processor's cache."""
 
 COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
 
@@ -58,11 +63,14 @@ class Sieve:
         self._out = out
         self._max_bytes = max_bytes
         self.counts: Counter[str] = Counter()
+        self._young: dict[bytes, float] = {}
+        self._old: dict[bytes, float] = {}
 
     def plan(self, lines: Sequence[bytes]) -> Plan:
         """Read the lines and find their keys."""
         nonce = random.getrandbits(52) | 1
         max_bytes, plan, also = self._max_bytes, self._rules.plan, self._rules.also
+        young, old, now = self._young, self._old, time.monotonic()
         groups: list[list[Asked]] = []
         asked: dict[bytes, Asked] = {}
         copies = 0
@@ -77,6 +85,11 @@ class Sieve:
                 continue
             before = asked.get(claim.key)
             if before is None:
+                if claim.key in young or claim.key in old:
+                    until = young.get(claim.key) or old[claim.key]
+                    if now < until:
+                        copies += 1
+                        continue
                 asked[claim.key] = claim, at, also(event, rule, nonce)
             elif before[0].order == claim.order and before[0].digest == claim.digest:
                 copies += 1
@@ -138,9 +151,21 @@ class Sieve:
             if kept < len(granted):
                 # The reader outlasted the lease, and another filter passed them on too.
                 self.counts["fenced"] += len(granted) - kept
+            else:
+                self._remember(granted)
         except BaseException:
             # Nobody has seen them, or not all of them: the next run shall not wait for the lease.
             freed = [Settlement(one.claim, one.token, "release") for one in granted]
             with suppress(StoreError):
                 self._store.settle(freed)
             raise
+
+    def _remember(self, settled: Sequence[Settlement]) -> None:
+        """Facts that are done, and will be for as long as their rule says, whatever comes."""
+        if len(self._young) > RECENT:
+            self._young, self._old = {}, self._young
+        now = time.monotonic()
+        for one in settled:
+            claim = one.claim
+            if claim.order is None and not claim.digest and not claim.sliding:
+                self._young[claim.key] = now + claim.remember / 1000

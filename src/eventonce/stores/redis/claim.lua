@@ -3,9 +3,10 @@
 -- KEYS: one for each claim. ARGV: what records.lua reads, the terms that claims share, and the
 -- claims, each with the number of its terms.
 -- Answers six bytes of the instant and a letter for each claim; or that and the verdicts of those
--- whose letter is 'v', if there are any.
+-- whose letter is JUDGED, if there are any. Of a lone claim instant and letter are one number.
 -- The loop answers what nearly every claim is, a new fact or a copy of a completed one, without
 -- unpacking a record; all else goes through the law.
+local FIRST_RUN, COPY, REPUBLISHED, REDELIVERED, JUDGED = 114, 99, 112, 100, 118  -- r, c, p, d, v
 local FIRST_TERMS, SIZE_OF_TERMS = at, 37
 local call, byte, sub, max = redis.call, string.byte, string.sub, math.max
 local pack, parse = struct.pack, struct.unpack
@@ -35,7 +36,7 @@ for i = 1, #KEYS do
         till = string.format('%.0f', max(expires, held_until))
       end
       call('SET', KEYS[i], granted .. sub(packed, start + 2, start + 2 + #by), 'PXAT', till)
-      letter, written = 'r', true
+      letter, written = FIRST_RUN, true
     end
   elseif (byte(raw) >= BRIEF or byte(raw) == DONE) and flags % 4 < 2 then
     local _, expires, winner, content
@@ -46,7 +47,7 @@ for i = 1, #KEYS do
       winner, content = sub(raw, 9, 12), ''
     end
     if now < expires and (digest == content or digest == '' or content == '') then
-      letter = (by == '' or winner == '') and 'd' or by == winner and 'y' or 'p'
+      letter = (by == '' or winner == '') and COPY or by == winner and REDELIVERED or REPUBLISHED
     end
   end
   if not letter then
@@ -63,7 +64,7 @@ for i = 1, #KEYS do
       unpacked.write(KEYS[i], changed)
       written = true
     end
-    letter = 'v'
+    letter = JUDGED
     verdicts[#verdicts + 1] = answer
   end
   letters[i] = letter
@@ -74,5 +75,7 @@ end
 if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end
-local answer = pack('>I6', now) .. table.concat(letters)
-return #verdicts > 0 and {answer, verdicts} or answer
+if #verdicts > 0 then
+  return {pack('>I6', now) .. string.char(unpack(letters)), verdicts}
+end
+return #KEYS == 1 and now * 256 + letters[1] or pack('>I6', now) .. string.char(unpack(letters))

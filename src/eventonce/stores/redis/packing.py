@@ -54,9 +54,9 @@ _KINDS: Final[Mapping[bytes, VerdictKind]] = {
 }
 _REDELIVERY: Final[Mapping[int, bool | None]] = {-1: None, 0: False, 1: True}
 _COPIES: Final = {
-    ord("d"): Verdict("duplicate"),
+    ord("c"): Verdict("duplicate"),
     ord("p"): Verdict("duplicate", redelivery=False),
-    ord("y"): Verdict("duplicate", redelivery=True),
+    ord("d"): Verdict("duplicate", redelivery=True),
 }
 _FIRST_RUN: Final = ord("r")
 _MISMATCH: Final = ord("m")
@@ -188,6 +188,10 @@ def _version(order: int, at: int) -> bytes:
 
 def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
     """What claim.lua answered."""
+    if isinstance(reply, int):
+        now, letter = divmod(reply, 256)
+        copy = _COPIES.get(letter)
+        return [copy or Verdict("run", now * 1000, 1, now + claims[0].lease)]
     letters, judged = (reply, iter(())) if isinstance(reply, bytes) else (reply[0], iter(reply[1]))
     now = int.from_bytes(letters[:6], "big")
     answers: list[Verdict] = []

@@ -128,4 +128,4 @@ end
 if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end
-return table.concat(letters)
+return #KEYS == 1 and letters[1] or table.concat(letters)
