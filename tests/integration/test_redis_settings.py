@@ -242,7 +242,7 @@ def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
         assert "noeviction" in fixes
         assert "appendonly yes" in fixes
         store.close()
-        waiting = RedisStore.from_uri(f"{node.uri}?wait_replicas=1&timeout=0.1")
+        waiting = RedisStore.from_uri(f"{node.uri}?wait_replicas=1&timeout=1")
         assert ["wait_replicas" in found.fix for found in waiting.check()] == [True]
         waiting.close()
     (finding,) = RedisStore.from_uri(node.uri).check()
