@@ -69,7 +69,12 @@ _CLAIM = (
         "byte(raw) == DONE) then",
         LAW,
     ),
-    ("every copy is a re-publish", "by == winner and 'y' or 'p'", "'p'", LAW),
+    (
+        "every copy is a re-publish",
+        "by == winner and REDELIVERED or REPUBLISHED",
+        "REPUBLISHED",
+        LAW,
+    ),
     (
         "a new fact's attempts are forgotten",
         "now + max(remember, UNSETTLED)",
