@@ -19,6 +19,9 @@ from eventonce.types import Settlement, effect_id
 SHARE: Final = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it ends."""
 
+IDLE: Final = 60.0
+"""Seconds after which a thread with nothing to watch looks whether it is still needed."""
+
 log = logging.getLogger("eventonce")
 
 
@@ -54,6 +57,8 @@ class Renewer:
                 )
                 self._thread.start()
             elif due < self._next_look:
+                # Once, and not again for every batch until then.
+                self._next_look = due
                 self._wake.notify()
         return ticket
 
@@ -83,7 +88,10 @@ class Renewer:
                     # A quiet consumer's thread sleeps; a batch with an earlier need wakes it. It
                     # is not woken by every batch: that would cost more than a quick handler does.
                     times = [entry[0] for entry in self._watched.values()]
-                    self._next_look = min(times, default=now + 60)
+                    if times:
+                        self._next_look = min(times)
+                    elif not now < self._next_look <= now + IDLE:
+                        self._next_look = now + IDLE
                     if not self._wake.wait(self._next_look - now) and not self._watched:
                         # A consumer that was dropped without `close` must not keep a thread.
                         self._thread = None

@@ -9,8 +9,9 @@ from tests.mutants.dynamodb import DYNAMODB
 from tests.mutants.engine import ENGINES
 from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
+from tests.mutants.redis import REDIS
 from tests.mutants.stores import STORES
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *DYNAMODB, *ENGINES)
+MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *DYNAMODB, *REDIS, *ENGINES)

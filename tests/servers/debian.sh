@@ -6,6 +6,7 @@ set -eu
 wanted=""
 command -v redis-server >/dev/null || wanted="$wanted redis-server"
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
+command -v openssl >/dev/null || wanted="$wanted openssl"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
 [ -n "$wanted" ] || exit 0
 echo "installing$wanted"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from eventonce import presets
-from eventonce.cli.options import DEFAULT_STORE, FILE, option
+from eventonce.cli.options import DEFAULT_STORE, FILE, json_option, option
 from eventonce.errors import ConfigError
 
 
@@ -19,7 +19,8 @@ from eventonce.errors import ConfigError
 @option("-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI")
 @option("--name", default="my-consumer", show_default=True, help="Part of every key.")
 @option("--force", is_flag=True, help="Overwrite FILE if it is there.")
-def command(file: Path, preset: str, store: str, name: str, *, force: bool) -> None:
+@json_option
+def command(file: Path, preset: str, store: str, name: str, *, force: bool, as_json: bool) -> None:
     """Write FILE, with every field of a rule shown and explained."""
     presets.resolve(preset)
     template = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
@@ -35,4 +36,5 @@ def command(file: Path, preset: str, store: str, name: str, *, force: bool) -> N
             out.write(text)
     except FileExistsError as error:
         raise ConfigError(f"{file} is there already; --force overwrites it") from error
-    click.echo(f"wrote {file}; try: eventonce check {file}")
+    said = json.dumps({"wrote": str(file)})
+    click.echo(said if as_json else f"wrote {file}; try: eventonce check {file}")

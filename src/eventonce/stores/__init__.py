@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from eventonce.errors import ConfigError
 
@@ -34,7 +33,7 @@ ADAPTERS: Final[Mapping[str, Adapter]] = {
 
 def open_store(uri: str) -> Any:
     """Open the store this URI names: both a `Store` and a `Shelf`."""
-    scheme = urlsplit(uri).scheme
+    scheme = uri.partition(":")[0]
     adapter = ADAPTERS.get(scheme)
     if adapter is None:
         known = ", ".join(f"{name}:" for name in ADAPTERS)
@@ -54,7 +53,6 @@ def open_store(uri: str) -> Any:
 
 
 def _without_secrets(uri: str) -> str:
-    """The URI as it may be shown: without its user and password."""
-    parts = urlsplit(uri)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="").geturl()
+    """The URI as it may be shown, however it is written: its scheme, and what follows the last @."""
+    scheme, _, rest = uri.partition(":")
+    return f"{scheme}:{rest.rpartition('@')[2].partition('?')[0]}"
