@@ -53,6 +53,6 @@ def open_store(uri: str) -> Any:
 
 
 def _without_secrets(uri: str) -> str:
-    """The URI as it may be shown, however it is written: its scheme, and what follows the last @."""
+    """The URI as it may be shown, however it is written: the scheme, and what follows the @."""
     scheme, _, rest = uri.partition(":")
     return f"{scheme}:{rest.rpartition('@')[2].partition('?')[0]}"
