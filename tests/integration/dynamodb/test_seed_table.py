@@ -72,7 +72,9 @@ def test_what_the_old_script_saw_is_a_duplicate_until_it_expires(
 def test_an_expired_item_of_the_old_script_is_taken_over_and_keeps_its_other_attributes(
     redrive: bool, store: DynamoDBStore, client: Any, seed_table: str
 ) -> None:
-    digest = _old_script_saw(client, seed_table, EVENT, seconds=-5)
+    # Expired by the clock we ask with, not by the table's: its TTL would delete it under us.
+    later = int((time.time() + 600) * 1000)
+    digest = _old_script_saw(client, seed_table, EVENT, seconds=300)
     client.update_item(
         TableName=seed_table,
         Key={"eventHash": {"S": digest}},
@@ -80,9 +82,9 @@ def test_an_expired_item_of_the_old_script_is_taken_over_and_keeps_its_other_att
         ExpressionAttributeValues={":now": {"N": "1700000000.25"}},
     )
     claim = Claim(digest.encode(), 7, MINUTE, DAY, 3, redrive=redrive)
-    (run,) = store.claim([claim])
+    (run,) = store.claim([claim], now=later)
     assert (run.kind, run.attempt) == ("run", 1)
-    assert store.settle([Settlement(claim, run.token, "complete", b"r")]) == ["kept"]
+    assert store.settle([Settlement(claim, run.token, "complete", b"r")], now=later) == ["kept"]
     item = client.get_item(TableName=seed_table, Key={"eventHash": {"S": digest}})["Item"]
     assert item["processedAt"] == {"N": "1700000000.25"}
     assert int(item["expiration"]["N"]) > time.time() + DAY / 1000 - 60
