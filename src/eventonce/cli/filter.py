@@ -20,12 +20,12 @@ from eventonce.cli.options import (
     option,
     rules_option,
     ruleset,
-    settings,
     store_option,
 )
 from eventonce.cli.output import standard_output
 from eventonce.cli.sieve import COPIES, Refused, Sieve
 from eventonce.cli.table import table
+from eventonce.config import load
 from eventonce.envelope import MAX_BYTES
 from eventonce.stores import open_store
 
@@ -56,8 +56,7 @@ def command(
     settled only after they were flushed, so a filter that is killed and started again on the same
     store loses nothing.
     """
-    said, _ = settings(config)
-    uri = store or said.store
+    uri = store or load(config).store
     if not uri and not as_json:
         click.echo("eventonce: no --store: nothing is remembered after this run", err=True)
     # Little that a filter makes is part of a cycle: looking for them is a tenth of its time.

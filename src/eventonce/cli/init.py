@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from eventonce import presets
-from eventonce.cli.options import DEFAULT_STORE, FILE, json_option, option
+from eventonce.cli.options import json_option, option
+from eventonce.config import DEFAULT_STORE, FILE
 from eventonce.errors import ConfigError
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,13 +20,13 @@ from eventonce.cli.options import (
     option,
     rules_option,
     ruleset,
-    settings,
     store_option,
 )
 from eventonce.cli.output import standard_output, write_whole
 from eventonce.cli.table import table
+from eventonce.config import load
 from eventonce.consumer import Consumer
-from eventonce.errors import ConfigError
+from eventonce.sinks import imported
 from eventonce.types import Job, Letter
 
 
@@ -201,7 +199,7 @@ def redrive_letters(
 
 def _meant(name: str | None, config: Path | None) -> str | None:
     """The consumer whose letters are meant: the one named, or the file's; None for all."""
-    return name or settings(config)[0].name or None
+    return name or load(config).name or None
 
 
 def _by_consumer(letters: Sequence[Letter]) -> Iterator[tuple[str, list[Letter]]]:
@@ -212,7 +210,7 @@ def _by_consumer(letters: Sequence[Letter]) -> Iterator[tuple[str, list[Letter]]
 def _runner(
     shelf: Any, name: str, handler: str | None, config: Path | None, rules: tuple[str, ...]
 ) -> Consumer:
-    target = _to_stdout if handler is None else _imported(handler)
+    target = _to_stdout if handler is None else imported(handler)
     if isinstance(target, Consumer):
         return target
     chosen = ruleset(config, rules, name)
@@ -223,17 +221,6 @@ def _runner(
 
 def _to_stdout(job: Job) -> None:
     write_whole(standard_output(), job.event.raw.replace(b"\n", b" ") + b"\n")
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    sys.path.insert(0, "")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--handler {path}: expected MODULE:NAME of a function or a Consumer: {error}"
-        ) from error
 
 
 def _document(letter: Letter) -> dict[str, Any]:

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
-import msgspec
 
 from eventonce import presets
+from eventonce.config import DEFAULT_STORE, load
 from eventonce.errors import ConfigError
-from eventonce.rules import Rule, Ruleset, parse_rules
+from eventonce.rules import Ruleset
 from eventonce.stores import open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-FILE: Final = Path("eventonce.toml")
-"""Read where it stands, if no other is named."""
-
-DEFAULT_STORE: Final = "sqlite:///eventonce.db"
-
-
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `eventonce.toml` says outside its rules."""
-
-    store: str = ""
-    name: str = ""
-    rules: str | list[str] = "auto"
-    secrets: list[str] = []
-    rule: list[Any] = []
 
 
 def option(*names: str, **attributes: Any) -> Callable[[F], F]:
@@ -61,31 +45,13 @@ rules_option = option(
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def settings(config: Path | None) -> tuple[Settings, list[Rule]]:
-    """What the file says, and its own rules; nothing if there is no file and none was named."""
-    if config is None:
-        if not FILE.exists():
-            return Settings(), []
-        config = FILE
-    try:
-        text = config.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{config} cannot be read: {error}") from error
-    own = parse_rules(text, name=str(config))
-    try:
-        return msgspec.convert(tomllib.loads(text), Settings), own
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{config}: {error}") from error
-
-
 def ruleset(
     config: Path | None, rules: Sequence[str], name: str | None, default_name: str = "default"
 ) -> Ruleset:
     """The rules that options and file give: rules of one's own first, then presets."""
-    said, own = settings(config)
-    chosen = list(rules) or ([said.rules] if isinstance(said.rules, str) else said.rules)
+    said = load(config)
     return Ruleset(
-        [*own, *presets.resolve(chosen)],
+        presets.resolve(said.ruling(rules)),
         name=name or said.name or default_name,
         secrets=[secret.encode() for secret in said.secrets],
     )
@@ -93,8 +59,7 @@ def ruleset(
 
 def opened(config: Path | None, store: str | None) -> Any:
     """The store that options and file name, to look at: one that is not there is not made."""
-    said, _ = settings(config)
-    uri = store or said.store or DEFAULT_STORE
+    uri = store or load(config).store or DEFAULT_STORE
     parts = urlsplit(uri)
     if parts.scheme == "sqlite" and not Path(unquote(parts.path.removeprefix("/"))).exists():
         raise ConfigError(f"store {uri!r}: there is no such file")

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import DEFAULT_STORE, config_option, json_option, option, settings
+from eventonce.cli.options import config_option, json_option, option
 from eventonce.cli.table import table
+from eventonce.config import DEFAULT_STORE, load
 from eventonce.ports import Finding, Upkeep
 from eventonce.stores import open_store
 from eventonce.types import Claim
@@ -31,8 +32,7 @@ def _on_store(function: Any) -> Any:
 
 
 def _opened(uri: str | None, config: Path | None) -> Any:
-    said, _ = settings(config)
-    return open_store(uri or said.store or DEFAULT_STORE)
+    return open_store(uri or load(config).store or DEFAULT_STORE)
 
 
 @command.command("create")
