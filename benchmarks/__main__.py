@@ -17,7 +17,7 @@ def _line(figure: Figure) -> str:
     if figure.at_least is not None:
         asked = f"at least {figure.at_least:g}"
     mark = "" if figure.reached else "  NOT REACHED"
-    return f"  {figure.what:<56}{figure.value:>12,.3f}  {figure.unit:<12}{asked}{mark}"
+    return f"  {figure.what:<56}{figure.value:>12,.3f}  {figure.unit:<14}{asked}{mark}"
 
 
 def main(names: list[str]) -> None:
