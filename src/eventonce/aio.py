@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cached_property
@@ -16,10 +17,16 @@ from typing import Any, Final, TypeVar
 from eventonce import engine
 from eventonce.portal import Portal
 from eventonce.ports import Task
-from eventonce.runners import WAVE, World, invoke, is_async, salvage, settle_patiently
+from eventonce.renewal import WAVE
+from eventonce.runners import World, invoke, is_async, salvage, settle_patiently
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
 T = TypeVar("T")
+
+QUICK: Final = 0.001
+"""Seconds in which one thread alone runs the plain handlers of a batch, one after the other. While
+some still wait the threads are doubled again and again: slow ones soon run side by side, and quick
+ones, which cost less than a thread's wake-up, have few threads."""
 
 STORE_THREADS: Final = 4
 """Store calls are short; these threads are apart from the handlers', who may fill all of theirs."""
@@ -41,7 +48,7 @@ class Asynchronous:
             for pool in ("_stores", "_handlers"):
                 self.__dict__.pop(pool, None)
             self._portal, self._process = Portal(), os.getpid()
-        return OnAsyncio(self._world, stores=self._stores, handlers=self._handlers)
+        return OnAsyncio(self._world, self._stores, self._handlers, self._threads)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it on a loop of our own and wait: for plain callers of async handlers."""
@@ -55,6 +62,10 @@ class Asynchronous:
     def _handlers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="eventonce-handler")
 
+    def cancel(self, within: float) -> None:
+        """Cancel what runs on our own loop, and wait so long at most for it to end."""
+        self._portal.cancel(within)
+
     def close(self) -> None:
         """Stop the loop and the threads."""
         self._portal.close()
@@ -66,11 +77,16 @@ class Asynchronous:
 class OnAsyncio:
     """Effects on a loop: async handlers as tasks, plain ones in threads, the store in its own."""
 
-    def __init__(self, world: World, *, stores: Executor, handlers: Executor) -> None:
+    def __init__(self, world: World, stores: Executor, handlers: Executor, most: int) -> None:
         self._world = world
         self._stores = stores
         self._handlers = handlers
-        self._started: dict[asyncio.Future[None], Task] = {}
+        self._most = most
+        self._under_way: Sequence[Task] = ()
+        self._waiting: deque[Task] = deque()
+        """Plain ones that no thread has taken yet."""
+        self._returned: deque[Task] = deque()
+        self._started: set[asyncio.Future[None]] = set()
         self._threads: dict[asyncio.Future[None], Future[None]] = {}
         self.now = world.clock
 
@@ -78,10 +94,11 @@ class OnAsyncio:
         return await self._in_store(self._world.store.claim, claims)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
-        return await self._in_store(settle_patiently, self._world.store, settlements)
+        world = self._world
+        return await self._in_store(settle_patiently, world.store, settlements, world.pauses)
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
-        await self._in_store(self._world.shelf.put_letters, letters)
+        await self._in_store(self._world.letterbox.put_letters, letters)
 
     async def _in_store(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -91,42 +108,75 @@ class OnAsyncio:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
             await asyncio.wait([call])
-            await self._interrupted(list(self._started.values()))
+            await self._interrupted(self._under_way)
             raise
 
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         ticket = self._world.renewer.watch(tasks)
         try:
-            started = set(map(id, self._started.values()))
-            for task in tasks:
-                if id(task) not in started:
-                    self._started[self._start(task)] = task
-            done, _ = await asyncio.wait(self._started, timeout=WAVE)
-            if not done:
-                done, _ = await asyncio.wait(self._started, return_when=asyncio.FIRST_COMPLETED)
-            finished = [self._started.pop(future) for future in done]
-            for future in done:
-                self._threads.pop(future, None)
-                future.result()
+            if not self._under_way:
+                self._under_way = tasks
+                await self._start(tasks)
+            await self._wait(asyncio.ALL_COMPLETED)
+            while not self._returned:
+                await self._wait(asyncio.FIRST_COMPLETED)
+            if self._started and len(self._returned) == len(tasks):
+                # Their threads are about to say so, and the loop shall be there to hear it.
+                await self._wait(asyncio.ALL_COMPLETED)
         except BaseException:
             await self._interrupted(tasks)
             raise
-        else:
-            return finished
         finally:
             self._world.renewer.leave(ticket)
+        finished = {self._returned.popleft() for _ in range(len(self._returned))}
+        self._under_way = [task for task in tasks if task not in finished]
+        return list(finished)
 
-    def _start(self, task: Task) -> asyncio.Future[None]:
-        if is_async(task.handler):
-            return asyncio.ensure_future(_awaited(task))
-        context = contextvars.copy_context()
-        thread = self._handlers.submit(context.run, invoke, task, self._world.transactions)
+    async def _wait(self, until: str) -> None:
+        """For a wave at most: a thread that goes on with another handler says nothing."""
+        done, self._started = await asyncio.wait(self._started, timeout=WAVE, return_when=until)
+        for future in done:
+            self._threads.pop(future, None)
+            future.result()
+
+    async def _start(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if is_async(task.handler):
+                self._started.add(asyncio.ensure_future(self._on_loop(task)))
+            else:
+                self._waiting.append(task)
+        hired = 0
+        while self._waiting and hired < self._most:
+            more = min(max(1, hired), len(self._waiting), self._most - hired)
+            for _ in range(more):
+                self._hire()
+            hired += more
+            if self._waiting:
+                await asyncio.wait(self._threads, timeout=QUICK)
+
+    def _hire(self) -> None:
+        thread = self._handlers.submit(self._work, contextvars.copy_context())
         future = asyncio.wrap_future(thread)
+        self._started.add(future)
         self._threads[future] = thread
-        return future
+
+    def _work(self, context: contextvars.Context) -> None:
+        """In a thread: the plain handlers that wait, one after the other."""
+        while True:
+            try:
+                task = self._waiting.popleft()
+            except IndexError:
+                return
+            context.copy().run(invoke, task, self._world.transactions)
+            self._returned.append(task)
+
+    async def _on_loop(self, task: Task) -> None:
+        await _awaited(task)
+        self._returned.append(task)
 
     async def _interrupted(self, tasks: Sequence[Task]) -> None:
         """Cancelled: end the async handlers and wait for the threads, which cannot be stopped."""
+        self._waiting.clear()
         for future in self._started:
             # Cancelling the future of a running thread would only stop us from seeing its end.
             self._threads.get(future, future).cancel()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome, Status
 
 HTTP_STATUS: Final[Mapping[Status, int]] = {
@@ -25,11 +26,12 @@ HTTP_STATUS: Final[Mapping[Status, int]] = {
     "busy": 429,
     "failed": 503,
     "fenced": 503,
-    "conflict": 409,
+    "conflict": 422,
     "invalid": 400,
 }
-"""EventBridge's API destinations and most webhooks send again after 429 and 5xx, and after no other
-status: so these two are for what must come again, and copies are a success."""
+"""EventBridge's API destinations send again after 401, 407, 409, 429 and 5xx, and most webhooks
+after 429 and 5xx at least: so 429 and 503 are for what must come again, copies are a success, and a
+conflict, whose letter is kept, is no 409."""
 
 SOONEST_RETRY: Final = 1
 """Seconds: Retry-After takes whole ones."""
@@ -41,6 +43,27 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one event, and why, as far as its sender may know."""
+
+    id: str
+    """The event's transport id, empty if it has none."""
+    status: Status
+    reason: str = ""
+    key: str = ""
+    """The digest the event is remembered by: `eventonce show KEY` knows it."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What became of all events of a request, in the order they were sent."""
+
+    processed: int
+    duplicates: int
+    errors: int
+    statuses: dict[Status, int]
+    events: list[Told]
 
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -66,8 +89,8 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
         headers["retry-after"] = str(_seconds(again, now))
     else:
         status = min((HTTP_STATUS[outcome.status] for outcome in outcomes), default=200)
-    body = {**counts(outcomes), "events": [_told(outcome) for outcome in outcomes]}
-    return Answer(status, headers, msgspec.json.encode(body))
+    report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
+    return Answer(status, headers, msgspec.json.encode(report))
 
 
 def _seconds(again: Sequence[Outcome], now: int) -> int:
@@ -76,11 +99,40 @@ def _seconds(again: Sequence[Outcome], now: int) -> int:
     return max(SOONEST_RETRY, ceil((latest - now) / 1000))
 
 
-def _told(outcome: Outcome) -> dict[str, str]:
+def _told(outcome: Outcome) -> Told:
     event = outcome.event
-    told = {"id": event.id if event is not None else "", "status": outcome.status}
-    if outcome.reason:
-        told["reason"] = outcome.reason
-    if outcome.key:
-        told["key"] = outcome.key.hex()
-    return told
+    return Told(
+        event.id if event is not None else "",
+        outcome.status,
+        told_reason(outcome),
+        outcome.key.hex(),
+    )
+
+
+def told_reason(outcome: Outcome) -> str:
+    """The reason without what is nobody's business outside.
+
+    What a handler raised may hold a customer's data or a password, and what the store said its
+    address: of the first only the type is told, of the second only that it was the store. Both
+    stand whole in the log and in the letter. What is wrong with the event its sender may know.
+    """
+    error = outcome.error
+    match outcome.status:
+        case "done":
+            return ""
+        case "unguarded":
+            return "ran without protection, as its rule says"
+        case "invalid":
+            return outcome.reason
+        case _ if error is None:
+            return outcome.reason
+        case _ if isinstance(error, StoreError):
+            return "the store is away"
+        case _ if isinstance(error, SourceUnavailable):
+            return "a queue is away"
+        case "dead" if isinstance(error, Reject):
+            return "rejected by the handler"
+        case "dead":
+            return f"given up: the handler raised {type(error).__name__}"
+        case _:
+            return f"the handler raised {type(error).__name__}"

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from eventonce import engine, envelope
+from eventonce.clock import wall_clock
 from eventonce.errors import EnvelopeError
 from eventonce.ports import UNDECIDED, Effects, Task
+from eventonce.reasons import forgotten
 from eventonce.routing import Route
 from eventonce.rules import Ruleset
 from eventonce.types import Event, Outcome
 
 Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 """What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
+
+
+class End(NamedTuple):
+    """The moment at which somebody will end this process."""
+
+    at: float
+    """By the monotonic clock."""
+    lease: int
+    """The milliseconds until then: what a fact's lease may last at most."""
+    last_call: float
+    """When a handler may begin at the latest, by the same clock."""
 
 
 class Batch:
@@ -38,6 +51,8 @@ class Batch:
         nonce: int,
         max_bytes: int,
         redrive: bool = False,
+        end: End | None = None,
+        clock: Callable[[], int] = wall_clock,
     ) -> None:
         """Read each event and find its handler, rule and claim."""
         for incoming in events:
@@ -65,9 +80,12 @@ class Batch:
             if redrive:
                 claim = msgspec.structs.replace(claim, redrive=True)
                 also = [msgspec.structs.replace(older, redrive=True) for older in also]
-            if event.replay and rule.on_replay == "report":
-                claim = msgspec.structs.replace(claim, peek=True)
-            self.tasks.append(Task(event, rule, claim, route.handler, also))
+            task = Task(event, rule, claim, route.handler, also)
+            if event.replay and not redrive:
+                _judge_replay(task, clock)
+            if end is not None:
+                _fit(task, end)
+            self.tasks.append(task)
             self._places.append(len(self._outcomes))
             self._outcomes.append(UNDECIDED)
             if route.asynchronous:
@@ -92,6 +110,30 @@ class Batch:
         for place, task in zip(self._places, self.tasks, strict=True):
             self._outcomes[place] = task.outcome
         return self._outcomes
+
+
+def _judge_replay(task: Task, clock: Callable[[], int]) -> None:
+    """Let a replay only look where its rule says so, or where its record may be gone."""
+    rule = task.rule
+    if rule.on_replay == "force" or (rule.shadow and rule.on_replay == "missing"):
+        return
+    task.forgotten = forgotten(task.event, task.claim, clock())
+    if task.forgotten and rule.on_replay == "missing":
+        task.forgotten += ". If it did not, redrive this letter"
+    if task.forgotten or rule.on_replay == "report":
+        task.claim = msgspec.structs.replace(task.claim, peek=True)
+
+
+def _fit(task: Task, end: End) -> None:
+    """No lease shall outlast a process that is ended: what it left would wait for nobody.
+
+    A state's claim keeps its rule's lease: an older version waits for a newer one as long as some
+    of its own leases last, and that must not depend on who asks.
+    """
+    task.ends, task.last_call = end.at, end.last_call
+    task.covered = task.claim.lease >= end.lease
+    if task.claim.order is None and task.covered:
+        task.claim = msgspec.structs.replace(task.claim, lease=max(1, end.lease))
 
 
 def as_bytes(incoming: object) -> bytes:

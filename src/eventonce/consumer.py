@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from os import PathLike
+from math import inf
+from os import PathLike, urandom
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
-from eventonce import engine, envelope, presets
-from eventonce.batch import Batch, Incoming
+from eventonce import engine, envelope, presets, redrive
+from eventonce.batch import Batch, End, Incoming
 from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
-from eventonce.ports import Handler, Observer, Shelf, Store
+from eventonce.log import log
+from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
 from eventonce.routing import Route, Routes
 from eventonce.rules import Rule, Ruleset
-from eventonce.runners import AroundBlock, Inline, Scope, World, drive
+from eventonce.runners import AroundBlock, Inline, Scope, World, drive, salvage
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Handler)
 RuleSpec = str | PathLike[str] | Rule
 
-SETTLED: Final = frozenset[str](("done", "duplicate", "stale", "unchanged", "unguarded"))
-"""The outcomes after which a letter that was run again has nothing left to say."""
+CANCELLING: Final = 1.0
+"""Seconds that cancelled handlers have to clean up."""
 
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
 """What is one event, and not several."""
-
-log = logging.getLogger("eventonce")
 
 
 class Consumer:
@@ -55,11 +53,13 @@ class Consumer:
         observers: Sequence[Observer] = (),
         threads: int = 32,
         max_bytes: int = envelope.MAX_BYTES,
+        letters: str | Letterbox | None = None,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
         others as a rotation's old ones. `threads` bounds the plain handlers that run side by side
-        under `process_async`."""
+        under `process_async`. `letters` is where events that are given up go: the store, unless it
+        is an SQS queue's `sqs://name`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if name is None:
             if not getattr(opened, "embedded", False):
@@ -69,14 +69,16 @@ class Consumer:
                 )
             name = "default"
         self.name = name
+        self.max_bytes = max_bytes
         self.store: Store = opened
         self.shelf: Shelf = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self.observers: list[Observer] = list(observers)
         self._routes = Routes(handler)
-        self._world = World(opened, opened, clock)
+        self._closing: list[Callable[[], None]] = []
+        self._letterbox = _letterbox(letters, opened)
+        self._world = World(opened, self._letterbox, clock)
         self._threads = threads
-        self._max_bytes = max_bytes
 
     @overload
     def on(self, pattern: H) -> H: ...
@@ -96,10 +98,22 @@ class Consumer:
 
         return register
 
-    def process(self, events: Iterable[Incoming] | Incoming) -> list[Outcome]:
-        """Run what is new; one outcome per event, in order."""
+    def process(
+        self,
+        events: Iterable[Incoming] | Incoming,
+        *,
+        within: float | None = None,
+        margin: float | None = None,
+    ) -> list[Outcome]:
+        """Run what is new; one outcome per event, in order.
+
+        `within` is how many seconds this process may still live, if somebody will end it: no lease
+        is then renewed beyond that moment, and a fact's does not last longer in the first place.
+        Once no more than `margin` of them are left, no plain handler begins: what waits is freed.
+        """
         started = time.perf_counter()
-        return self._told(self._run(self._batch(events)), started)
+        end = None if within is None else _end(within, margin)
+        return self._told(self._run(self._batch(events, end=end)), started)
 
     async def process_async(self, events: Iterable[Incoming] | Incoming) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
@@ -144,8 +158,17 @@ class Consumer:
             settled = cast("list[Outcome]", _stepped(processing))
             job.outcome = self._told(settled, started)[0]
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether some handler is `async def`: the events of one call then run side by side."""
+        return self._routes.asynchronous
+
+    def takes(self, type: str) -> bool:
+        """Whether there is a handler for events of this type; without one they are `ignored`."""
+        return self._routes.of(type) is not None
+
     def letters(self) -> Iterator[Letter]:
-        """The events this consumer gave up, oldest first."""
+        """The events this consumer gave up and its store keeps, oldest first."""
         return self.shelf.letters(self.name)
 
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
@@ -155,34 +178,56 @@ class Consumer:
         if others:
             # What is done for one consumer would be called done for the other, and dropped.
             raise ConfigError(f"redrive: {self.name!r} cannot run letters of {sorted(others)}")
-        started = time.perf_counter()
-        batch = self._batch([letter.event for letter in chosen], redrive=True)
-        outcomes = self._told(self._run(batch), started)
-        settled = [
-            letter.id
-            for letter, outcome in zip(chosen, outcomes, strict=True)
-            if outcome.status in SETTLED
-        ]
-        self.shelf.drop_letters(settled)
+        outcomes = self.run_again([letter.event for letter in chosen])
+        redrive.settle(self.shelf, zip(chosen, outcomes, strict=True), self._world.clock())
         return outcomes
+
+    def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
+        """Run events that were given up, wherever they were kept; not what took effect meanwhile.
+
+        What is `done`, or a copy of it, may be forgotten there. Any other that is acknowledged but
+        `ignored` is a letter of this consumer now.
+        """
+        started = time.perf_counter()
+        return self._told(self._run(self._batch(events, redrive=True)), started)
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
         other = Consumer(store, name=self.name, rules=(), threads=self._threads, clock=clock)
         other.rules = self.rules
         other._routes = self._routes.wrapped(lambda handler: handler)
-        other._max_bytes = self._max_bytes
+        other.max_bytes = self.max_bytes
         return other
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
         """Put something around every handler registered so far, such as a tracer or a fault."""
         self._routes = self._routes.wrapped(around)
 
+    def settle_with(self, pauses: Sequence[float]) -> None:
+        """Wait these seconds between tries to settle while the store is away: for a caller whose
+        transport leaves it more time than most do."""
+        self._world.pauses = pauses
+
+    def abandon(self) -> None:
+        """For a process that is about to end: cancel async handlers, complete what has returned,
+        free what still runs. A plain handler cannot be stopped: end the process at once."""
+        if "_asynchronous" in self.__dict__:
+            self._asynchronous.cancel(within=CANCELLING)
+        salvage(self._world.renewer.watched(), self._world.store)
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Call this when the consumer is closed and none of its handlers run any more."""
+        self._closing.append(close)
+
     def close(self) -> None:
         """Stop the threads and let go of the store."""
         self._world.renewer.close()
         if "_asynchronous" in self.__dict__:
             self.__dict__.pop("_asynchronous").close()
+        while self._closing:
+            self._closing.pop()()
+        if self._letterbox is not self.shelf:
+            self._letterbox.close()
         self.shelf.close()
 
     def __enter__(self) -> Self:
@@ -197,6 +242,7 @@ class Consumer:
         route_of: Callable[[str], Route | None] | None = None,
         *,
         redrive: bool = False,
+        end: End | None = None,
     ) -> Batch:
         if route_of is None and not self._routes:
             raise ConfigError(
@@ -204,12 +250,14 @@ class Consumer:
             )
         batch = Batch(self.name)
         batch.plan(
-            [events] if isinstance(events, ONE) else events,
+            events if type(events) is list or not isinstance(events, ONE) else [events],
             self.rules,
             route_of or self._routes.of,
-            nonce=random.getrandbits(52) | 1,
-            max_bytes=self._max_bytes,
+            nonce=_nonce(),
+            max_bytes=self.max_bytes,
             redrive=redrive,
+            end=end,
+            clock=self._world.clock,
         )
         return batch
 
@@ -225,14 +273,40 @@ class Consumer:
         return Asynchronous(self._world, self._threads)
 
     def _told(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
+        if not self.observers:
+            return outcomes
         seconds = time.perf_counter() - started
         for observer in self.observers:
             for outcome in outcomes:
                 try:
                     observer(outcome, seconds)
-                except Exception:
-                    log.exception("observer %r failed", observer)
+                except Exception:  # noqa: BLE001  what an observer raises is its own problem
+                    log().exception("observer %r failed", observer)
         return outcomes
+
+
+def _end(within: float, margin: float | None) -> End:
+    at = time.monotonic() + within
+    return End(at, int(within * 1000), inf if margin is None else at - margin)
+
+
+def _nonce() -> int:
+    """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
+    Python's generator in the very state that others restored from it have."""
+    return int.from_bytes(urandom(7)) >> 4 | 1
+
+
+def _letterbox(letters: str | Letterbox | None, store: Letterbox) -> Letterbox:
+    if letters is None or letters == "":
+        return store
+    if not isinstance(letters, str):
+        return letters
+    from eventonce.letterbox import QueueLetters  # noqa: PLC0415  for those who have a queue
+
+    try:
+        return QueueLetters(letters, store)
+    except ConfigError as error:
+        raise ConfigError(f"letters: {error}") from error
 
 
 def _unreachable(_: Job) -> None:

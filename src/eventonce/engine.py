@@ -7,17 +7,25 @@ drives it inline and around a `with` block, `aio` on a loop, the simulator step 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
 from eventonce import envelope
-from eventonce.errors import Reject, Retry, StoreError, StoreUnavailable
+from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
 from eventonce.ports import Effects, Task
 from eventonce.reasons import NOT_STARTED, REFUSED, reason
-from eventonce.rules.rule import Rule
-from eventonce.types import Claim, Letter, Outcome, Settlement, Status, Verdict, effect_id
+from eventonce.types import (
+    NO_HEADERS,
+    Claim,
+    Event,
+    Letter,
+    Outcome,
+    Settlement,
+    Status,
+    Verdict,
+    effect_id,
+)
 
 MAX_RESULT: Final = 65_536
 """Bytes of a handler's result kept for copies: well under every store's limit for one record."""
@@ -27,6 +35,9 @@ LONGEST_BACKOFF: Final = 900_000
 
 LETTERED: Final = frozenset[str](("dead", "conflict", "invalid"))
 """The statuses under which the whole event is kept: nobody will deliver it again."""
+
+REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
+"""Of a replay that is only reported: the verdicts that would run it or keep a letter."""
 
 
 async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
@@ -44,7 +55,7 @@ async def refuse(
     """Keep what is not an event, or has no key, as letters; the outcomes as they are after that."""
     now = effects.now()
     letters = [
-        _letter(_nameless(bytes_, consumer), bytes_, outcome, consumer, now)
+        _letter(_nameless(bytes_, outcome.event, consumer), bytes_, outcome, consumer, now)
         for bytes_, outcome in zip(raw, outcomes, strict=True)
     ]
     lost = await _shelved(letters, effects)
@@ -70,7 +81,7 @@ def _line_up(
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
     a batch gives what its events would give one by one.
     """
-    if len({task.claim.key for task in tasks}) == len(tasks):
+    if len(tasks) == 1 or len({task.claim.key for task in tasks}) == len(tasks):
         return tasks, [], []
     leaders: dict[bytes, Task] = {}
     followers: list[tuple[Task, Task]] = []
@@ -111,19 +122,24 @@ async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None
             task.token = verdict.token
             task.attempt = verdict.attempt
             running.append(task)
-        elif _runs_anyway(task.rule, verdict):
+        elif _runs_anyway(task, verdict):
             shadow = "shadow: " if task.rule.shadow else ""
             task.unguarded = f"{shadow}{reason(task.claim, verdict)}"
             running.append(task)
         else:
             task.outcome = _suppressed(task, verdict, effects)
             refused.append(task)
-    await _keep_letters(refused, effects, consumer)
+    if refused:
+        await _keep_letters(refused, effects, consumer)
     while running:
         # Asked, not looked at: others finish while these are settled.
-        finished = set(await effects.run(running))
-        await _settle([task for task in running if task in finished], effects, consumer)
-        running = [task for task in running if task not in finished]
+        finished = await effects.run(running)
+        if len(finished) == len(running):
+            await _settle(running, effects, consumer)
+            return
+        some = set(finished)
+        await _settle([task for task in running if task in some], effects, consumer)
+        running = [task for task in running if task not in some]
 
 
 async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
@@ -155,16 +171,23 @@ async def _asked(claims: Sequence[Claim], effects: Effects) -> Sequence[Verdict]
         return [Verdict("error", error=error)] * len(claims)
 
 
-def _runs_anyway(rule: Rule, verdict: Verdict) -> bool:
+def _runs_anyway(task: Task, verdict: Verdict) -> bool:
+    if task.claim.peek:
+        # A replay that is only reported, or of which nobody knows whether it took effect.
+        return False
     if verdict.kind == "error":
-        return rule.on_store_error == "run"
-    return rule.shadow and verdict.kind != "run"
+        return task.rule.on_store_error == "run"
+    return task.rule.shadow and verdict.kind != "run"
 
 
 def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
     why = reason(task.claim, verdict)
     if verdict.kind == "run":
+        why = task.forgotten or why
+    if task.claim.peek and task.rule.on_replay == "report" and verdict.kind in REPORTED:
         return _made(task, "ignored", f"replay, reported only: {why}")
+    if verdict.kind == "run":
+        return _made(task, "dead", why)
     if verdict.kind == "error":
         return _again(task, "failed", why, effects.now() + backoff(1), verdict.error)
     if verdict.kind == "busy":
@@ -178,6 +201,8 @@ def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
 async def _settle(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
     """Settle what ran. A letter is written before its burial: a crash between the two leaves it."""
     now = effects.now()
+    # Before anything is said of them: a renewal may settle one at any moment, and be refused.
+    settling = [task for task in tasks if task.token and task.kept is None]
     failed = []
     for task in tasks:
         if task.error is None:
@@ -185,8 +210,8 @@ async def _settle(tasks: Sequence[Task], effects: Effects, consumer: str) -> Non
         else:
             task.outcome = _raised(task, task.error, now)
             failed.append(task)
-    await _keep_letters(failed, effects, consumer)
-    settling = [task for task in tasks if task.token and task.kept is None]
+    if failed:
+        await _keep_letters(failed, effects, consumer)
     if not settling:
         return
     try:
@@ -224,6 +249,9 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
     text = _text(error)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     attempt = task.attempt
+    if task.job is None:
+        # It did not come to its turn: no reason to give it up, whichever attempt this was.
+        return _again(task, "failed", text, now)
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {text}", error=error)
     if attempt >= task.claim.attempts and not task.unguarded:
@@ -247,23 +275,26 @@ def backoff(attempt: int) -> int:
 
 
 def finish(task: Task, value: object = None, error: Exception | None = None) -> None:
-    """Note what a handler returned or raised. A result that cannot be kept for copies is noted,
-    not fatal: the effect has happened, and running it again would be worse."""
-    task.finished = True
+    """Note what a handler returned or raised."""
     task.error = error
-    if value is None or error is not None:
-        return
-    task.value = value
+    if value is not None and error is None:
+        task.value = value
+        task.result, task.note = _kept_for_copies(value)
+    # Last: from here on another thread may settle it as it stands.
+    task.finished = True
+
+
+def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
+    """A result as it is kept, or why it is not: that is noted and not fatal, for the effect has
+    happened, and running it again would be worse."""
     try:
         result = msgspec.json.encode(value)
     except Exception as refused:  # noqa: BLE001  a result may be anything, and run code of its own
-        task.note = f"its result is not kept for copies: {refused}"
-        return
+        return None, f"its result is not kept for copies: {refused}"
     if len(result) > MAX_RESULT:
         size = len(result)
-        task.note = f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
-        return
-    task.result = result
+        return None, f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
+    return result, ""
 
 
 async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) -> None:
@@ -288,16 +319,21 @@ async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) 
             task.outcome = _again(task, "failed", why, now + backoff(1), lost)
 
 
-async def _shelved(letters: Sequence[Letter], effects: Effects) -> StoreError | None:
+async def _shelved(letters: Sequence[Letter], effects: Effects) -> EventonceError | None:
     try:
         await effects.shelve(letters)
-    except StoreError as error:
+    except EventonceError as error:
         return error
     return None
 
 
-def _nameless(raw: bytes, consumer: str) -> str:
-    """The id of a letter that has no key: the same bytes again are the same letter."""
+def _nameless(raw: bytes, event: Event | None, consumer: str) -> str:
+    """The id of a letter that has no key: the same event again is the same letter, whatever headers
+    it comes with; some of those are new with every attempt."""
+    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
+
+    if event is not None and event.headers:
+        raw = envelope.kept(msgspec.structs.replace(event, headers=NO_HEADERS))
     return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
 
 

@@ -37,6 +37,10 @@ class StoreMismatch(StoreError):
     """The store's schema or format is not one this version can work with."""
 
 
+class SourceUnavailable(EventonceError):
+    """The queue cannot be reached now; nothing is lost, try again."""
+
+
 LONGEST: Final = 14 * 86_400
 """Seconds a retry may wait: two weeks, the longest a queue keeps a message."""
 

@@ -37,11 +37,16 @@ def to_log(logger: logging.Logger | None = None) -> Observer:
             level,
             "%s type=%s id=%s rule=%s key=%s: %s",
             outcome.status,
-            event.type if event is not None else "-",
-            event.id if event is not None else "-",
+            _on_one_line(event.type) if event is not None else "-",
+            _on_one_line(event.id) if event is not None else "-",
             outcome.rule or "-",
             outcome.key.hex() or "-",
-            outcome.reason or "ran",
+            _on_one_line(outcome.reason) or "ran",
         )
 
     return write
+
+
+def _on_one_line(text: str) -> str:
+    """What a sender chose must not look like a line of ours."""
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from eventonce.errors import ConfigError
@@ -60,10 +61,18 @@ class Portal:
                 self._thread.start()
             return self._loop
 
+    def cancel(self, within: float) -> None:
+        """Cancel what runs on the loop, and wait so long at most for it to end."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            others = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
+            with suppress(TimeoutError):
+                others.result(within)
+
     def close(self) -> None:
         """Stop the loop."""
         with self._lock:
-            if self._loop is not None and self._thread is not None:
+            # In the child of a fork there is a loop, and no thread that runs it.
+            if self._loop is not None and self._thread is not None and self._thread.is_alive():
                 # Who waits for a loop that is stopped waits for ever.
                 asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)

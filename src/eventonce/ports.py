@@ -1,9 +1,10 @@
-"""The seams: what a store, a shelf of letters, a transaction and an observer must be."""
+"""The seams: what a store, a shelf of letters, a transaction, a source and an observer must be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
@@ -93,6 +94,18 @@ class Shelf(Protocol):
         ...
 
 
+class Letterbox(Protocol):
+    """Where the engine puts letters: a shelf, or a queue."""
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        """Keep these letters; raises an EventonceError where one of them is not kept."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing that was looked at in a store."""
 
@@ -141,6 +154,60 @@ class Transactional(Protocol):
         ...
 
 
+class Delivery(msgspec.Struct, eq=False):
+    """One message of a source: what it carries, and what the source knows it by."""
+
+    body: bytes
+    receipt: str = ""
+    id: str = ""
+    """The transport's own id, which an event that has none goes by."""
+    group: str = ""
+    """Those of one group are worked on one after the other, in their order; empty for none."""
+    times: int = 1
+    """How often it came, this time included."""
+    since: float = 0.0
+    """When it was received, by the monotonic clock."""
+    held: float = 0.0
+    """When it was received or last postponed, by the same clock."""
+
+
+class Source(Protocol):
+    """Where a worker's events come from.
+
+    Guaranteed: what was received and not acknowledged comes again, at the latest `hold` seconds
+    after it was received or last postponed. Deliveries of one group come in their order, and none
+    of them while an earlier one is out.
+    Not guaranteed: that what was acknowledged never comes again; it is a copy then.
+    Called by many threads. `SourceUnavailable` means to try again; nothing is lost by it.
+    """
+
+    @property
+    def hold(self) -> float:
+        """Seconds a delivery is left to who received it; `inf` for as long as the process lives."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more but what was received and is not acknowledged."""
+        ...
+
+    def receive(self, most: int) -> list[Delivery]:
+        """Wait a while for up to so many; none if nothing came."""
+        ...
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        """Forget these: they are settled."""
+        ...
+
+    def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
+        """Bring each again, but not before so many seconds; also how a delivery is kept longer."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
 class Task(msgspec.Struct, eq=False):
     """One event of a batch, shared by the engine that decides and the runner that acts."""
 
@@ -150,6 +217,8 @@ class Task(msgspec.Struct, eq=False):
     handler: Handler
     also: Sequence[Claim] = ()
     """Claims on the keys that older rules gave this event."""
+    forgotten: str = ""
+    """Why nobody can know whether this replayed event took effect, empty where the store can."""
     token: int = 0
     attempt: int = 1
     unguarded: str = ""
@@ -159,13 +228,22 @@ class Task(msgspec.Struct, eq=False):
     finished: bool = False
     renewed: float = 0.0
     """When its lease was last renewed or first watched, by the monotonic clock; 0 for never."""
+    ends: float = inf
+    """When its process will be ended, by the same clock: its lease is not renewed beyond that."""
+    last_call: float = inf
+    """When its handler may begin at the latest, by the same clock."""
+    covered: bool = False
+    """Whether its first lease lasts until then, and needs no renewal."""
     value: Any = None
     result: bytes | None = None
     """The value as it is kept for copies."""
     note: str = ""
     error: Exception | None = None
+    in_transaction: bool = False
+    """Whether its completion is part of the handler's own transaction: nobody else completes it."""
     kept: Kept | None = None
-    """What became of a completion that was settled inside the handler's own transaction."""
+    """What became of its completion where that was settled before the engine asks for it: inside
+    that transaction, or by a renewal."""
     outcome: Outcome = UNDECIDED
     lost: bool = False
     """Whether a renewal was refused."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
-from eventonce.types import Claim, Kept, Verdict
+from eventonce.rules.instants import instant
+from eventonce.types import Claim, Event, Kept, Verdict
 
 AGAIN: Final = {
     True: "redelivery: the same transport id again",
@@ -19,6 +21,8 @@ REFUSED: Final[dict[Kept, str]] = {
 
 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
+
+TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
 
 
 def reason(claim: Claim, verdict: Verdict) -> str:
@@ -51,3 +55,36 @@ def reason(claim: Claim, verdict: Verdict) -> str:
             return f"the store did not answer: {verdict.error}"
         case "run":
             return "it has no effect yet and would run"
+
+
+def forgotten(event: Event, claim: Claim, now: int) -> str:
+    """Why nobody can know whether this event, replayed now, took effect; empty where the store can.
+
+    A record lives for `remember` from its completion, and nothing is completed before it happened.
+    So what happened later than that has its record still, or never had one. What happened is
+    dated by the envelope or by the event itself, whichever is earlier: a copy published again has
+    a later envelope than the one that took effect.
+    """
+    known = [at for at in (instant(event.time), claim.at) if at and at > 0]
+    if not known:
+        return f"a replay of an event that says no time: {_UNKNOWN}"
+    happened = min(known)
+    if happened > now + AHEAD:
+        return f"a replay of an event whose time has not come yet: {_UNKNOWN}"
+    if now - happened < claim.remember:
+        return ""
+    when = datetime.fromtimestamp(happened / 1000, UTC).isoformat(timespec="seconds")
+    span = _span(claim.remember)
+    return f"a replay from {when}, longer ago than the {span} that are remembered: {_UNKNOWN}"
+
+
+AHEAD: Final = 300_000
+"""Milliseconds that a sender's clock may be ahead of ours: one that is further off says nothing of
+when an event happened."""
+
+_UNKNOWN: Final = "nobody knows whether it took effect"
+
+
+def _span(milliseconds: int) -> str:
+    days, rest = divmod(milliseconds, 86_400_000)
+    return f"{days} days" if days and not rest else f"{milliseconds / 1000:g} seconds"

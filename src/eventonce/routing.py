@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Final, NamedTuple
 
 from eventonce.errors import ConfigError
 from eventonce.ports import Handler
 from eventonce.rules.matching import glob
-from eventonce.runners import is_async
+from eventonce.runners import is_async, is_generator
 
 KNOWN_TYPES: Final = 4096
 """Event types whose handler is remembered; a source that invents types must not fill the memory."""
@@ -34,6 +33,14 @@ class Routes:
 
     def __bool__(self) -> bool:
         return bool(self._registered) or self._fallback is not None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether some handler must be awaited."""
+        routes = [route for _, route in self._registered]
+        if self._fallback is not None:
+            routes.append(self._fallback)
+        return any(route.asynchronous for route in routes)
 
     def add(self, pattern: str, handler: Handler) -> None:
         """Send the types this glob matches to this handler, unless an earlier one takes them."""
@@ -59,6 +66,6 @@ class Routes:
 
 
 def _route(handler: Handler) -> Route:
-    if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+    if is_generator(handler):
         raise ConfigError(f"{handler!r} is a generator: calling it runs nothing; remove `yield`")
     return Route(handler, is_async(handler))

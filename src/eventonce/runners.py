@@ -5,23 +5,21 @@ The third, on asyncio, stands in `aio`.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, TypeVar, cast
+from math import inf
+from types import FunctionType
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from eventonce import engine
-from eventonce.errors import ConfigError, StoreError, StoreUnavailable
-from eventonce.ports import Handler, Shelf, Store, Task, Transaction, Transactional
-from eventonce.renewal import Renewer
+from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
+from eventonce.ports import Handler, Letterbox, Store, Task, Transaction, Transactional
+from eventonce.reasons import TOO_LATE
+from eventonce.renewal import WAVE, Renewer
 from eventonce.types import Claim, Job, Kept, Letter, Settlement, Verdict
 
 T = TypeVar("T")
-
-WAVE: Final = 1.0
-"""Seconds after which what has finished is settled although others of its batch still run: what a
-crash may cost is then a second's work, and quick batches are settled in one call."""
 
 SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
 """Seconds between tries to settle while the store is away: the effect has happened, so it is worth
@@ -31,18 +29,44 @@ some patience, but the transport's own deadline must not pass meanwhile."""
 class World:
     """What all runners of one consumer share."""
 
-    def __init__(self, store: Store, shelf: Shelf, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, letterbox: Letterbox, clock: Callable[[], int]) -> None:
         self.store = store
-        self.shelf = shelf
+        self.letterbox = letterbox
         self.clock = clock
         self.renewer = Renewer(store)
+        self.pauses: Sequence[float] | None = None
+        """Between tries to settle, where others than `SETTLE_PAUSES` are wanted."""
         self.transactions = store if isinstance(store, Transactional) else None
 
 
 def is_async(handler: Handler) -> bool:
     """Whether calling this handler gives something to await."""
+    if _is_plain(handler):
+        return bool(handler.__code__.co_flags & _COROUTINE)
+    from inspect import iscoroutinefunction  # noqa: PLC0415  slow to import, and seldom needed
+
     call = getattr(handler, "__call__", None)  # noqa: B004  its kind is asked, not its presence
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+    return iscoroutinefunction(handler) or iscoroutinefunction(call)
+
+
+def is_generator(handler: Handler) -> bool:
+    """Whether calling this handler runs nothing of it yet."""
+    if _is_plain(handler):
+        return bool(handler.__code__.co_flags & (_GENERATOR | _ASYNC_GENERATOR))
+    from inspect import isasyncgenfunction, isgeneratorfunction  # noqa: PLC0415  likewise
+
+    return isgeneratorfunction(handler) or isasyncgenfunction(handler)
+
+
+def _is_plain(handler: object) -> TypeGuard[FunctionType]:
+    """Whether it is a function, and nobody marked it as something else."""
+    return type(handler) is FunctionType and not handler.__dict__
+
+
+_GENERATOR: Final = 0x20
+_COROUTINE: Final = 0x80
+_ASYNC_GENERATOR: Final = 0x200
+"""What Python's compiler says of a function in its flags; `inspect` names them."""
 
 
 class Scope:
@@ -54,22 +78,25 @@ class Scope:
         self._transactions = transactions
         self._context: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
-        if task.token:
-            job.connect = self._connect
+        job.connect = self._connect
 
     def _connect(self) -> Any:
         if self._transaction is None:
             self._context = self._transactions.transaction()
             self._transaction = self._context.__enter__()
+            self._task.in_transaction = True
         return self._transaction.connection
 
     def keep(self) -> None:
-        """The handler returned: its writes and its completion commit together, or neither does."""
+        """The handler returned: its writes and its completion commit together, or neither does.
+        What ran unguarded has no completion."""
         self._job.connect = None
         if self._context is None or self._transaction is None:
             return
         try:
-            kept = self._transaction.settle(engine.settlement(self._task))
+            kept: Kept = "kept"
+            if self._task.token:
+                kept = self._transaction.settle(engine.settlement(self._task))
             if kept != "kept":
                 self.undo(_NotKept())
             else:
@@ -94,9 +121,13 @@ class _NotKept(Exception):
 
 
 def invoke(task: Task, transactions: Transactional | None) -> None:
-    """Run a plain handler, here and now; not what another took over while it waited its turn."""
+    """Run a plain handler, here and now; not what another took over while it waited its turn, nor
+    what the end of its process would cut off."""
     if task.lost:
         task.finished, task.kept = True, "fenced"
+        return
+    if task.last_call < inf and time.monotonic() > task.last_call:
+        engine.finish(task, error=Retry(TOO_LATE))
         return
     job = task.started()
     scope = Scope(task, job, transactions) if transactions is not None else None
@@ -124,9 +155,15 @@ _NOT_AWAITED: Final = (
 
 
 def salvage(tasks: Sequence[Task], store: Store) -> None:
-    """Interrupted: complete what returned, free the rest, as far as the store still answers."""
+    """Interrupted: complete what returned, free the rest, as far as the store still answers.
+
+    A run with a transaction of its own is freed too: as long as that can still be committed, so
+    can its completion.
+    """
     settlements = [
-        engine.settlement(task) if task.finished else Settlement(task.claim, task.token, "release")
+        engine.settlement(task)
+        if task.finished and not task.in_transaction
+        else Settlement(task.claim, task.token, "release")
         for task in tasks
         if task.token and task.kept is None
     ]
@@ -145,14 +182,14 @@ class Inline:
         return self._world.store.claim(claims)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
-        return settle_patiently(self._world.store, settlements)
+        return settle_patiently(self._world.store, settlements, self._world.pauses)
 
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        ticket = self._world.renewer.watch(tasks)
+        finished: list[Task] = []
+        ticket = self._world.renewer.watch(tasks, finished)
         transactions, clock = self._world.transactions, time.monotonic
         end = clock() + WAVE
         try:
-            finished = []
             for task in tasks:
                 invoke(task, transactions)
                 finished.append(task)
@@ -167,12 +204,14 @@ class Inline:
             self._world.renewer.leave(ticket)
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
-        self._world.shelf.put_letters(letters)
+        self._world.letterbox.put_letters(letters)
 
 
-def settle_patiently(store: Store, settlements: Sequence[Settlement]) -> list[Kept]:
+def settle_patiently(
+    store: Store, settlements: Sequence[Settlement], pauses: Sequence[float] | None = None
+) -> list[Kept]:
     """Settle, and try again for a while if the store is away; repeating it is always safe."""
-    for pause in SETTLE_PAUSES:
+    for pause in SETTLE_PAUSES if pauses is None else pauses:
         try:
             return store.settle(settlements)
         except StoreUnavailable:

@@ -5,13 +5,25 @@
 
 from __future__ import annotations
 
+from tests.mutants.aws import AWS
 from tests.mutants.dynamodb import DYNAMODB
 from tests.mutants.engine import ENGINES
 from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
 from tests.mutants.redis import REDIS
 from tests.mutants.stores import STORES
+from tests.mutants.ways_out import WAYS_OUT
+from tests.mutants.worker import WORKERS
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: tuple[Mutant, ...] = (*LAW, *STORES, *DYNAMODB, *REDIS, *ENGINES)
+MUTANTS: tuple[Mutant, ...] = (
+    *LAW,
+    *STORES,
+    *DYNAMODB,
+    *REDIS,
+    *ENGINES,
+    *AWS,
+    *WAYS_OUT,
+    *WORKERS,
+)

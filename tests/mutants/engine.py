@@ -10,6 +10,7 @@ RENEWAL = "src/eventonce/renewal.py"
 CONSUMER = "tests/unit/test_consumer.py::test_"
 EXACTLY = "tests/integration/test_exactly_once.py::test_"
 HARD = "tests/unit/test_hard_cases.py::test_"
+MEANWHILE = "tests/unit/test_settled_meanwhile.py::test_"
 
 ENGINES = (
     Mutant(
@@ -48,6 +49,20 @@ ENGINES = (
         (CONSUMER + "a_letter_that_cannot_be_kept_is_not_acknowledged",),
     ),
     Mutant(
+        "engine: what was refused to the renewal counts as done",
+        ENGINE,
+        "    if not settling:\n",
+        "    settling = [task for task in settling if task.kept is None]\n    if not settling:\n",
+        (MEANWHILE + "a_completion_that_was_refused_to_the_renewal_is_not_called_done",),
+    ),
+    Mutant(
+        "engine: a run counts as finished before its error is known",
+        ENGINE,
+        "    task.error = error\n    if value",
+        "    task.finished = True\n    task.error = error\n    if value",
+        (MEANWHILE + "a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment",),
+    ),
+    Mutant(
         "engine: the last attempt is released like any other",
         ENGINE,
         "    if attempt >= task.claim.attempts and not task.unguarded:",
@@ -64,9 +79,16 @@ ENGINES = (
     Mutant(
         "runners: an interrupted batch completes nothing",
         RUNNERS,
-        "engine.settlement(task) if task.finished else",
-        "engine.settlement(task) if False else",
+        "        if task.finished and not task.in_transaction\n",
+        "        if False\n",
         (CONSUMER + "an_interrupted_batch_keeps_what_was_done_and_frees_the_rest",),
+    ),
+    Mutant(
+        "runners: a run is completed without the transaction that holds its effect",
+        RUNNERS,
+        "        if task.finished and not task.in_transaction\n",
+        "        if task.finished\n",
+        (MEANWHILE + "a_run_abandoned_while_its_transaction_commits_is_not_completed_without_it",),
     ),
     Mutant(
         "renewal: every wave begins the wait anew",
@@ -78,7 +100,7 @@ ENGINES = (
     Mutant(
         "renewal: nothing is renewed",
         RENEWAL,
-        '[Settlement(task.claim, task.token, "extend") for task in live]',
+        '[Settlement(_asked(task, now), task.token, "extend") for task in live]',
         "[]",
         ("tests/unit/test_renewal.py::test_a_handler_longer_than_its_lease_keeps_it",),
     ),

@@ -17,9 +17,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from tests.servers import free_port, missing, running
 
@@ -38,10 +41,17 @@ INSTALLING = 300
 """Seconds npm may take: 57 MB on a slow line."""
 
 
+@cache
+def _described(path: str, read: Callable[..., Any] = JSONFileLoader.load_file) -> Any:
+    return read(JSONFileLoader(), path)
+
+
 @contextmanager
 def emulated() -> Iterator[None]:
     """Credentials for the emulators, in this process and those it starts."""
     with pytest.MonkeyPatch.context() as patch:
+        # Half of what a client costs to make is reading the services' descriptions anew.
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: _described(path))
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         for name, value in CREDENTIALS.items():

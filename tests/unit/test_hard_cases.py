@@ -319,7 +319,7 @@ def test_a_get_request_is_no_event() -> None:
     answer = lambda_handler(consumer)(
         {"requestContext": {"http": {"method": "GET"}}, "headers": {}}, None
     )
-    assert answer["statusCode"] == 400
+    assert answer["statusCode"] == 405
 
 
 def test_filter_hands_over_what_is_dead_under_an_older_key(

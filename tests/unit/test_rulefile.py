@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from eventonce.errors import ConfigError
-from eventonce.rules import Rule, Ruleset, parse_rules
+from eventonce.rules import Rule, Ruleset
 from eventonce.rules.matching import Match
+from eventonce.rules.rulefile import parse_rules
 from tests.unit.made import event
 
 FULL = """

@@ -1,5 +1,6 @@
 """From whatever arrives to an `Event`."""
 
-from eventonce.envelope.reader import MAX_BYTES, Source, kept, read, read_many
+from eventonce.envelope.bodies import read_body
+from eventonce.envelope.reader import MAX_BYTES, Source, kept, parts, read, read_many
 
-__all__ = ["MAX_BYTES", "Source", "kept", "read", "read_many"]
+__all__ = ["MAX_BYTES", "Source", "kept", "parts", "read", "read_body", "read_many"]

@@ -4,7 +4,6 @@ by level.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -155,6 +154,8 @@ def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
     if not text.strip():
         return EnvelopeError("not JSON: there is nothing in it", place="byte 0")
     half = _HALF.search(raw)
+    import json  # noqa: PLC0415  slow to import, and only a complaint needs it
+
     # The standard library names the place exactly, but lets pass what the two branches below find.
     try:
         json.loads(text)

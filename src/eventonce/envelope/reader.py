@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +26,8 @@ MAX_LAYERS: Final = 6
 
 Source = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
-_BRACE: Final = ord("{")
+_first: Final = Struct("c").unpack_from
+_BRACE: Final = (b"{",)
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -63,7 +65,7 @@ def read(
             envelope = _classic(source)
             if (
                 envelope.type
-                and memoryview(envelope.detail)[0] == _BRACE
+                and _first(envelope.detail) == _BRACE
                 and (source.isascii() or jsontext.is_text(source))
                 and (small or jsontext.is_shallow(source))
             ):
@@ -107,6 +109,17 @@ def read_many(
         except EnvelopeError as error:
             events.append(within(place, error))
     return events
+
+
+def parts(payload: Any) -> list[Any]:
+    """What may be an event each, in order, not read yet: one that is none spoils no other.
+
+    The payload itself where it cannot be taken apart.
+    """
+    try:
+        return [element for _, element in _elements(payload)]
+    except EnvelopeError:
+        return [payload]
 
 
 def kept(event: Event) -> bytes:

@@ -6,13 +6,10 @@ never change: a new one takes the file's place, and the old stays beside it as `
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +17,6 @@ import msgspec
 from eventonce.errors import ConfigError
 from eventonce.rules.matching import Match
 from eventonce.rules.rule import Rule
-from eventonce.rules.rulefile import parse_rules
 
 Spec = str | PathLike[str] | Rule
 
@@ -43,6 +39,20 @@ _AUTO_ORDER: Final = (
 a new webhook id with every publish."""
 
 _SUFFIX: Final = ".toml"
+
+OVERRIDABLE: Final = (
+    "remember",
+    "sliding",
+    "lease",
+    "attempts",
+    "missing",
+    "verify",
+    "on_store_error",
+    "on_replay",
+    "shadow",
+    "also",
+)
+_OF_FACTS: Final = frozenset(("missing", "verify", "on_store_error", "also"))
 
 
 class Preset(msgspec.Struct, frozen=True):
@@ -71,12 +81,12 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
     if isinstance(spec, Rule):
         return [spec]
     if isinstance(spec, PathLike):
-        return _from_file(Path(spec))
+        return _from_file(os.fspath(spec))
     if isinstance(spec, str):
         if spec == AUTO:
             return list(_auto())
         if spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec:
-            return _from_file(Path(spec))
+            return _from_file(spec)
         return list(load(spec).rules)
     if isinstance(spec, Sequence):
         return [rule for one in spec for rule in resolve(one)]
@@ -84,6 +94,21 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
         "rules: expected a preset's name, a path to a TOML file, a Rule, or a list of these, "
         f"not {type(spec).__name__}"
     )
+
+
+def overridden(spec: Spec | Sequence[Spec], **fields: Any) -> list[Rule]:
+    """The same rules with these fields in place of their own, whatever makes two events the same
+    left as it is: `remember`, `shadow`, `also`. A state's rule is spared what only facts take."""
+    unknown = sorted(fields.keys() - set(OVERRIDABLE))
+    if unknown:
+        raise ConfigError(
+            f"override: {unknown[0]} cannot be set for all rules; {', '.join(OVERRIDABLE)} can"
+        )
+    of_states = {name: value for name, value in fields.items() if name not in _OF_FACTS}
+    return [
+        msgspec.structs.replace(rule, **(fields if rule.kind == "fact" else of_states))
+        for rule in resolve(spec)
+    ]
 
 
 def names() -> dict[str, str]:
@@ -115,23 +140,32 @@ def _known() -> list[str]:
 
 
 @cache
-def _texts() -> Mapping[str, Any]:
-    """Each preset's file by its name; that of `genesys:latest` is `genesys-latest.toml`."""
+def _texts() -> Mapping[str, str]:
+    """Each preset's path by its name; that of `genesys:latest` is `genesys-latest.toml`."""
+    # Not by pathlib or importlib.resources: they would be a tenth of a Lambda's cold import.
+    folder = os.path.dirname(__file__)  # noqa: PTH120
     found = {}
-    for file in files(__name__).iterdir():
-        if file.name.endswith(_SUFFIX):
-            stem = file.name.removesuffix(_SUFFIX)
-            found[stem.replace("-latest", ":latest")] = file
+    for file in os.listdir(folder):  # noqa: PTH208
+        if file.endswith(_SUFFIX):
+            stem = file.removesuffix(_SUFFIX)
+            found[stem.replace("-latest", ":latest")] = f"{folder}/{file}"
     return found
 
 
-def _read(name: str, file: Any) -> Preset:
-    text: str = file.read_text(encoding="utf-8")
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123  as above
+        return file.read()
+
+
+def _read(name: str, path: str) -> Preset:
+    import tomllib  # noqa: PLC0415  slow to import, and who has rules of one's own needs it not
+
+    text = _text(path)
     header = tomllib.loads(text[: text.index("[[rule]]")])
     ignored = tuple(header.get("ignore", ()))
     rules = [
         msgspec.structs.replace(rule, ignore=rule.ignore or ignored)
-        for rule in parse_rules(text, name=file.name)
+        for rule in _parsed(text, os.path.basename(path))  # noqa: PTH119
     ]
     if "then" in header:
         rules.extend(load(header["then"]).rules)
@@ -181,15 +215,23 @@ def _facts(preset: Preset) -> list[Rule]:
     return [rule for rule in preset.rules if rule.kind == "fact"]
 
 
-def _from_file(path: Path) -> list[Rule]:
+def _from_file(path: str) -> list[Rule]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"rules: {path} cannot be read: {error}") from error
-    return parse_rules(text, name=str(path))
+    return _parsed(text, path)
+
+
+def _parsed(text: str, name: str) -> list[Rule]:
+    from eventonce.rules.rulefile import parse_rules  # noqa: PLC0415  likewise
+
+    return parse_rules(text, name=name)
 
 
 def _unknown(name: str, stem: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only a complaint needs it
+
     known = [AUTO, *_known()]
     near = get_close_matches(stem.lower(), known, n=1)
     meant = f" (did you mean {near[0]!r}?)" if near else ""

@@ -3,7 +3,6 @@
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.matching import Match
 from eventonce.rules.rule import Rule
-from eventonce.rules.rulefile import parse_rules
 from eventonce.rules.ruleset import TRANSPORT, Ruleset
 
-__all__ = ["TRANSPORT", "Explanation", "Match", "PartFound", "Rule", "Ruleset", "parse_rules"]
+__all__ = ["TRANSPORT", "Explanation", "Match", "PartFound", "Rule", "Ruleset"]

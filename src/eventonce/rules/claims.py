@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
@@ -18,6 +17,7 @@ from eventonce.rules.keys import (
     ABSENT,
     FORMAT,
     Hasher,
+    blake2b,
     content_hash,
     encode,
     hasher,

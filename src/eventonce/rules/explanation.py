@@ -34,6 +34,8 @@ class Explanation(msgspec.Struct, frozen=True):
     state: tuple[PartFound, ...] = ()
     missing: tuple[str, ...] = ()
     """What the event lacks, each with the reason; empty if it has a key."""
+    replay: str = ""
+    """The replay that brought it, where the rule makes that a part of the key."""
 
 
 def explanation(plan: Plan, values: Values, claim: Claim | None, tree: Tree) -> Explanation:
@@ -49,6 +51,7 @@ def explanation(plan: Plan, values: Values, claim: Claim | None, tree: Tree) -> 
         order=claim.order if claim else None,
         state=_found(state, plan.walked.contents, values) if is_state else (),
         missing=() if claim else tuple(complaints(plan, values, tree)),
+        replay=tree.event.replay if rule.on_replay == "force" else "",
     )
 
 

@@ -24,6 +24,9 @@ SECONDS_BELOW: Final = 10**11
 _LIMIT: Final = 2**53
 """Milliseconds beyond this would be rounded where stores count in doubles; nothing happens then."""
 
+LATEST: Final = 253_402_300_799_999
+"""The end of the year 9999, and of what a calendar can show."""
+
 MAX_DURATION: Final = 36_500 * _UNITS["d"]
 """A hundred years: more is a slip of the pen, and would not fit every store's clock."""
 

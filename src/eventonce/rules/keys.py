@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from hashlib import blake2b
 from math import isfinite
 from typing import Any, Final
 
@@ -12,6 +10,12 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from eventonce.errors import ConfigError
+
+try:
+    # The very function that hashlib has: but hashlib loads OpenSSL first, at each cold start.
+    from _blake2 import blake2b as blake2b  # noqa: PLC0414  `claims` has it from here
+except ImportError:
+    from hashlib import blake2b as blake2b  # noqa: PLC0414  likewise
 
 FORMAT: Final = 1
 """Stands first in every key: a later format can never meet a key of this one."""
@@ -85,6 +89,8 @@ def decode_exact(raw: bytes | msgspec.Raw) -> Any:
         return _decode(raw)
     except msgspec.ValidationError:
         # All that is not valid here is an integer too long for it.
+        import json  # noqa: PLC0415  slow to import, and next to no event needs it
+
         return json.loads(bytes(raw), parse_int=_integer, parse_float=number)
 
 

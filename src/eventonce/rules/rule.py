@@ -1,6 +1,6 @@
 """A rule as people write it: what it matches, and what makes two events the same.
 
-`rulecheck` checks it, `rulefile` reads it from TOML, `rules` asks it.
+`check` checks it, `rulefile` reads it from TOML, `ruleset` asks it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -112,7 +110,9 @@ class Ruleset:
             except Incomplete:
                 continue
             claims.setdefault(claim.key, claim)
-        for path in entry.legacy:
+        # A table made by hand names no replay: what it holds would keep a forced one from running.
+        forced = event.replay and rule.on_replay == "force"
+        for path in () if forced else entry.legacy:
             key = _legacy_key(event, path)
             if key:
                 claims.setdefault(key, msgspec.structs.replace(current, key=key))
@@ -230,6 +230,9 @@ def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> En
 
 def _legacy_key(event: Event, path: Path) -> bytes | None:
     """The key of a table made by hand: the hex digest of a text, or of `json.dumps` of the rest."""
+    import json  # noqa: PLC0415  slow to import, and only who moves from such a table needs it
+    from hashlib import sha256  # noqa: PLC0415  likewise
+
     try:
         detail = json.loads(bytes(event.detail_raw))
         nested = path.root == "body" and isinstance(detail, dict) and "eventBody" in detail

@@ -1,0 +1,116 @@
+"""An HTTP body to its events: one, a JSON array, or JSON Lines; what is no event stays as it came.
+
+Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from eventonce.envelope import jsontext
+from eventonce.envelope.reader import MAX_BYTES, parts, read
+from eventonce.errors import EnvelopeError
+from eventonce.types import NO_HEADERS, Event
+
+JSON_LINES: Final = frozenset(
+    (
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "application/x-jsonl",
+        "application/jsonlines",
+        "application/x-jsonlines",
+        "application/json-lines",
+        "application/json-seq",
+    )
+)
+"""The first is the common one; nobody registered any of them but the last."""
+
+PROOFS: Final = frozenset(
+    (
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "x-api-key",
+        "x-auth-token",
+        "x-access-token",
+        "x-forwarded-access-token",
+        "x-amz-security-token",
+        "x-amzn-oidc-accesstoken",
+        "x-amzn-oidc-data",
+        "x-goog-iap-jwt-assertion",
+        "cf-access-jwt-assertion",
+        "x-gitlab-token",
+        "x-telegram-bot-api-secret-token",
+        "webhook-signature",
+        "webhook-timestamp",
+    )
+)
+"""Headers that say who sent it and not what, some of them from the proxy before us: a secret must
+not stand in a letter, and no rule shall take the time of an attempt for a part of the event."""
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """What the sender says the body is, without its parameters; names are in lower case."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def read_body(
+    raw: bytes,
+    headers: Mapping[str, str] = NO_HEADERS,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_events: int | None = None,
+) -> list[Event | bytes]:
+    """The events of a body in their order, with the headers they came with.
+
+    An element or a line that is no event is given back as its own bytes, so that a consumer keeps
+    it, and it alone, as a letter. Bytes that are no JSON as a whole are lines if the first one is
+    an object. Header names are in lower case; the secret ones are not passed on.
+    EnvelopeError, before any of them is read, if there are more than `max_events`.
+    """
+    kept = {name: value for name, value in headers.items() if name not in PROOFS} or NO_HEADERS
+    taken = _lines(raw) if media_type(headers) in JSON_LINES else parts(raw)
+    found = _read_all(taken, kept, max_bytes, max_events)
+    if found == [raw] and _is_object(lines := _lines(raw)):
+        return _read_all(lines, kept, max_bytes, max_events)
+    return found
+
+
+def _lines(raw: bytes) -> list[bytes]:
+    # A text sequence has a record separator before each text.
+    stripped = (line.strip(b" \t\r\x1e") for line in raw.split(b"\n"))
+    return [line for line in stripped if line]
+
+
+def _is_object(lines: Sequence[bytes]) -> bool:
+    if len(lines) < 2 or not lines[0].startswith(b"{"):
+        return False
+    try:
+        jsontext.check(lines[0])
+    except EnvelopeError:
+        return False
+    return True
+
+
+def _read_all(
+    taken: Sequence[bytes], headers: Mapping[str, str], max_bytes: int, max_events: int | None
+) -> list[Event | bytes]:
+    if max_events is not None and len(taken) > max_events:
+        # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
+        raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
+    return [_read(part, headers, max_bytes) for part in taken]
+
+
+def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:
+    try:
+        event = read(part, max_bytes=max_bytes)
+    except EnvelopeError:
+        return part
+    if event.headers or not headers:
+        # A letter that is sent again has the headers of its first time.
+        return event
+    return msgspec.structs.replace(event, headers=headers)

@@ -1,0 +1,44 @@
+"""The records of a batch in the order their FIFO groups allow: one of each group at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Groups(Generic[T]):
+    """Gives out the first records of all groups, then the second ones, and so on.
+
+    The next record of a group is given out once the one before it is `settled`; while that is not
+    said, nothing behind it is. A record with no group waits for nobody.
+    """
+
+    def __init__(self, records: Iterable[T], group_of: Callable[[T], str]) -> None:
+        """`group_of` answers the empty string for a record with no group."""
+        lines: dict[object, deque[T]] = {}
+        for record in records:
+            lines.setdefault(group_of(record) or object(), deque()).append(record)
+        self._ready = deque(lines.values())
+        self._given: dict[int, list[deque[T]]] = {}
+
+    def take(self, most: int) -> list[T]:
+        """The next records that may be tried now, none if all that is left waits."""
+        lines = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+        for line in lines:
+            # A list, for the same object may stand in a batch twice.
+            self._given.setdefault(id(line[0]), []).append(line)
+        return [line[0] for line in lines]
+
+    def settled(self, record: T) -> None:
+        """This record may be forgotten: the next of its group may be tried."""
+        line = self._given[id(record)].pop()
+        line.popleft()
+        if line:
+            self._ready.append(line)
+
+    def __bool__(self) -> bool:
+        """Whether something may be tried now."""
+        return bool(self._ready)

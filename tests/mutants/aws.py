@@ -1,0 +1,100 @@
+"""Breakages of the Lambda entry point, and of what it asks of batches and renewals."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+HANDLER = "src/eventonce/aws/__init__.py"
+DEADLINE = "src/eventonce/aws/deadline.py"
+BATCH = "src/eventonce/batch.py"
+RENEWAL = "src/eventonce/renewal.py"
+UNIT = "tests/unit/test_aws.py::test_"
+TIME = "tests/unit/test_aws_deadline.py::test_"
+RUNTIME = "tests/integration/test_lambda_runtime.py::test_"
+
+AWS = (
+    Mutant(
+        "aws: a group goes on behind a failure",
+        HANDLER,
+        "            if outcome.ack:\n                groups.settled(record)\n",
+        "            groups.settled(record)\n",
+        (UNIT + "of_a_fifo_group_nothing_behind_a_failure_is_tried",),
+    ),
+    Mutant(
+        "aws: what there was no time for is forgotten",
+        HANDLER,
+        "outcomes = {id(record): NO_TIME for record in records}",
+        'outcomes = {id(record): Outcome(None, "done") for record in records}',
+        (TIME + "it_stops_taking_records_in_time_to_settle_what_it_has",),
+    ),
+    Mutant(
+        "aws: a list that is not settled is a success",
+        HANDLER,
+        "if not all(outcome.ack for outcome in outcomes):",
+        "if not outcomes:",
+        (UNIT + "what_must_come_again_is_raised_and_a_copy_never_is",),
+    ),
+    Mutant(
+        "deadline: an invocation with little time tries nothing",
+        DEADLINE,
+        "least = 0 if self._begun else 1",
+        "least = 0",
+        (TIME + "a_handler_too_slow_for_its_function_is_tried_all_the_same",),
+    ),
+    Mutant(
+        "deadline: a short invocation keeps back all its time",
+        DEADLINE,
+        "margin = min(margin, left / 1000 / MARGIN_SHARE)",
+        "margin = min(margin, left / 1000)",
+        (TIME + "a_short_invocation_keeps_back_only_a_part_of_its_time",),
+    ),
+    Mutant(
+        "runners: a handler begins although its process is about to end",
+        "src/eventonce/runners.py",
+        "    if task.last_call < inf and time.monotonic() > task.last_call:\n",
+        "    if False:\n",
+        (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),
+    ),
+    Mutant(
+        "engine: what did not come to its turn is given up",
+        "src/eventonce/engine.py",
+        "    if task.job is None:\n",
+        "    if False:\n",
+        (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),
+    ),
+    Mutant(
+        "deadline: what was not begun counts as quick",
+        DEADLINE,
+        "ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)",
+        "ran = sum(one.status in RAN for one in outcomes)",
+        (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),
+    ),
+    Mutant(
+        "batch: a lease outlasts the process",
+        BATCH,
+        "if task.claim.order is None and task.covered:",
+        "if task.claim.order == 0 and task.covered:",
+        (TIME + "what_was_killed_is_free_when_its_process_had_to_end",),
+    ),
+    Mutant(
+        "batch: a state's patience depends on who asks",
+        BATCH,
+        "if task.claim.order is None and task.covered:",
+        "if task.covered:",
+        (TIME + "a_state_keeps_its_rules_lease_for_older_versions_wait_for_some_of_them",),
+    ),
+    Mutant(
+        "renewal: a lease is renewed beyond the end of its process",
+        RENEWAL,
+        "if now + claim.lease / 1000 <= task.ends:",
+        "if claim.lease / 1000 <= task.ends:",
+        (TIME + "a_shorter_lease_is_renewed_but_not_beyond_the_end",),
+    ),
+    Mutant(
+        "renewal: what has returned waits for the handler behind it",
+        RENEWAL,
+        "            self._complete(looked)\n",
+        "",
+        (RUNTIME + "of_a_batch_the_process_did_not_survive_the_settled_ones_are_copies",),
+    ),
+)

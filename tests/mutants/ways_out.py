@@ -1,0 +1,207 @@
+"""Breakages of sinks, letters and replays: what loses an event or brings it about twice."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+BATCH = "src/eventonce/batch.py"
+ENGINE = "src/eventonce/engine.py"
+REDRIVE = "src/eventonce/redrive.py"
+LETTERBOX = "src/eventonce/letterbox/"
+PLACES = "src/eventonce/cli/places.py"
+SINKS = "src/eventonce/sinks/"
+REPLAYED = "tests/unit/test_replays.py::test_"
+LETTERS = "tests/unit/test_letters.py::test_"
+LOOKED = "tests/integration/letters/test_looked_at.py::test_"
+REDRIVEN = "tests/integration/letters/test_redriven.py::test_"
+LINES = "tests/unit/test_sinks_kept.py::test_"
+TABLE = "tests/integration/test_sinks_table.py::test_"
+HOOK = "tests/integration/test_sinks_webhook.py::test_"
+ODD = "tests/integration/test_sinks_webhook_odd.py::test_"
+CHOSEN = "tests/unit/test_letters_cli.py::test_"
+FILTERED = "tests/unit/test_replays_cli.py::test_"
+
+WAYS_OUT = (
+    Mutant(
+        "replays: one older than memory runs",
+        BATCH,
+        'if task.forgotten or rule.on_replay == "report":',
+        'if rule.on_replay == "report":',
+        (REPLAYED + "a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run",),
+    ),
+    Mutant(
+        "replays: the letter of an old one cannot be run",
+        BATCH,
+        "if event.replay and not redrive:",
+        "if event.replay:",
+        (REPLAYED + "redriving_the_letter_of_an_old_replay_runs_it_once",),
+    ),
+    Mutant(
+        "replays: one that may only look runs while the store is away",
+        ENGINE,
+        "    if task.claim.peek:\n",
+        "    if False:\n",
+        (REPLAYED + "a_replay_that_may_not_run_does_not_run_unguarded_either",),
+    ),
+    Mutant(
+        "replays: only the envelope says how old one is",
+        "src/eventonce/reasons.py",
+        "(instant(event.time), claim.at)",
+        "(instant(event.time),)",
+        (REPLAYED + "the_event_s_own_time_counts_where_it_is_earlier_than_the_envelope_s",),
+    ),
+    Mutant(
+        "replays: one whose time is in no calendar spoils its batch",
+        "src/eventonce/reasons.py",
+        "if at and at > 0]",
+        "if at]",
+        (REPLAYED + "a_time_that_cannot_be_one_is_none_and_spoils_no_batch",),
+    ),
+    Mutant(
+        "replays: one that says it is of tomorrow runs",
+        "src/eventonce/reasons.py",
+        "    if happened > now + AHEAD:\n",
+        "    if False:\n",
+        (REPLAYED + "a_time_that_has_not_come_yet_says_nothing_of_what_is_remembered",),
+    ),
+    Mutant(
+        "replays: filter takes what comes live for a copy of one that it refused",
+        "src/eventonce/cli/sieve.py",
+        "                and before[0].peek == claim.peek\n",
+        "",
+        (FILTERED + "what_comes_live_is_no_copy_of_a_replay_that_was_refused_beside_it",),
+    ),
+    Mutant(
+        "letters: one that the queue refused is acknowledged",
+        LETTERBOX + "queue.py",
+        "        if trouble:\n",
+        "        if False:\n",
+        (LETTERS + "a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store",),
+    ),
+    Mutant(
+        "letters: only a store's trouble keeps an event from being acknowledged",
+        ENGINE,
+        "    except EventonceError as error:\n        return error",
+        "    except StoreError as error:\n        return error",
+        (LETTERS + "what_a_letterbox_does_not_take_is_not_acknowledged",),
+    ),
+    Mutant(
+        "letters: one is gone for a moment while it is rewritten",
+        REDRIVE,
+        "        shelf.put_letters(spares)\n",
+        "",
+        (LETTERS + "a_crash_while_a_letter_is_rewritten_leaves_it_there",),
+    ),
+    Mutant(
+        "letters: the second of an event is a copy of the first on a FIFO queue",
+        LETTERBOX + "messages.py",
+        'f"{letter.id}-{letter.at}" if fifo',
+        "letter.id if fifo",
+        (LETTERS + "a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue",),
+    ),
+    Mutant(
+        "letters: looking at a queue hides its messages",
+        LETTERBOX + "held.py",
+        "            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])\n",
+        "            pass\n",
+        (LOOKED + "a_reader_that_is_interrupted_gives_back_what_it_held",),
+    ),
+    Mutant(
+        "letters: a long queue is read to where its first messages are back",
+        LETTERBOX + "held.py",
+        "            if len(fresh) < len(messages):\n",
+        "            if not fresh:\n                return\n            if False:\n",
+        (LOOKED + "a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end",),
+    ),
+    Mutant(
+        "letters: one's own consumer runs those of another store",
+        PLACES,
+        "if own is None else own.shelf",
+        "if True else own.shelf",
+        (CHOSEN + "a_consumer_of_one_s_own_runs_the_letters_of_its_own_store",),
+    ),
+    Mutant(
+        "letters: a redrive deletes what nobody ran",
+        PLACES,
+        "            if outcome.status in SETTLED | LETTERED:\n",
+        "            if outcome.ack:\n",
+        (REDRIVEN + "a_redrive_runs_a_queue_s_letters_and_deletes_only_what_is_settled",),
+    ),
+    Mutant(
+        "letters: an event without an id gets another one on redrive",
+        LETTERBOX + "messages.py",
+        '"MessageId": message["MessageId"], "Body": body',
+        '"MessageId": "another", "Body": body',
+        (LETTERS + "an_event_without_an_id_goes_by_its_message_s_as_it_did_before",),
+    ),
+    Mutant(
+        "webhook: every try has a key of its own",
+        SINKS + "webhook.py",
+        '"idempotency-key": job.effect_id}',
+        '"idempotency-key": str(job.token)}',
+        (HOOK + "a_worker_killed_between_effect_and_settlement_sends_the_same_key_again",),
+    ),
+    Mutant(
+        "webhook: two processes share a connection after a fork",
+        SINKS + "post.py",
+        "        if self._process != os.getpid():\n",
+        "        if False:\n",
+        (HOOK + "a_fork_does_not_share_its_connections",),
+    ),
+    Mutant(
+        "webhook: what a server says unasked is an answer",
+        SINKS + "post.py",
+        "if not _has_come(connection.sock):",
+        "if True:",
+        (ODD + "what_a_server_says_unasked_is_not_the_next_event_s_answer",),
+    ),
+    Mutant(
+        "webhook: an interim answer is the answer",
+        SINKS + "post.py",
+        "CONTINUE if 101 < status < 200 else status",
+        "status",
+        (ODD + "an_interim_answer_is_not_the_answer",),
+    ),
+    Mutant(
+        "webhook: a letter repeats the secrets that a server does",
+        SINKS + "webhook.py",
+        "        for secret in self._secrets:\n",
+        "        for secret in ():\n",
+        (ODD + "no_secret_that_a_server_repeats_gets_into_a_letter",),
+    ),
+    Mutant(
+        "table: a copy under shadow never settles",
+        "src/eventonce/runners.py",
+        "        job.connect = self._connect\n",
+        "        job.connect = self._connect if task.token else None\n",
+        (LINES + "a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store",),
+    ),
+    Mutant(
+        "table: the row is committed before the completion",
+        SINKS + "table.py",
+        "            connection.execute(insert, row)\n",
+        '            connection.execute(insert, row)\n            connection.execute("COMMIT")\n',
+        (TABLE + "a_worker_killed_between_insert_and_commit_leaves_the_row_exactly_once",),
+    ),
+    Mutant(
+        "queue: every try has a deduplication id of its own",
+        SINKS + "sqs.py",
+        "deduplication=job.effect_id if",
+        "deduplication=str(job.token) if",
+        ("tests/integration/test_sinks_aws.py::test_a_fifo_queue_drops_what_is_sent_twice",),
+    ),
+    Mutant(
+        "lines: one is glued to what a crash tore off",
+        SINKS + "lines.py",
+        'line = b"\\n" + line',
+        "pass",
+        (LINES + "a_torn_line_is_not_glued_to_the_next",),
+    ),
+    Mutant(
+        "lines: nobody waits for the disk",
+        SINKS + "lines.py",
+        "fcntl.LOCK_UN)\n            os.fsync(descriptor)\n",
+        "fcntl.LOCK_UN)\n",
+        (LINES + "the_disk_has_the_line_before_the_event_is_done",),
+    ),
+)

@@ -1,0 +1,141 @@
+"""Plain handlers on an event loop: a thread for many that are quick, one each for what is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Outcome
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+PATIENCE = 60
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[Outcome]:
+    """What becomes of so many events in one batch."""
+    with Consumer("memory:", rules=RULE, handler=handler, **named) as consumer:
+        return asyncio.run(consumer.process_async([call(number) for number in range(count)]))
+
+
+def test_quick_handlers_of_a_batch_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eventonce.aio.QUICK", PATIENCE)
+    threads: set[str] = set()
+    outcomes = processed(lambda _: threads.add(threading.current_thread().name), 100)
+    assert statuses(outcomes) == ["done"] * 100
+    assert len(threads) == 1
+
+
+def test_slow_handlers_of_a_batch_run_side_by_side() -> None:
+    together = threading.Barrier(20)
+    assert statuses(processed(lambda _: together.wait(PATIENCE) and None, 20)) == ["done"] * 20
+
+
+def test_no_more_run_side_by_side_than_there_are_threads() -> None:
+    together = threading.Barrier(3)
+    lock, running, most = threading.Lock(), 0, 0
+
+    def handler(_: Job) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        together.wait(PATIENCE)
+        with lock:
+            running -= 1
+
+    assert statuses(processed(handler, 9, threads=3)) == ["done"] * 9
+    assert most == 3
+
+
+def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventonce.aio.WAVE", 0.05)
+    settled = threading.Event()
+
+    class Telling(MemoryStore):
+        def settle(self, settlements: Any, now: int | None = None) -> Any:
+            kept = super().settle(settlements, now)
+            if any(settlement.action == "complete" for settlement in settlements):
+                settled.set()
+            return kept
+
+    def handler(job: Job) -> bool:
+        return job.event.id == "id-0" or settled.wait(PATIENCE)
+
+    with Consumer(Telling(), rules=RULE, handler=handler, threads=1) as consumer:
+        outcomes = asyncio.run(consumer.process_async([call(0), call(1)]))
+    assert [outcome.result for outcome in outcomes] == [True, True]
+
+
+def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventonce.aio.QUICK", PATIENCE)
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    seen: list[str] = []
+
+    def handler(job: Job) -> None:
+        seen.append(tenant.get())
+        tenant.set(job.event.id)
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        tenant.set("the caller")
+        asyncio.run(consumer.process_async([call(0), call(1)]))
+    assert seen == ["the caller", "the caller"]
+
+
+def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start() -> None:
+    ran: list[str] = []
+    going, finish = threading.Event(), threading.Event()
+
+    def handler(job: Job) -> None:
+        ran.append(job.event.id)
+        going.set()
+        finish.wait(PATIENCE)
+
+    store = MemoryStore()
+
+    async def story() -> None:
+        with Consumer(store, rules=RULE, handler=handler, threads=1) as consumer:
+            batch = asyncio.ensure_future(consumer.process_async([call(0), call(1), call(2)]))
+            await asyncio.to_thread(going.wait, PATIENCE)
+            batch.cancel()
+            # One turn of the loop, in which the cancellation reaches the batch.
+            await asyncio.sleep(0)
+            finish.set()
+            with pytest.raises(asyncio.CancelledError):
+                await batch
+
+    asyncio.run(story())
+    assert ran == ["id-0"]
+    with Consumer(store, rules=RULE, handler=lambda _: None) as after:
+        assert statuses(after.process([call(0), call(1), call(2)])) == ["duplicate", "done", "done"]
+
+
+def test_a_handler_that_ends_its_thread_ends_the_batch_and_frees_the_others() -> None:
+    def handler(job: Job) -> None:
+        if job.event.id == "id-0":
+            raise SystemExit
+
+    store = MemoryStore()
+    consumer = Consumer(store, rules=RULE, handler=handler, threads=1)
+    with consumer, pytest.raises(SystemExit):
+        asyncio.run(consumer.process_async([call(0), call(1)]))
+    with Consumer(store, rules=RULE, handler=lambda _: None) as after:
+        assert statuses(after.process([call(0), call(1)])) == ["done", "done"]

@@ -1,0 +1,101 @@
+"""An HTTP body taken apart: one event, an array, or lines, and what of it is no event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventonce import EnvelopeError
+from eventonce.envelope import kept, read, read_body
+from eventonce.types import Event
+
+ONE = b'{"detail-type":"call","id":"1","detail":{"call":"a"}}'
+
+
+def shown(found: list[Event | bytes]) -> list[str | bytes]:
+    return [part.raw.decode() if isinstance(part, Event) else part for part in found]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (ONE, [ONE.decode()]),
+        (b"\xef\xbb\xbf" + ONE, [ONE.decode()]),
+        (b' {"a":\n 1}', [' {"a":\n 1}']),
+        (b"[]", []),
+        (b'[{"a":1}, 3 ,{"b":2}]', ['{"a":1}', b"3", '{"b":2}']),
+        (b'[[{"a":1}]]', [b'[{"a":1}]']),
+        (b'{"a":1}\n{"b":2}\n', ['{"a":1}', '{"b":2}']),
+        (b'{"a":1}\r\n\r\nno\r\n{"b":2}', ['{"a":1}', b"no", '{"b":2}']),
+        # Nothing says that these are lines, and as a whole they are no JSON: one letter.
+        (b'{"a":1}', ['{"a":1}']),
+        (b'{"a":\n1', [b'{"a":\n1']),
+        (b"no\n" + ONE, [b"no\n" + ONE]),
+        (b'[{"a":1},', [b'[{"a":1},']),
+        (b"", [b""]),
+    ],
+)
+def test_a_body_is_taken_apart_by_its_look(body: bytes, expected: list[str | bytes]) -> None:
+    assert shown(read_body(body)) == expected
+
+
+@pytest.mark.parametrize("media", ["application/x-ndjson", "Application/JSONL; charset=utf-8"])
+def test_lines_that_are_called_lines_are_always_lines(media: str) -> None:
+    found = read_body(b"no\n\n" + ONE + b'\n{"a":', {"content-type": media})
+    assert shown(found) == [b"no", ONE.decode(), b'{"a":']
+
+
+def test_a_text_sequence_is_lines_too() -> None:
+    found = read_body(b"\x1e" + ONE + b"\n\x1e" + ONE, {"content-type": "application/json-seq"})
+    assert shown(found) == [ONE.decode()] * 2
+
+
+def test_records_of_a_queue_are_events_each() -> None:
+    record = b'{"messageId":"m","eventSource":"aws:sqs","body":"{\\"a\\":1}"}'
+    bad = b'{"messageId":"n","eventSource":"aws:sqs","body":"no"}'
+    assert shown(read_body(b'{"Records":[%s,%s]}' % (record, bad))) == ['{"a":1}', bad]
+
+
+def test_each_event_is_bounded_by_itself() -> None:
+    found = read_body(b'[{"a":1},{"a":"%s"}]' % (b"x" * 100), max_bytes=50)
+    assert [type(part) for part in found] == [Event, bytes]
+
+
+@pytest.mark.parametrize(
+    ("body", "media"),
+    [
+        (b"1\n" * 4, "application/x-ndjson"),
+        (b"{}\n" * 4, "application/json"),
+        (b"[1, 2, 3, 4]", "application/json"),
+        (b'{"Records":[{}, {}, {}, {}]}', "application/json"),
+    ],
+)
+def test_too_many_events_are_refused_before_one_of_them_is_read(
+    body: bytes, media: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"content-type": media}
+    assert len(read_body(body, headers, max_events=4)) == 4
+    tried: list[bytes] = []
+
+    def once(part: bytes, **named: Any) -> Event:
+        tried.append(part)
+        return read(part, **named)
+
+    monkeypatch.setattr("eventonce.envelope.bodies.read", once)
+    with pytest.raises(EnvelopeError, match="4 events, and the limit is 3"):
+        read_body(body, headers, max_events=3)
+    # Lines that do not say so are taken for one event first.
+    assert tried in ([], [body])
+
+
+def test_headers_go_with_the_event_but_not_those_that_prove_the_sender() -> None:
+    proofs = ("authorization", "x-api-key", "cookie", "x-gitlab-token", "x-amzn-oidc-data")
+    (event,) = read_body(ONE, {"webhook-id": "m"} | dict.fromkeys(proofs, "secret"))
+    assert isinstance(event, Event)
+    assert dict(event.headers) == {"webhook-id": "m"}
+    # A letter that is sent again is the event it was, not the request that brings it.
+    (again,) = read_body(kept(event), {"webhook-id": "other"})
+    assert isinstance(again, Event)
+    assert dict(again.headers) == {"webhook-id": "m"}
+    assert dict(read(kept(event)).headers) == {"webhook-id": "m"}

@@ -1,0 +1,70 @@
+"""A consumer goes on in both processes after a fork, although no thread lives on in the child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+FORKING = """
+import os, signal, sys, threading, time
+from eventonce import Consumer, Rule
+
+signal.alarm(60)
+LEASE = 0.3
+rule = Rule(name="call", match="call", key=["detail.call"], lease=LEASE)
+begun, forked = threading.Event(), threading.Event()
+
+def event(kind, number):
+    return {"id": f"{kind}-{number}", "detail-type": kind, "detail": {"call": number}}
+
+def last(job):
+    begun.set()
+    forked.wait()
+    end = time.monotonic() + 3 * LEASE
+    while time.monotonic() < end:
+        assert rival.process(job.event)[0].status == "busy"
+        time.sleep(LEASE / 10)
+
+async def quick(job):
+    pass
+
+consumer = Consumer("memory:", rules=rule)
+consumer.on("call")(last)
+consumer.on("other")(quick)
+rival = Consumer(consumer.store, rules=rule, handler=lambda job: None)
+
+def work(number):
+    for kind in ("call", "other"):
+        (outcome,) = consumer.process(event(kind, number))
+        assert outcome.status == "done", outcome
+
+consumer.process(event("other", 0))
+failed = []
+parent = threading.Thread(target=work, args=(1,))
+threading.excepthook = failed.append
+parent.start()
+begun.wait()
+child = os.fork()
+forked.set()
+if child == 0:
+    signal.alarm(60)
+    status = 1
+    try:
+        {child}
+        status = 0
+    finally:
+        os._exit(status)
+parent.join()
+sys.exit(bool(failed) or os.waitpid(child, 0)[1] != 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("child", ["consumer.close()", "work(2); consumer.close()"])
+def test_a_consumer_goes_on_in_both_processes_after_a_fork(child: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING.replace("{child}", child)]
+    ran = subprocess.run(command, capture_output=True, timeout=90, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()

@@ -1,0 +1,312 @@
+"""What an archive replay does: what is missing runs, what is forgotten becomes a letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import START, ManualClock
+from eventonce.types import Claim, Outcome, Settlement, Verdict
+
+DAY = 86_400_000
+CALL = Rule(name="call", match="call", key=["detail.call"], remember="10d")
+AGENT = Rule(
+    name="agent",
+    match="agent",
+    subject=["detail.agent"],
+    order="detail.version",
+    remember="10d",
+)
+
+
+def call(number: int, *, replay: str = "", age: float | None = 0, **more: Any) -> bytes:
+    """A call whose envelope is so many days old."""
+    envelope = {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number, **more}}
+    if age is not None:
+        envelope["time"] = iso(age)
+    if replay:
+        envelope["replay-name"] = replay
+    return msgspec.json.encode(envelope)
+
+
+def iso(age: float) -> str:
+    return datetime.fromtimestamp(START / 1000 - age * 86_400, UTC).isoformat()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+Make = Callable[[Rule], Consumer]
+
+
+@pytest.fixture
+def make(store: MemoryStore, clock: ManualClock, ran: list[str]) -> Make:
+    def make(rule: Rule) -> Consumer:
+        return Consumer(
+            store, rules=rule, handler=lambda job: ran.append(job.event.id), clock=clock
+        )
+
+    return make
+
+
+def with_policy(policy: str, **more: Any) -> Rule:
+    return msgspec.structs.replace(CALL, on_replay=policy, **more)
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def test_a_replay_runs_only_what_has_no_effect_yet(make: Make, ran: list[str]) -> None:
+    consumer = make(CALL)
+    consumer.process([call(1)])
+    replayed = [call(number, replay="friday") for number in (1, 2)]
+    assert statuses(consumer.process(replayed)) == ["duplicate", "done"]
+    assert statuses(consumer.process(replayed)) == ["duplicate", "duplicate"]
+    assert ran == ["id-1", "id-2"]
+
+
+def test_a_forced_replay_runs_again_and_once_a_replay(make: Make, ran: list[str]) -> None:
+    consumer = make(with_policy("force"))
+    events = [call(1), *[call(1, replay=name) for name in ("a", "a", "b")]]
+    assert statuses([consumer.process([event])[0] for event in events]) == [
+        "done",
+        "done",
+        "duplicate",
+        "done",
+    ]
+    assert statuses(consumer.process([call(1)])) == ["duplicate"]
+
+
+def test_a_reported_replay_says_what_it_would_do_and_does_nothing(
+    make: Make, store: MemoryStore, ran: list[str]
+) -> None:
+    consumer = make(with_policy("report"))
+    consumer.process([call(1)])
+    known, missing, old = consumer.process(
+        [call(1, replay="r"), call(2, replay="r"), call(3, replay="r", age=30)]
+    )
+    assert statuses([known, missing, old]) == ["duplicate", "ignored", "ignored"]
+    assert "would run" in missing.reason
+    assert "longer ago than the 10 days" in old.reason
+    assert "letter" not in old.reason
+    assert (ran, store.stats().records, list(consumer.letters())) == (["id-1"], 1, [])
+
+
+def test_a_forced_replay_runs_whatever_a_table_made_by_hand_holds(
+    make: Make, store: MemoryStore, ran: list[str]
+) -> None:
+    """Its keys are found for what comes live; they name no replay."""
+    key = sha256(b"1").hexdigest().encode()
+    claim = Claim(key, 1, 1000, 10 * DAY, 5)
+    store.settle([Settlement(claim, store.claim([claim])[0].token, "complete")])
+    consumer = make(with_policy("force", also=("sha256(detail.call)",)))
+    events = [call(1), call(1, replay="a"), call(1, replay="a")]
+    outcomes = [consumer.process([event])[0] for event in events]
+    assert statuses(outcomes) == ["duplicate", "done", "duplicate"]
+
+
+def test_a_forced_replay_of_a_subject_keeps_the_order_within_itself(
+    make: Make, ran: list[str]
+) -> None:
+    def agent(version: int, replay: str = "") -> dict[str, Any]:
+        detail = {"agent": "ann", "version": version}
+        name = f"v{version}{replay}"
+        return {"id": name, "detail-type": "agent", "replay-name": replay, "detail": detail}
+
+    consumer = make(msgspec.structs.replace(AGENT, on_replay="force"))
+    consumer.process([agent(9)])
+    replayed = [consumer.process([agent(version, "a")])[0] for version in (1, 2, 1, 2)]
+    assert statuses(replayed) == ["done", "done", "stale", "duplicate"]
+    assert statuses(consumer.process([agent(8)])) == ["stale"], "what comes live is as before"
+
+
+def test_what_was_given_up_is_given_up_for_a_replay_too(
+    store: MemoryStore, clock: ManualClock, ran: list[str]
+) -> None:
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    Consumer(store, rules=CALL, handler=never, clock=clock).process([call(1)])
+    consumer = Consumer(
+        store, rules=CALL, handler=lambda job: ran.append(job.event.id), clock=clock
+    )
+    assert statuses(consumer.process([call(1, replay="friday")])) == ["dead"]
+    assert statuses(consumer.redrive()) == ["done"]
+    assert (ran, list(consumer.letters())) == (["id-1"], [])
+
+
+@pytest.mark.parametrize("verified", [False, True])
+def test_a_reported_replay_writes_no_letter(
+    store: MemoryStore, clock: ManualClock, verified: bool
+) -> None:
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    rule = with_policy("report", verify=("detail.amount",) if verified else False)
+    handler = (lambda _: None) if verified else never
+    consumer = Consumer(store, rules=rule, handler=handler, clock=clock)
+    consumer.process([call(1, amount=1)])
+    store.drop_letters([letter.id for letter in consumer.letters()])
+    (outcome,) = consumer.process([call(1, replay="r", amount=2)])
+    assert (outcome.status, list(consumer.letters())) == ("ignored", [])
+
+
+def test_a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run(
+    make: Make, clock: ManualClock, ran: list[str]
+) -> None:
+    consumer = make(CALL)
+    consumer.process([call(1)])
+    clock.now += 10 * DAY
+    (outcome,) = consumer.process([call(1, replay="friday")])
+    assert (outcome.status, outcome.ack, ran) == ("dead", True, ["id-1"])
+    (letter,) = consumer.letters()
+    assert letter.event == call(1, replay="friday")
+    for word in (iso(0)[:10], "10 days", "nobody knows", "redrive"):
+        assert word in letter.reason
+
+
+def test_a_replay_of_yesterday_is_known_to_be_missing_and_runs(
+    make: Make, clock: ManualClock, ran: list[str]
+) -> None:
+    clock.now += 10 * DAY - 1
+    assert statuses(make(CALL).process([call(1, replay="friday")])) == ["done"]
+    assert ran == ["id-1"]
+
+
+def test_an_old_replay_whose_record_is_still_there_is_a_duplicate(
+    make: Make, ran: list[str]
+) -> None:
+    consumer = make(CALL)
+    consumer.process([call(1, age=30)])
+    assert statuses(consumer.process([call(1, age=30, replay="friday")])) == ["duplicate"]
+    assert list(consumer.letters()) == []
+
+
+def test_redriving_the_letter_of_an_old_replay_runs_it_once(make: Make, ran: list[str]) -> None:
+    consumer = make(CALL)
+    assert statuses(consumer.process([call(1, age=30, replay="friday")])) == ["dead"]
+    assert statuses(consumer.redrive()) == ["done"]
+    assert (ran, list(consumer.letters())) == (["id-1"], [])
+    assert statuses(consumer.process([call(1, age=30, replay="monday")])) == ["duplicate"]
+
+
+def test_one_old_event_replayed_twice_is_one_letter(make: Make) -> None:
+    consumer = make(CALL)
+    consumer.process([call(1, age=30, replay="friday"), call(1, age=30, replay="friday")])
+    consumer.process([call(1, age=30, replay="monday")])
+    assert len(list(consumer.letters())) == 1
+
+
+def test_an_old_event_that_comes_live_still_runs(make: Make, ran: list[str]) -> None:
+    """A queue or a partner may be late; only a replay is made to bring what was there before."""
+    assert statuses(make(CALL).process([call(1, age=30)])) == ["done"]
+
+
+def test_a_forced_replay_runs_however_old_it_is(make: Make, ran: list[str]) -> None:
+    event = call(1, age=300, replay="friday")
+    assert statuses(make(with_policy("force")).process([event])) == ["done"]
+
+
+def test_a_replay_that_says_no_time_may_be_of_any_age(make: Make) -> None:
+    (outcome,) = make(CALL).process([call(1, age=None, replay="friday")])
+    assert outcome.status == "dead"
+    assert "says no time" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "time", ["soon", "-9007199254740000", "0001-01-01T00:00:00+23:59", "1970-01-01T00:00:00Z"]
+)
+def test_a_time_that_cannot_be_one_is_none_and_spoils_no_batch(
+    make: Make, ran: list[str], time: str
+) -> None:
+    event = msgspec.json.decode(call(1, replay="friday")) | {"time": time}
+    odd, other = make(CALL).process([event, call(2)])
+    assert statuses([odd, other]) == ["dead", "done"]
+    assert "says no time" in odd.reason
+
+
+@pytest.mark.parametrize("time", [iso(-1), iso(-400), "9007199254740000"])
+def test_a_time_that_has_not_come_yet_says_nothing_of_what_is_remembered(
+    make: Make, ran: list[str], time: str
+) -> None:
+    event = msgspec.json.decode(call(1, replay="friday")) | {"time": time}
+    (outcome,) = make(CALL).process([event])
+    assert (outcome.status, ran) == ("dead", [])
+    assert "has not come yet" in outcome.reason
+
+
+def test_a_sender_s_clock_may_be_a_little_ahead(make: Make, ran: list[str]) -> None:
+    minutes = 4 / 1440
+    assert statuses(make(CALL).process([call(1, age=-minutes, replay="friday")])) == ["done"]
+
+
+def test_the_event_s_own_time_counts_where_it_is_earlier_than_the_envelope_s(
+    make: Make, clock: ManualClock, ran: list[str]
+) -> None:
+    """The first copy took effect and is forgotten; the one in the archive was published later."""
+    rule = Rule(name="call", match="call", key=["detail.call"], at="detail.at", remember="10d")
+    consumer = make(rule)
+    consumer.process([call(1, at=iso(0))])
+    clock.now += 11 * DAY
+    published_again = call(1, age=-4, at=iso(0), replay="friday")
+    assert statuses(consumer.process([published_again])) == ["dead"]
+    assert ran == ["id-1"]
+
+
+def test_an_old_version_of_a_state_is_stale_or_a_letter(make: Make, ran: list[str]) -> None:
+    def agent(version: int, replay: str = "") -> dict[str, Any]:
+        return {
+            "id": f"v{version}",
+            "detail-type": "agent",
+            "time": iso(30),
+            "replay-name": replay,
+            "detail": {"agent": "ann", "version": version},
+        }
+
+    consumer = make(AGENT)
+    consumer.process([agent(5)])
+    assert statuses(consumer.process([agent(4, "r"), agent(6, "r")])) == ["stale", "dead"]
+    assert statuses(consumer.redrive()) == ["done"]
+    assert ran == ["v5", "v6"]
+
+
+def test_a_shadow_rule_runs_old_replays_like_all_else(make: Make, ran: list[str]) -> None:
+    rule = msgspec.structs.replace(CALL, shadow=True)
+    assert statuses(make(rule).process([call(1, age=30, replay="friday")])) == ["done"]
+    reporting = msgspec.structs.replace(rule, on_replay="report")
+    assert statuses(make(reporting).process([call(2, replay="friday")])) == ["ignored"]
+
+
+@pytest.mark.parametrize(("policy", "age"), [("report", 0), ("missing", 30)])
+def test_a_replay_that_may_not_run_does_not_run_unguarded_either(
+    clock: ManualClock, policy: str, age: int
+) -> None:
+    class Away(MemoryStore):
+        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+            raise StoreUnavailable
+
+    ran: list[Job] = []
+    rule = with_policy(policy, on_store_error="run")
+    consumer = Consumer(Away(), rules=rule, handler=ran.append, clock=clock)
+    assert statuses(consumer.process([call(1, age=age, replay="r")])) == ["failed"]
+    assert ran == []

@@ -1,0 +1,210 @@
+"""What other threads settle while a batch is under way: nothing is called done that was refused,
+completed without its effect, or lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Reject, Retry, Rule, runners
+from eventonce.ports import Task
+from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Kept, Letter, Settlement
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+PATIENCE = 30
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+def by_the_renewal() -> bool:
+    return threading.current_thread().name == "eventonce-renewal"
+
+
+@pytest.fixture
+def quick_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eventonce.renewal.WAVE", 0.05)
+
+
+class Refusing(MemoryStore):
+    """Refuses completions, and answers the renewal only when a letter is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.writing = threading.Event(), threading.Event()
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if by_the_renewal():
+            self.asked.set()
+            assert self.writing.wait(PATIENCE)
+        return ["fenced" if one.action == "complete" else "kept" for one in settlements]
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        super().put_letters(letters)
+        self.writing.set()
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("quick_waves")
+def test_a_completion_that_was_refused_to_the_renewal_is_not_called_done() -> None:
+    store = Refusing()
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            raise Reject("no")
+        if job.event.id == "id-3":
+            assert store.asked.wait(PATIENCE)
+
+    outcomes = Consumer(store, rules=RULE, handler=handler).process([call(1), call(2), call(3)])
+    assert [outcome.status for outcome in outcomes] == ["fenced", "dead", "fenced"]
+
+
+def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Abandoned(Task):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "finished":
+                consumer.abandon()
+
+    def handler(job: Job) -> None:
+        if job.attempt == 1:
+            raise Retry(after=0)
+
+    monkeypatch.setattr("eventonce.batch.Task", Abandoned)
+    consumer = Consumer("memory:", rules=RULE, handler=handler)
+    for expected in ("failed", "done"):
+        assert [one.status for one in consumer.process([call(1)])] == [expected]
+
+
+class Transactions(MemoryStore):
+    """A transaction that the process does not live to commit."""
+
+    connection = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ending: Callable[[], object] = list
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        yield self
+
+    def settle(self, settlements: Any, now: int | None = None) -> Any:
+        if isinstance(settlements, Settlement):
+            self.ending()
+            raise Killed
+        return super().settle(settlements, now)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_it() -> None:
+    store = Transactions()
+    consumer = Consumer(store, rules=RULE, handler=lambda job: job.connection)
+    store.ending = consumer.abandon
+    with pytest.raises(Killed):
+        consumer.process([call(1)])
+    again = Consumer(store, rules=RULE, handler=lambda _: None)
+    assert [one.status for one in again.process([call(1)])] == ["done"]
+
+
+class Noting(MemoryStore):
+    """Notes in which order the renewal asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions: list[str] = []
+        self.completed = threading.Event()
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if by_the_renewal():
+            self.actions.append(settlements[0].action)
+            if settlements[0].action == "complete":
+                self.completed.set()
+        return super().settle(settlements, now)
+
+
+def test_leases_are_renewed_before_what_has_returned_is_settled() -> None:
+    store = Noting()
+    rule = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            assert store.completed.wait(PATIENCE)
+
+    Consumer(store, rules=rule, handler=handler).process([call(1), call(2)])
+    assert store.actions[:2] == ["extend", "complete"]
+
+
+@pytest.mark.usefixtures("quick_waves")
+def test_whoever_settles_first_each_effect_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads take the same events over and over; handlers fail, are interrupted, and write into
+    the store's own database or not, while the renewal settles whatever has returned."""
+    monkeypatch.setattr(runners, "WAVE", 0.05)
+    chance, counting = random.Random(7), threading.Lock()
+    effects, done = Counter[int](), Counter[int]()
+    store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)
+    with store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (number)")
+
+    def handler(job: Job) -> int:
+        number = int(job.event.detail["call"])
+        with counting:
+            do, pause, transacted = chance.random(), chance.random(), chance.random() < 0.3
+        if transacted:
+            job.connection.execute("INSERT INTO effects VALUES (?)", (number,))
+        time.sleep(pause / 50)
+        if do < 0.1:
+            raise Retry(after=0)
+        if do < 0.12:
+            raise KeyboardInterrupt
+        with counting:
+            effects[number] += not transacted
+        return number
+
+    rule = Rule(name="call", match="call", key=["detail.call"], attempts=1000)
+    consumer, left = Consumer(store, rules=rule, handler=handler), set(range(60))
+
+    def work() -> None:
+        end = time.monotonic() + PATIENCE
+        while left and time.monotonic() < end:
+            with counting:
+                taken = chance.sample(sorted(left), min(len(left), chance.randint(1, 6)))
+            try:
+                outcomes = consumer.process(map(call, taken))
+            except KeyboardInterrupt:
+                continue
+            with counting:
+                left.difference_update(
+                    number for number, one in zip(taken, outcomes, strict=True) if one.ack
+                )
+                done.update(one.result for one in outcomes if one.status == "done")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with store.transaction() as transaction:
+        rows = transaction.connection.execute("SELECT number FROM effects")
+        effects.update(number for (number,) in rows)
+    consumer.close()
+    assert effects == dict.fromkeys(range(60), 1)
+    assert set(done.values()) == {1}
