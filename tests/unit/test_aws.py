@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 import sys
@@ -11,96 +10,51 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce import Consumer, Job, Reject
 from eventonce.aws import NotSettled, lambda_handler
-
-RULE = Rule(name="call", match="call", key=["detail.call"])
-
-
-def event(call: str, id: str = "") -> dict[str, Any]:
-    return {"id": id or call, "detail-type": "call", "source": "s", "detail": {"call": call}}
-
-
-def record(call: str, *, group: str = "", body: str | None = None) -> dict[str, Any]:
-    attributes = {"MessageGroupId": group} if group else {}
-    return {
-        "messageId": f"message-{call}",
-        "eventSource": "aws:sqs",
-        "attributes": attributes,
-        "body": body if body is not None else json.dumps(event(call)),
-    }
-
-
-class Context:
-    """Lambda's context, with the milliseconds it will say are left, one after the other."""
-
-    def __init__(self, *left: int) -> None:
-        self._left = list(left)
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
-
-
-class Desk:
-    """A consumer whose handler fails for the calls it is told to."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-        self.failing: set[str] = set()
-        self.consumer = Consumer("memory:", rules=RULE, handler=self._handle)
-        self.handler = lambda_handler(self.consumer)
-
-    def _handle(self, job: Job) -> None:
-        call = job.event.detail["call"]
-        if call in self.failing:
-            raise Retry
-        self.ran.append(call)
+from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def crm() -> Crm:
+    return Crm()
 
 
-def failures(answer: dict[str, Any]) -> list[str]:
-    return [item["itemIdentifier"] for item in answer["batchItemFailures"]]
-
-
-def test_an_eventbridge_event_is_answered_with_the_counts(desk: Desk) -> None:
+def test_an_eventbridge_event_is_answered_with_the_counts(crm: Crm) -> None:
     for expected in ({"processed": 1, "duplicates": 0}, {"processed": 0, "duplicates": 1}):
-        answer = desk.handler(event("a"), None)
+        answer = crm.handler(event("a"), None)
         assert answer["statusCode"] == 200
         body = json.loads(answer["body"])
         assert {name: body[name] for name in expected} == expected
         assert body["errors"] == 0
 
 
-def test_a_list_of_events_is_taken_as_one_invocation(desk: Desk) -> None:
-    body = json.loads(desk.handler([event("a"), event("b"), event("a", "new")], None)["body"])
+def test_a_list_of_events_is_taken_as_one_invocation(crm: Crm) -> None:
+    body = json.loads(crm.handler([event("a"), event("b"), event("a", "new")], None)["body"])
     assert (body["processed"], body["duplicates"]) == (2, 1)
 
 
-def test_what_must_come_again_is_raised_and_a_copy_never_is(desk: Desk) -> None:
-    desk.failing = {"a"}
-    with pytest.raises(NotSettled, match="1 events not settled"):
-        desk.handler([event("a"), event("b")], None)
-    desk.failing = set()
-    desk.handler([event("a"), event("b")], None)
-    assert desk.ran == ["b", "a"]
+def test_what_must_come_again_is_raised_and_a_copy_never_is(crm: Crm) -> None:
+    crm.failing = {"a"}
+    with pytest.raises(NotSettled, match="1 of 2 events not settled, the first is failed"):
+        crm.handler([event("a"), event("b")], None)
+    crm.failing = set()
+    crm.handler([event("a"), event("b")], None)
+    assert crm.ran == ["b", "a"]
 
 
-def test_a_queue_is_told_exactly_what_may_not_be_forgotten(desk: Desk) -> None:
-    desk.failing = {"b"}
-    answer = desk.handler(
+def test_a_queue_is_told_exactly_what_may_not_be_forgotten(crm: Crm) -> None:
+    crm.failing = {"b"}
+    answer = crm.handler(
         {"Records": [record("a"), record("b"), record("c"), record("x", body="{")]}, None
     )
     assert failures(answer) == ["message-b"]
-    assert desk.ran == ["a", "c"]
-    assert len(list(desk.consumer.letters())) == 1
+    assert crm.ran == ["a", "c"]
+    assert len(list(crm.consumer.letters())) == 1
 
 
-def test_of_a_fifo_group_nothing_behind_a_failure_is_tried(desk: Desk) -> None:
-    desk.failing = {"a2"}
+def test_of_a_fifo_group_nothing_behind_a_failure_is_tried(crm: Crm) -> None:
+    crm.failing = {"a2"}
     records = [
         record("a1", group="a"),
         record("b1", group="b"),
@@ -108,63 +62,117 @@ def test_of_a_fifo_group_nothing_behind_a_failure_is_tried(desk: Desk) -> None:
         record("a3", group="a"),
         record("b2", group="b"),
     ]
-    assert failures(desk.handler({"Records": records}, None)) == ["message-a2", "message-a3"]
-    assert sorted(desk.ran) == ["a1", "b1", "b2"]
+    assert failures(crm.handler({"Records": records}, None)) == ["message-a2", "message-a3"]
+    assert sorted(crm.ran) == ["a1", "b1", "b2"]
 
 
-def test_sns_directly_and_inside_sqs(desk: Desk) -> None:
+def test_groups_of_a_standard_queue_hold_nothing_back(crm: Crm) -> None:
+    crm.failing = {"a1"}
+    records = [record(call, group="a", arn=FIFO.removesuffix(".fifo")) for call in ("a1", "a2")]
+    assert failures(crm.handler({"Records": records}, None)) == ["message-a1"]
+    assert crm.ran == ["a2"]
+
+
+@pytest.mark.parametrize("odd", [{}, {"attributes": None}, {"attributes": []}])
+def test_a_record_that_says_nothing_of_a_group_waits_for_nobody(
+    crm: Crm, odd: dict[str, Any]
+) -> None:
+    crm.failing = {"a"}
+    records = [record(call, arn=FIFO) for call in "ab"]
+    for one in records:
+        del one["attributes"]
+    answer = crm.handler({"Records": [one | odd for one in records]}, None)
+    assert failures(answer) == ["message-a"]
+    assert crm.ran == ["b"]
+
+
+def test_a_busy_record_must_come_again_and_a_copy_of_a_settled_one_must_not(
+    crm: Crm,
+) -> None:
+    with crm.consumer.once(event("a")):
+        answer = crm.handler({"Records": [record("a"), record("b")]}, None)
+        with pytest.raises(NotSettled, match="busy"):
+            crm.handler(event("a"), None)
+    assert failures(answer) == ["message-a"]
+    assert failures(crm.handler({"Records": [record("a"), record("b")]}, None)) == []
+    assert crm.ran == ["b"]
+
+
+def test_without_partial_responses_a_batch_that_is_not_settled_raises() -> None:
+    crm = Crm(partial=False)
+    crm.failing = {"b"}
+    with pytest.raises(NotSettled, match="1 of 3 events"):
+        crm.handler({"Records": [record("a"), record("b"), record("c")]}, None)
+    crm.failing = set()
+    assert failures(crm.handler({"Records": [record("a"), record("b")]}, None)) == []
+    assert crm.ran == ["a", "c", "b"]
+
+
+def test_sns_directly_and_inside_sqs(crm: Crm) -> None:
     note = {"Type": "Notification", "MessageId": "n", "Message": json.dumps(event("a"))}
-    assert failures(desk.handler({"Records": [record("a", body=json.dumps(note))]}, None)) == []
+    assert failures(crm.handler({"Records": [record("a", body=json.dumps(note))]}, None)) == []
     direct = {
         "Records": [{"EventSource": "aws:sns", "Sns": note | {"Message": json.dumps(event("b"))}}]
     }
-    desk.handler(direct, None)
-    assert desk.ran == ["a", "b"]
+    crm.handler(direct, None)
+    assert crm.ran == ["a", "b"]
 
 
-def test_pipes_deliver_a_list_of_records(desk: Desk) -> None:
-    desk.handler([record("a"), record("b")], None)
-    assert desk.ran == ["a", "b"]
-
-
-@pytest.mark.parametrize("encoded", [False, True])
-def test_an_http_request_gets_a_response(desk: Desk, encoded: bool) -> None:
-    body = json.dumps([event("a"), event("a", "new")])
-    request = {
-        "requestContext": {"http": {"method": "POST"}},
-        "headers": {"Content-Type": "application/json"},
-        "body": base64.b64encode(body.encode()).decode() if encoded else body,
-        "isBase64Encoded": encoded,
-    }
-    answer = desk.handler(request, None)
-    assert answer["statusCode"] == 200
-    statuses = [told["status"] for told in json.loads(answer["body"])["events"]]
-    assert statuses == ["done", "duplicate"]
-
-
-def test_an_http_request_that_must_come_again_says_when(desk: Desk) -> None:
-    desk.failing = {"a"}
-    request = {"requestContext": {}, "body": json.dumps(event("a"))}
-    answer = desk.handler(request, None)
-    assert answer["statusCode"] == 503
-    assert int(answer["headers"]["retry-after"]) >= 1
-
-
-def test_an_http_request_that_is_no_event_is_400_and_kept(desk: Desk) -> None:
-    answer = desk.handler({"requestContext": {}, "body": "{"}, None)
-    assert answer["statusCode"] == 400
-    assert "not JSON" in json.loads(answer["body"])["events"][0]["reason"]
-    assert len(list(desk.consumer.letters())) == 1
-
-
-def test_it_stops_taking_records_in_time_to_settle_what_it_has(desk: Desk) -> None:
-    records = [record(call) for call in "abcd"]
-    context = Context(60_000, 500)
-    assert failures(desk.handler({"Records": records}, context)) == [
-        f"message-{call}" for call in "bcd"
+def test_of_several_notices_only_the_bad_one_becomes_a_letter(crm: Crm) -> None:
+    notices = [
+        {"EventSource": "aws:sns", "Sns": {"Type": "Notification", "Message": message}}
+        for message in (json.dumps(event("a")), "{", json.dumps(event("b")))
     ]
-    assert desk.ran == ["a"]
-    assert desk.consumer.shelf.stats().records == 1
+    body = json.loads(crm.handler({"Records": notices}, None)["body"])
+    assert (body["processed"], body["errors"]) == (2, 1)
+    (letter,) = crm.consumer.letters()
+    assert json.loads(letter.event) == notices[1]
+
+
+def test_of_a_list_only_the_bad_element_becomes_a_letter(crm: Crm) -> None:
+    body = json.loads(crm.handler([event("a"), 7, event("b")], None)["body"])
+    assert (body["processed"], body["errors"]) == (2, 1)
+    (letter,) = crm.consumer.letters()
+    assert letter.event == b"7"
+
+
+@pytest.mark.parametrize("nothing", [None, "", 7, {}, [[]]])
+def test_what_is_no_event_at_all_is_kept_and_not_retried(crm: Crm, nothing: object) -> None:
+    body = json.loads(crm.handler(nothing, None)["body"])
+    assert (body["processed"], body["errors"]) == (0, 1)
+    assert len(list(crm.consumer.letters())) == 1
+
+
+def test_an_empty_list_or_batch_is_a_success(crm: Crm) -> None:
+    assert json.loads(crm.handler([], None)["body"])["processed"] == 0
+    assert failures(crm.handler({"Records": []}, None)) == []
+
+
+def test_pipes_deliver_a_list_of_records_and_are_told_which_to_send_again(
+    crm: Crm,
+) -> None:
+    crm.failing = {"b"}
+    assert failures(crm.handler([record("a"), record("b")], None)) == ["message-b"]
+    assert crm.ran == ["a"]
+
+
+def test_pipes_with_an_input_transformer_deliver_a_list_of_events(crm: Crm) -> None:
+    crm.failing = {"b"}
+    with pytest.raises(NotSettled):
+        crm.handler([event("a"), event("b")], None)
+    assert crm.ran == ["a"]
+
+
+def test_what_must_come_again_is_in_the_log_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_: Job) -> None:
+        raise LookupError("no such call")
+
+    consumer = Consumer("memory:", rules=RULE, handler=fail)
+    lambda_handler(consumer)({"Records": [record("a")]}, None)
+    assert "failed type=call id=a: LookupError: no such call" in caplog.text
+    assert "Traceback" in caplog.text
 
 
 def test_a_rejected_event_is_a_letter_and_not_a_failure() -> None:
@@ -197,3 +205,36 @@ def loaded(modules: Sequence[str]) -> list[str]:
 
 def test_importing_it_loads_no_driver_no_loop_and_no_command_line() -> None:
     assert loaded(["boto3", "botocore", "asyncio", "click", "redis", "psycopg", "sqlite3"]) == []
+
+
+def test_importing_it_loads_nothing_that_a_cold_start_need_not_pay_for() -> None:
+    slow = ["logging", "json", "tomllib", "hashlib", "importlib.resources", "pathlib", "random"]
+    assert loaded(slow) == []
+
+
+RUNNING = """
+import sys
+from eventonce import Consumer
+from eventonce.aws import lambda_handler
+
+{handler}
+lambda_handler(Consumer("memory:", rules="genesys", handler=handle))({event}, None)
+print([module for module in ("boto3", "asyncio") if module in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"),
+    [
+        ("def handle(job): pass", []),
+        ("async def handle(job): pass", ["asyncio"]),
+    ],
+)
+def test_running_it_loads_no_boto3_and_a_loop_only_for_async_handlers(
+    handler: str, expected: list[str]
+) -> None:
+    code = RUNNING.format(handler=handler, event={"Records": [record("a")]})
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert eval(result.stdout) == expected

@@ -1,0 +1,124 @@
+"""How many events an invocation has time for: what is left of it, and what an event took lately."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import inf
+from typing import Any, Final
+
+from eventonce.consumer import Consumer
+from eventonce.errors import Retry
+from eventonce.log import log
+from eventonce.reasons import TOO_LATE
+from eventonce.types import Outcome
+
+MARGIN: Final = 1.0
+"""Seconds kept back for settling before Lambda ends the process: a slow answer, tried again."""
+
+MARGIN_SHARE: Final = 5
+"""A short invocation keeps back no more than a fifth: otherwise it would never begin."""
+
+MOST: Final = 100
+"""Events claimed together at most: a batch's leases must not wait for its last handler."""
+
+CAUTION: Final = 2
+"""Times as long as lately is what the next events may take."""
+
+RAN: Final = frozenset[str](("done", "failed", "fenced", "unguarded"))
+"""The statuses that say something of what a handler takes; a copy takes no time."""
+
+
+class Pace:
+    """What an event took lately; kept from one invocation of an environment to the next."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Of one event, or of all that run side by side; 0 while nothing is known."""
+
+    def learn(self, seconds: float) -> None:
+        """Believe what is slower at once, and what is quicker by halves."""
+        self.seconds = max(seconds, self.seconds / 2)
+
+
+class Deadline:
+    """One invocation: how long it may still last, and how many events may be claimed meanwhile."""
+
+    def __init__(self, context: Any, margin: float, pace: Pace) -> None:
+        self._remaining = getattr(context, "get_remaining_time_in_millis", None)
+        self._end = inf
+        self._pace = pace
+        self._next = 1
+        self._begun = False
+        left = None if self._remaining is None else self._remaining()
+        if isinstance(left, (int, float)):
+            self._end = time.monotonic() + left / 1000
+            margin = min(margin, left / 1000 / MARGIN_SHARE)
+        else:
+            # None, or one that was made up for a test: it says nothing of the time.
+            self._remaining = None
+        self._margin = margin
+
+    def left(self) -> float:
+        """Seconds until Lambda ends the process."""
+        if self._remaining is None:
+            return inf
+        return float(min(self._remaining() / 1000, self._end - time.monotonic()))
+
+    def room(self, consumer: Consumer) -> int:
+        """How many events may be claimed now with time left to settle them.
+
+        The first events are always tried: an invocation that tries nothing would go on for ever.
+        """
+        least = 0 if self._begun else 1
+        left = self.left() - self._margin
+        if left == inf:
+            return MOST
+        if left <= 0:
+            return least
+        need = CAUTION * self._pace.seconds
+        if not need:
+            # Nothing is known yet: one event first, and more while only copies are met.
+            return self._next
+        if consumer.asynchronous:
+            return MOST if need <= left else least
+        return max(least, min(MOST, int(left / need)))
+
+    def process(self, consumer: Consumer, events: Sequence[Any]) -> list[Outcome]:
+        """Process these, with leases that end with the process, and learn how long it takes.
+
+        If it takes longer than lately, what has not begun in time is freed and comes again.
+        """
+        self._begun = True
+        left = self.left()
+        started = time.monotonic()
+        if left == inf:
+            outcomes = consumer.process(events)
+        else:
+            # What is tried although there is no time for it must not be told to wait for some.
+            margin = self._margin if left > self._margin else None
+            outcomes = consumer.process(events, within=max(0.0, left), margin=margin)
+        took = time.monotonic() - started
+        ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)
+        if ran:
+            self._pace.learn(took if consumer.asynchronous else took / ran)
+        else:
+            self._next = min(MOST, 2 * self._next)
+        if not consumer.observers:
+            _warn(outcomes)
+        return outcomes
+
+
+def _warn(outcomes: Sequence[Outcome]) -> None:
+    """Say in the log what must come again: a partial batch response says it to the queue alone."""
+    for outcome in outcomes:
+        if not outcome.ack:
+            event = outcome.event
+            log().warning(
+                "%s type=%s id=%s: %s",
+                outcome.status,
+                event.type if event is not None else "-",
+                event.id if event is not None else "-",
+                outcome.reason,
+                exc_info=None if isinstance(outcome.error, Retry) else outcome.error,
+            )

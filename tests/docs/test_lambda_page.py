@@ -1,0 +1,60 @@
+"""The page about Lambda: its first example works, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.aws import lambda_handler
+from tests.docs.pages import DOCS, broken_links
+
+PAGE = DOCS / "lambda.md"
+SHAPES = DOCS.parent / "tests" / "shapes"
+
+
+class Crm:
+    """The CRM of the example."""
+
+    def __init__(self) -> None:
+        self.closed: list[tuple[str, str]] = []
+
+    def close(self, call: str, idempotency_key: str) -> None:
+        self.closed.append((call, idempotency_key))
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_first_example_closes_a_call_once() -> None:
+    code = blocks()[0].replace('"dynamodb://crm-sync"', '"memory:"')
+    assert "memory:" in code
+    function: dict[str, Any] = {"crm": Crm()}
+    exec(code, function)
+    event = json.loads((SHAPES / "genesys_acd_end_voice.json").read_text())
+    event["detail-type"] = event["detail-type"].replace("acd.end", "user.end")
+    again = {**event, "id": "another"}
+    for given, expected in ((event, "processed"), (event, "duplicates"), (again, "duplicates")):
+        answer = function["handler"](given, None)
+        assert json.loads(answer["body"])[expected] == 1
+    assert len(function["crm"].closed) == 1
+
+
+def test_the_example_of_who_may_send_lets_in_whom_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "right")
+    consumer = Consumer("memory:", handler=lambda _: None)
+    function: dict[str, Any] = {"consumer": consumer, "lambda_handler": lambda_handler}
+    exec(blocks()[1], function)
+    assert isinstance(function["admits"], types.FunctionType)
+    for key, status in (("right", 200), ("wrong", 401), ("", 401)):
+        request = {"requestContext": {}, "headers": {"X-Api-Key": key}, "body": "[]"}
+        assert function["handler"](request, None)["statusCode"] == status
+
+
+def test_its_links_lead_somewhere() -> None:
+    assert broken_links(PAGE) == []

@@ -1,0 +1,282 @@
+"""The Lambda entry point in Amazon's own runtime: errors, exits, time-outs, frozen environments,
+and asynchronous invocations that come again under the same request id."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.stores.sqlite import SQLiteStore
+from tests.servers import PATIENCE
+from tests.servers.lambda_runtime import Answer, Environment, environment
+
+FUNCTION = """
+import asyncio, os, sys, time
+from pathlib import Path
+from eventonce import Consumer, Rule
+from eventonce.aws import lambda_handler
+
+folder = Path(os.environ["FOLDER"])
+rule = Rule(name="call", match="call", key=["detail.call"], lease=os.environ.get("LEASE", "60s"))
+consumer = Consumer(f"sqlite:///{folder}/store.db", name="calls", rules=rule)
+
+def effect(job):
+    with open(folder / "effects", "a") as file:
+        file.write(f"{job.event.detail['call']} {job.attempt}\\n")
+
+def act(job):
+    told = job.event.detail.get("do", {}).get(str(job.attempt), "")
+    if told == "raise":
+        raise LookupError("not yet")
+    if told == "exit":
+        os._exit(1)
+    if told == "leave":
+        sys.exit(1)
+    if told == "hang":
+        time.sleep(600)
+    if told == "hold":
+        (folder / "held").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+    if told == "work":
+        time.sleep(0.3)
+    effect(job)
+
+{register}
+
+handler = lambda_handler(consumer)
+"""
+
+SYNC = "consumer.on(act)"
+ASYNC = """
+@consumer.on
+async def handle(job):
+    await asyncio.sleep(0)
+    act(job)
+"""
+
+
+def function(register: str = SYNC) -> str:
+    return FUNCTION.replace("{register}", register)
+
+
+def call(number: int, **do: str) -> dict[str, Any]:
+    """An event, and what its handler does at which attempt."""
+    told = {name.removeprefix("at_"): what for name, what in do.items()}
+    detail = {"call": number, "do": told}
+    return {"id": f"id-{number}", "detail-type": "call", "source": "s", "detail": detail}
+
+
+def record(number: int, **do: str) -> dict[str, Any]:
+    return {
+        "messageId": f"message-{number}",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-central-1:111122223333:calls",
+        "attributes": {},
+        "body": json.dumps(call(number, **do)),
+    }
+
+
+def effects(folder: Path) -> list[str]:
+    file = folder / "effects"
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+def counted(answer: Answer) -> dict[str, int]:
+    assert answer.kind == "response", answer
+    body = json.loads(answer.payload["body"])
+    return {name: body[name] for name in ("processed", "duplicates", "errors")}
+
+
+def until(found: Callable[[], Answer], kind: str = "response") -> list[Answer]:
+    """What is answered until something is answered in this kind."""
+    end = time.monotonic() + PATIENCE
+    answers = [found()]
+    while answers[-1].kind != kind:
+        assert time.monotonic() < end, answers
+        time.sleep(0.05)
+        answers.append(found())
+    return answers
+
+
+@pytest.fixture(params=[SYNC, ASYNC], ids=["def", "async def"])
+def register(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_an_event_takes_effect_once_however_often_it_is_invoked_with(
+    tmp_path: Path, register: str
+) -> None:
+    with environment(function(register), env={"FOLDER": str(tmp_path)}) as env:
+        first, second = env.invoke(call(1), id="r"), env.invoke(call(1), id="r")
+        assert counted(first) == {"processed": 1, "duplicates": 0, "errors": 0}
+        assert counted(second) == {"processed": 0, "duplicates": 1, "errors": 0}
+        assert env.starts == 1
+    assert effects(tmp_path) == ["1 1"]
+
+
+def test_an_asynchronous_invocation_is_retried_until_its_handler_succeeds(
+    tmp_path: Path, register: str
+) -> None:
+    with environment(function(register), env={"FOLDER": str(tmp_path)}) as env:
+        answers = env.invoke_async(call(1, at_1="raise", at_2="raise"))
+    assert [answer.kind for answer in answers] == ["error", "error", "response"]
+    assert answers[0].payload["errorType"] == "NotSettled"
+    assert "LookupError: not yet" in answers[0].payload["errorMessage"]
+    assert effects(tmp_path) == ["1 3"]
+
+
+def test_an_exit_frees_the_event_and_lambda_tries_again(tmp_path: Path) -> None:
+    with environment(function(), env={"FOLDER": str(tmp_path)}) as env:
+        assert env.invoke(call(1, at_1="leave"), id="r").kind == "exit"
+        assert counted(env.invoke(call(1), id="r"))["processed"] == 1
+        assert env.starts == 2
+    assert effects(tmp_path) == ["1 2"]
+
+
+def test_a_crash_counts_as_an_attempt_and_is_busy_until_the_invocation_had_to_end(
+    tmp_path: Path,
+) -> None:
+    with environment(function(), env={"FOLDER": str(tmp_path)}) as env:
+        event = call(1, at_1="exit")
+        assert env.invoke(event, id="r", timeout=1).kind == "exit"
+        answers = until(lambda: env.invoke(event, id="r"))
+    assert {answer.kind for answer in answers[:-1]} <= {"error"}
+    assert counted(answers[-1])["processed"] == 1
+    assert effects(tmp_path) == ["1 2"]
+
+
+def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
+    tmp_path: Path, register: str
+) -> None:
+    """With the rule's own lease, a minute, nobody could take it over while this test waits."""
+    with environment(function(register), env={"FOLDER": str(tmp_path)}, timeout=1) as env:
+        event = call(1, at_1="hang")
+        assert env.invoke(event, id="r").kind == "timeout"
+        answers = until(lambda: env.invoke(event, id="r", timeout=PATIENCE))
+        assert counted(answers[-1])["processed"] == 1
+        assert env.starts == 2
+    assert effects(tmp_path) == ["1 2"]
+
+
+def test_a_batch_too_long_for_the_function_is_handed_back_in_time(tmp_path: Path) -> None:
+    waiting = {f"message-{number}": record(number, at_1="work") for number in range(8)}
+    kinds, settled = [], []
+    with environment(function(), env={"FOLDER": str(tmp_path)}, timeout=3) as env:
+        while waiting:
+            answer = env.invoke({"Records": list(waiting.values())})
+            kinds.append(answer.kind)
+            assert answer.kind == "response", answer
+            failed = {item["itemIdentifier"] for item in answer.payload["batchItemFailures"]}
+            settled.append(len(waiting) - len(failed))
+            waiting = {name: waiting[name] for name in waiting if name in failed}
+        assert env.starts == 1
+    assert len(kinds) > 1
+    assert all(settled)
+    assert sorted(effects(tmp_path)) == [f"{number} 1" for number in range(8)]
+
+
+def test_of_a_batch_the_process_did_not_survive_the_settled_ones_are_copies(
+    tmp_path: Path,
+) -> None:
+    records = [record(1), record(2), record(3, at_1="hang"), record(4)]
+    with environment(function(), env={"FOLDER": str(tmp_path)}) as env:
+        # Warm, it knows its pace, and claims the whole batch at once.
+        env.invoke(call(0))
+        assert env.invoke({"Records": records}, timeout=3).kind == "timeout"
+        end = time.monotonic() + PATIENCE
+        while True:
+            answer = env.invoke({"Records": records})
+            if not answer.payload["batchItemFailures"]:
+                break
+            assert time.monotonic() < end, answer
+    assert sorted(effects(tmp_path)) == ["0 1", "1 1", "2 1", "3 2", "4 2"]
+
+
+def held(folder: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not (folder / "held").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@contextmanager
+def two(folder: Path, register: str, lease: str = "60s") -> Iterator[list[Environment]]:
+    """Two environments of one function."""
+    settings = {"FOLDER": str(folder), "LEASE": lease}
+    with ExitStack() as stack:
+        code = function(register)
+        yield [stack.enter_context(environment(code, env=settings)) for _ in range(2)]
+
+
+def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, register: str) -> None:
+    event = call(1, at_1="hold")
+    with two(tmp_path, register) as (first, second):
+        first.begin(event, id="r")
+        held(tmp_path)
+        answer = second.invoke(event, id="r")
+        assert answer.kind == "error"
+        assert "busy" in answer.payload["errorMessage"]
+        (tmp_path / "go").touch()
+        assert counted(first.end())["processed"] == 1
+        assert counted(second.invoke(event, id="r"))["duplicates"] == 1
+    assert effects(tmp_path) == ["1 1"]
+
+
+def test_an_environment_frozen_in_the_middle_settles_nothing_once_another_took_over(
+    tmp_path: Path,
+) -> None:
+    event = call(1, at_1="hold")
+    with two(tmp_path, SYNC, lease="500ms") as (first, second):
+        first.begin(event, id="r")
+        held(tmp_path)
+        first.freeze()
+        answers = until(lambda: second.invoke(event, id="r"))
+        assert counted(answers[-1])["processed"] == 1
+        (tmp_path / "go").touch()
+        first.thaw()
+        late = first.end()
+        assert late.kind == "error"
+        assert "fenced" in late.payload["errorMessage"]
+        assert counted(first.invoke(event, id="r"))["duplicates"] == 1
+
+
+def test_an_environment_frozen_between_invocations_goes_on_where_it_was(tmp_path: Path) -> None:
+    settings = {"FOLDER": str(tmp_path), "LEASE": "100ms"}
+    with environment(function(ASYNC), env=settings) as env:
+        assert counted(env.invoke(call(1)))["processed"] == 1
+        env.freeze()
+        # Longer than a lease: the thread that renews them wakes up with nothing left to do.
+        time.sleep(0.3)
+        env.thaw()
+        assert counted(env.invoke(call(1)))["duplicates"] == 1
+        assert counted(env.invoke(call(2)))["processed"] == 1
+        assert env.starts == 1
+    assert effects(tmp_path) == ["1 1", "2 1"]
+
+
+def test_an_event_that_kills_its_process_is_given_up_after_its_attempts(tmp_path: Path) -> None:
+    do = {f"at_{attempt}": "exit" for attempt in range(1, 9)}
+    settings = {"FOLDER": str(tmp_path), "LEASE": "50ms"}
+    with environment(function(), env=settings) as env:
+        answers = until(lambda: env.invoke(call(1, **do), id="r"))
+    assert counted(answers[-1]) == {"processed": 0, "duplicates": 0, "errors": 1}
+    assert sum(answer.kind == "exit" for answer in answers) == 5
+    store = SQLiteStore(tmp_path / "store.db")
+    (letter,) = store.letters()
+    assert letter.status == "dead"
+    store.close()
+
+
+def test_a_function_that_is_set_up_wrongly_says_so_before_it_takes_anything() -> None:
+    code = "from eventonce import Consumer\nConsumer('redis://127.0.0.1:1', rules='genesis')"
+    with environment(code) as env:
+        answer = env.invoke(call(1))
+    assert answer.kind == "init"
+    assert "a shared store needs a name" in answer.payload["errorMessage"]

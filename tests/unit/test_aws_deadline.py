@@ -1,0 +1,295 @@
+"""What a Lambda does with the time it has: how much it takes on, and how long its leases last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.aws import NotSettled, lambda_handler
+from eventonce.aws.deadline import Deadline, Pace
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Kept, Settlement, Verdict
+from tests.unit.invoked import RULE, Crm, event, failures, record
+
+STATE = Rule(name="state", match="call", subject=["detail.call"], order="detail.version")
+
+
+class Context:
+    """Lambda's context, with the milliseconds it will say are left, one after the other."""
+
+    def __init__(self, *left: int) -> None:
+        self._left = list(left)
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
+
+
+class Noting(MemoryStore):
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: list[list[Claim]] = []
+        self.extended: list[Settlement] = []
+        self.renewed = threading.Event()
+        self.completed = threading.Event()
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        self.claims.append(list(claims))
+        return super().claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        extended = [one for one in settlements if one.action == "extend"]
+        if extended:
+            self.extended += extended
+            self.renewed.set()
+        answers = super().settle(settlements, now)
+        if any(one.action == "complete" for one in settlements):
+            self.completed.set()
+        return answers
+
+
+@pytest.fixture
+def store() -> Noting:
+    return Noting()
+
+
+@pytest.fixture
+def crm() -> Crm:
+    return Crm()
+
+
+def invoke(
+    store: Noting, payload: Any, context: Context, *, rule: Rule = RULE, handler: Any = None
+) -> Any:
+    consumer = Consumer(store, rules=rule, handler=handler or (lambda _: None))
+    return lambda_handler(consumer)(payload, context)
+
+
+def test_it_stops_taking_records_in_time_to_settle_what_it_has(crm: Crm) -> None:
+    records = [record(call) for call in "abcd"]
+    answer = crm.handler({"Records": records}, Context(60_000, 60_000, 60_000, 500))
+    assert failures(answer) == [f"message-{call}" for call in "bcd"]
+    assert crm.ran == ["a"]
+    assert crm.consumer.shelf.stats().records == 1
+
+
+def test_a_list_for_which_there_is_no_time_is_tried_as_far_as_there_is(crm: Crm) -> None:
+    calls = [event(call) for call in "abc"]
+    with pytest.raises(NotSettled, match=r"2 of 3 events not settled.*no time was left"):
+        crm.handler(calls, Context(60_000, 60_000, 60_000, 500))
+    assert crm.ran == ["a"]
+    crm.handler(calls, Context(60_000))
+    assert crm.ran == ["a", "b", "c"]
+
+
+def test_a_request_for_which_there_is_no_time_is_sent_again(crm: Crm) -> None:
+    request = {"requestContext": {}, "body": json.dumps([event("a"), event("b")])}
+    answer = crm.handler(request, Context(60_000, 60_000, 60_000, 500))
+    assert answer["statusCode"] == 503
+    told = json.loads(answer["body"])["events"]
+    assert [(one["id"], one["status"]) for one in told] == [("a", "done"), ("b", "failed")]
+
+
+@pytest.fixture
+def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds pass at once."""
+    clock, skipped = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + sum(skipped))
+    return skipped.append
+
+
+def test_what_has_not_begun_when_the_time_is_up_is_handed_back(
+    store: Noting, skip: Callable[[float], None]
+) -> None:
+    """A warm environment claims a batch by a pace that does not hold for this one."""
+    ran: list[str] = []
+
+    def handle(job: Job) -> None:
+        ran.append(job.event.id)
+        if job.event.id == "b":
+            skip(59.5)
+
+    rule = Rule(name="call", match="call", key=["detail.call"], attempts=1)
+    consumer = Consumer(store, rules=rule, handler=handle)
+    handler = lambda_handler(consumer)
+    handler(event("a"), Context(60_000))
+    records = [record(call) for call in "bcd"]
+    assert failures(handler({"Records": records}, Context(60_000))) == ["message-c", "message-d"]
+    assert ran == ["a", "b"]
+    assert [len(claims) for claims in store.claims] == [1, 3]
+    assert list(consumer.letters()) == []
+    # By now it knows better.
+    handler({"Records": [record("e"), record("f")]}, Context(60_000))
+    assert [len(claims) for claims in store.claims] == [1, 3, 1]
+
+
+@pytest.mark.parametrize("left", [0, 1, 300, 900, 3_000])
+def test_however_short_the_time_an_invocation_tries_something(crm: Crm, left: int) -> None:
+    answer = crm.handler({"Records": [record("a"), record("b")]}, Context(left))
+    assert "message-a" not in failures(answer)
+
+
+def test_a_short_invocation_keeps_back_only_a_part_of_its_time(crm: Crm) -> None:
+    clock = Deadline(Context(60_000), 600.0, Pace())
+    clock.process(crm.consumer, [event("a")])
+    assert clock.room(crm.consumer)
+
+
+def test_a_handler_too_slow_for_its_function_is_tried_all_the_same(store: Noting) -> None:
+    consumer = Consumer(store, rules=RULE, handler=lambda _: time.sleep(0.2))
+    handler = lambda_handler(consumer)
+    handler(event("a"), Context(60_000))
+    answer = handler({"Records": [record("b"), record("c")]}, Context(300))
+    assert failures(answer) == ["message-c"]
+
+
+def test_a_warm_environment_knows_its_pace_and_claims_a_batch_at_once(store: Noting) -> None:
+    consumer = Consumer(store, rules=RULE, handler=lambda _: None)
+    handler = lambda_handler(consumer)
+    handler({"Records": [record(call) for call in "abcd"]}, Context(60_000))
+    handler({"Records": [record(call) for call in "efgh"]}, Context(60_000))
+    assert [len(claims) for claims in store.claims] == [1, 3, 4]
+
+
+def test_copies_say_nothing_of_the_pace_but_are_not_asked_about_one_by_one(store: Noting) -> None:
+    records = [record(str(number)) for number in range(15)]
+    invoke(store, {"Records": records}, Context(60_000))
+    store.claims.clear()
+    invoke(store, {"Records": records}, Context(60_000))
+    assert [len(claims) for claims in store.claims] == [1, 2, 4, 8]
+
+
+def test_handlers_side_by_side_are_not_taken_for_quick_ones(store: Noting) -> None:
+    async def handle(_: Job) -> None:
+        await asyncio.sleep(0.2)
+
+    consumer = Consumer(store, rules=RULE, handler=handle)
+    handler = lambda_handler(consumer)
+    with consumer:
+        handler({"Records": [record(call) for call in "abcdefgh"]}, Context(60_000))
+        answer = handler({"Records": [record("i"), record("j")]}, Context(350))
+    assert [len(claims) for claims in store.claims] == [1, 7, 1]
+    assert failures(answer) == ["message-j"]
+
+
+def test_a_fact_is_leased_for_the_time_that_is_left(store: Noting) -> None:
+    invoke(store, event("a"), Context(50_000))
+    (claim,) = store.claims[0]
+    assert 20_000 < claim.lease <= 50_000
+
+
+def test_a_lease_that_is_shorter_than_the_time_left_is_the_rules_own(store: Noting) -> None:
+    invoke(store, event("a"), Context(600_000))
+    (claim,) = store.claims[0]
+    assert claim.lease == 60_000
+
+
+@pytest.mark.parametrize("context", [None, {}, MagicMock(), object()])
+def test_a_context_that_says_nothing_of_the_time_sets_no_deadline(
+    store: Noting, context: Any
+) -> None:
+    consumer = Consumer(store, rules=RULE, handler=lambda _: None)
+    lambda_handler(consumer)({"Records": [record("a"), record("b")]}, context)
+    assert [claim.lease for claims in store.claims for claim in claims] == [60_000, 60_000]
+
+
+def test_a_state_keeps_its_rules_lease_for_older_versions_wait_for_some_of_them(
+    store: Noting,
+) -> None:
+    version = event("a") | {"detail": {"call": "a", "version": 1}}
+    invoke(store, version, Context(20_000), rule=STATE)
+    (claim,) = store.claims[0]
+    assert claim.lease == 60_000
+
+
+def test_a_lease_until_the_end_is_not_renewed(store: Noting) -> None:
+    consumer = Consumer(store, rules=RULE, handler=lambda _: None)
+    lambda_handler(consumer)(event("a"), Context(30_000))
+    assert consumer._world.renewer._thread is None
+
+
+def test_a_shorter_lease_is_renewed_but_not_beyond_the_end(store: Noting) -> None:
+    rule = Rule(name="call", match="call", key=["detail.call"], lease=0.9)
+
+    def handle(job: Job) -> None:
+        while len(store.extended) < 2:
+            assert store.renewed.wait(20)
+            store.renewed.clear()
+        assert not job.lost
+
+    consumer = Consumer(store, rules=rule, handler=handle)
+    consumer.process([event("a")], within=1.0)
+    leases = [settlement.claim.lease for settlement in store.extended]
+    assert max(leases) < 900
+    assert leases == sorted(leases, reverse=True)
+
+
+def test_what_has_returned_is_settled_while_the_next_of_its_batch_goes_on_and_on(
+    store: Noting,
+) -> None:
+    """A process that is killed in the middle of a batch shall not cost the effects before it."""
+
+    def handle(job: Job) -> None:
+        if job.event.id == "a":
+            raise LookupError
+        if job.event.id == "c":
+            assert store.completed.wait(20)
+
+    consumer = Consumer(store, rules=RULE, handler=handle)
+    outcomes = consumer.process([event("a"), event("b"), event("c")], within=30.0)
+    assert [outcome.status for outcome in outcomes] == ["failed", "done", "done"]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Timed:
+    """A store with a clock of ours, for a process that may be gone before it can settle."""
+
+    def __init__(self, store: MemoryStore, clock: list[int], *, gone: bool = False) -> None:
+        self._store, self._clock, self._gone = store, clock, gone
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return self._store.claim(claims, self._clock[0])
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if self._gone:
+            return ["unknown"] * len(settlements)
+        return self._store.settle(settlements, self._clock[0])
+
+
+def test_what_was_killed_is_free_when_its_process_had_to_end(store: Noting) -> None:
+    clock, attempts = [1_000_000], []
+
+    def handle(job: Job) -> None:
+        attempts.append(job.attempt)
+        if job.attempt == 1:
+            raise Killed
+
+    consumer = Consumer(store, rules=RULE, handler=handle)
+    with pytest.raises(Killed):
+        consumer.over(Timed(store, clock, gone=True)).process([event("a")], within=5.0)
+    later = consumer.over(Timed(store, clock))
+    clock[0] += 4_999
+    assert [outcome.status for outcome in later.process([event("a")])] == ["busy"]
+    clock[0] += 1
+    assert [outcome.status for outcome in later.process([event("a")])] == ["done"]
+    assert attempts == [1, 2]
+
+
+def test_two_environments_of_one_snapshot_ask_under_different_names(store: Noting) -> None:
+    for call in "ab":
+        random.seed(7)
+        invoke(store, event(call), Context(60_000))
+    assert store.claims[0][0].nonce != store.claims[1][0].nonce

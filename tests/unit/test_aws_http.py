@@ -1,0 +1,189 @@
+"""The Lambda entry point behind API Gateway, a Function URL and a load balancer."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.aws import lambda_handler
+from tests.unit.invoked import Crm, event
+
+GATEWAY = {
+    "version": "2.0",
+    "routeKey": "POST /events",
+    "rawPath": "/events",
+    "headers": {"Content-Type": "application/json", "webhook-id": "w"},
+    "requestContext": {"http": {"method": "POST", "path": "/events"}},
+}
+FUNCTION_URL = GATEWAY | {"routeKey": "$default", "rawPath": "/"}
+BALANCER = {
+    "httpMethod": "POST",
+    "path": "/events",
+    "headers": {"content-type": "application/json", "webhook-id": "w"},
+    "requestContext": {"elb": {"targetGroupArn": "arn"}},
+}
+BALANCER_WITH_LISTS = BALANCER | {
+    "headers": None,
+    "multiValueHeaders": {"content-type": ["application/json"], "webhook-id": ["v", "w"]},
+}
+REST = BALANCER | {
+    "multiValueHeaders": {"webhook-id": ["w"]},
+    "requestContext": {"httpMethod": "POST"},
+}
+FORMS = {
+    "gateway": GATEWAY,
+    "function url": FUNCTION_URL,
+    "balancer": BALANCER,
+    "balancer with lists": BALANCER_WITH_LISTS,
+    "rest": REST,
+}
+
+
+@pytest.fixture
+def crm() -> Crm:
+    return Crm()
+
+
+def sent(form: Mapping[str, Any], body: str) -> dict[str, Any]:
+    return {**form, "body": body, "isBase64Encoded": False}
+
+
+def statuses(answer: Mapping[str, Any]) -> list[str]:
+    return [told["status"] for told in json.loads(answer["body"])["events"]]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_request_of_any_form_gets_a_response(
+    crm: Crm, form: Mapping[str, Any], encoded: bool
+) -> None:
+    body = json.dumps([event("a"), event("a", "new")])
+    request = sent(form, body)
+    if encoded:
+        request |= {"body": base64.b64encode(body.encode()).decode(), "isBase64Encoded": True}
+    answer = crm.handler(request, None)
+    assert answer["statusCode"] == 200
+    assert answer["isBase64Encoded"] is False
+    assert statuses(answer) == ["done", "duplicate"]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_headers_are_answered_as_they_were_asked(crm: Crm, form: Mapping[str, Any]) -> None:
+    answer = crm.handler(sent(form, json.dumps(event("a"))), None)
+    if "multiValueHeaders" in form:
+        assert answer["multiValueHeaders"]["content-type"] == ["application/json"]
+        assert "headers" not in answer
+    else:
+        assert answer["headers"]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_event_knows_the_headers_it_came_with(crm: Crm, form: Mapping[str, Any]) -> None:
+    seen: list[Mapping[str, str]] = []
+    crm.consumer.wrap(lambda _: lambda job: seen.append(job.event.headers))
+    crm.handler(sent(form, json.dumps(event("a"))), None)
+    assert seen[0]["webhook-id"] == "w"
+
+
+def test_what_must_come_again_says_when(crm: Crm) -> None:
+    crm.failing = {"a"}
+    answer = crm.handler(sent(GATEWAY, json.dumps([event("a"), event("b")])), None)
+    assert answer["statusCode"] == 503
+    assert int(answer["headers"]["retry-after"]) >= 1
+    assert statuses(answer) == ["failed", "done"]
+
+
+def test_a_busy_event_is_429_with_the_end_of_the_lease(crm: Crm) -> None:
+    with crm.consumer.once(event("a")):
+        answer = crm.handler(sent(GATEWAY, json.dumps(event("a"))), None)
+    assert answer["statusCode"] == 429
+    assert int(answer["headers"]["retry-after"]) >= 1
+
+
+def test_a_body_that_is_no_event_is_400_and_kept(crm: Crm) -> None:
+    answer = crm.handler(sent(GATEWAY, "{"), None)
+    assert answer["statusCode"] == 400
+    assert "not JSON" in json.loads(answer["body"])["events"][0]["reason"]
+    (letter,) = crm.consumer.letters()
+    assert letter.event == b"{"
+
+
+def test_an_event_larger_than_the_consumer_takes_is_400_and_kept() -> None:
+    consumer = Consumer("memory:", handler=lambda _: None, max_bytes=1000)
+    large = json.dumps(event("a") | {"detail": {"call": "a", "text": "x" * 1000}})
+    answer = lambda_handler(consumer)(sent(GATEWAY, f"[{json.dumps(event('b'))}, {large}]"), None)
+    assert statuses(answer) == ["done", "invalid"]
+    (letter,) = consumer.letters()
+    assert letter.event == large.encode()
+
+
+def test_of_a_list_only_the_bad_element_becomes_a_letter(crm: Crm) -> None:
+    body = f"[{json.dumps(event('a'))}, 7, {json.dumps(event('b'))}]"
+    answer = crm.handler(sent(GATEWAY, body), None)
+    assert answer["statusCode"] == 200
+    assert statuses(answer) == ["done", "invalid", "done"]
+    (letter,) = crm.consumer.letters()
+    assert letter.event == b"7"
+
+
+def test_json_lines_are_events_too(crm: Crm) -> None:
+    lines = "\n".join(json.dumps(event(call)) for call in "ab")
+    assert statuses(crm.handler(sent(GATEWAY, lines), None)) == ["done", "done"]
+
+
+def test_any_method_but_post_is_405(crm: Crm) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        request = GATEWAY | {"requestContext": {"http": {"method": method}}}
+        answer = crm.handler(sent(request, json.dumps(event("a"))), None)
+        assert (answer["statusCode"], answer["headers"]["allow"]) == (405, "POST")
+    assert crm.ran == []
+
+
+def test_a_load_balancer_that_asks_for_health_is_told_so(crm: Crm) -> None:
+    request = BALANCER | {"httpMethod": "GET", "headers": {"user-agent": "ELB-HealthChecker/2.0"}}
+    assert crm.handler(sent(request, ""), None)["statusCode"] == 200
+    assert list(crm.consumer.letters()) == []
+
+
+def test_what_is_said_to_be_base64_and_is_not_is_400_and_kept(crm: Crm) -> None:
+    answer = crm.handler({**GATEWAY, "body": "not base64!", "isBase64Encoded": True}, None)
+    assert answer["statusCode"] == 400
+    (letter,) = crm.consumer.letters()
+    assert letter.event == b"not base64!"
+
+
+def test_who_is_not_admitted_sends_nothing() -> None:
+    def admits(headers: Mapping[str, str], _: bytes) -> bool:
+        return hmac.compare_digest(headers.get("x-api-key", ""), "right")
+
+    crm = Crm(admits=admits)
+    body = json.dumps(event("a"))
+    for key, status in (("wrong", 401), ("right", 200)):
+        request = GATEWAY | {"headers": {"X-Api-Key": key}}
+        assert crm.handler(sent(request, body), None)["statusCode"] == status
+    assert crm.ran == ["a"]
+
+
+def test_a_secret_that_opened_the_door_stands_in_no_letter() -> None:
+    crm = Crm(admits=lambda headers, _: headers.get("x-api-key") == "secret-key")
+    request = GATEWAY | {"headers": {"x-api-key": "secret-key", "x-other": "kept"}}
+    body = json.dumps(event("a") | {"detail": {}})
+    assert crm.handler(sent(request, body), None)["statusCode"] == 400
+    (letter,) = crm.consumer.letters()
+    assert b"secret-key" not in letter.event
+    assert b"kept" in letter.event
+
+
+def test_a_lambda_destination_is_no_request(crm: Crm) -> None:
+    invocation = {
+        "requestContext": {"functionArn": "arn", "condition": "RetriesExhausted"},
+        "requestPayload": event("a"),
+    }
+    answer = crm.handler(invocation, None)
+    assert json.loads(answer["body"])["errors"] == 1
