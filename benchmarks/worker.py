@@ -1,0 +1,220 @@
+"""The worker from SQS to a sink that does nothing, with Redis, against the usual tutorial's loop.
+
+Both get the same messages from the same queue and use the same server. What receiving and deleting
+alone costs by boto3 is taken off both; and, so that a thriftier client of ours hides nothing, once
+more what it costs by that. Each runs in a process of its own. `EVENTONCE_BENCH_EVENTS` makes the
+queue shorter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any, NamedTuple
+
+import boto3
+import redis
+
+from benchmarks import Figure
+from benchmarks.yardstick import EVENT
+from eventonce import Consumer
+from eventonce.sources import SQSSource
+from eventonce.sqs import Entry, Queue
+from eventonce.types import Job
+from eventonce.worker import Settings, Worker
+from tests.servers.aws import emulated, ministack
+from tests.servers.valkey import serving
+
+EVENTS = int(os.environ.get("EVENTONCE_BENCH_EVENTS", "3000"))
+WARM = 300
+"""Events after which a process is measured: imports and first connections are not the question."""
+ROUNDS = 7
+"""Each round runs all ways one after the other, because what else this machine does changes from
+one moment to the next; medians count."""
+
+
+class Spent(NamedTuple):
+    """What one process took, seconds an event."""
+
+    cpu: float
+    wall: float
+
+
+class Watch:
+    """Measures this process from the first event after the warm-up on."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._from = (0.0, 0.0)
+        self._last = 0.0
+
+    def count(self, events: int) -> bool:
+        """So many more are through; whether that is all."""
+        before, self.events = self.events, self.events + events
+        if before < WARM <= self.events:
+            self._from = _now()
+        if self.events < WARM + EVENTS:
+            return False
+        self._last = time.perf_counter()
+        return True
+
+    def spent(self) -> Spent:
+        """All CPU until now, and the time until the last event was through."""
+        cpu, measured = _now()[0] - self._from[0], self.events - WARM
+        return Spent(cpu / measured, (self._last - self._from[1]) / measured)
+
+
+def _now() -> tuple[float, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, time.perf_counter()
+
+
+def _loop(url: str, endpoint: str, each: Callable[[list[dict[str, Any]]], list[str]]) -> Spent:
+    """Receive ten, do something with each, delete those that are to be deleted."""
+    client = boto3.client("sqs", endpoint_url=endpoint)
+    watch, ended = Watch(), False
+    while not ended:
+        answer = client.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5, VisibilityTimeout=30
+        )
+        receipts = each(answer.get("Messages", []))
+        if receipts:
+            entries = [
+                {"Id": str(number), "ReceiptHandle": receipt}
+                for number, receipt in enumerate(receipts)
+            ]
+            client.delete_message_batch(QueueUrl=url, Entries=entries)
+        ended = watch.count(len(receipts))
+    return watch.spent()
+
+
+def bare(url: str, endpoint: str, _: str) -> Spent:
+    """Receive and delete, and nothing else."""
+    return _loop(url, endpoint, lambda messages: [it["ReceiptHandle"] for it in messages])
+
+
+def ours_bare(url: str, endpoint: str, _: str) -> Spent:
+    """The same by our own client."""
+    source = SQSSource(Queue.from_uri(f"{url}?endpoint={endpoint}"))
+    watch, ended = Watch(), False
+    while not ended:
+        received = source.receive(10)
+        source.acknowledge(received)
+        ended = watch.count(len(received))
+    return watch.spent()
+
+
+def tutorial(url: str, endpoint: str, store: str) -> Spent:
+    """Remember each event's id for five minutes; say so for each, as such loops do."""
+    logging.basicConfig(level=logging.INFO)
+    log = logging.getLogger(__name__)
+    cache = redis.Redis.from_url(store)
+
+    def each(messages: list[dict[str, Any]]) -> list[str]:
+        log.info("%d messages received", len(messages))
+        receipts = []
+        for message in messages:
+            try:
+                event = json.loads(message["Body"])
+                name = event["id"]
+                if cache.set(f"event:{name}", "1", nx=True, ex=300) is None:
+                    print("copy, passed over:", name)
+                else:
+                    print("new:", name)
+                    log.info("processing event %s", event.get("id", "unknown"))
+                receipts.append(message["ReceiptHandle"])
+            except Exception:
+                log.exception("message %s", message["MessageId"])
+        log.info("%d messages to delete", len(receipts))
+        return receipts
+
+    return _loop(url, endpoint, each)
+
+
+def ours(url: str, endpoint: str, store: str) -> Spent:
+    """The worker as `eventonce run` makes it."""
+    watch = Watch()
+
+    def sink(_: Job) -> None:
+        if watch.count(1):
+            worker.stop()
+
+    consumer = Consumer(store, name="bench", rules="genesys", handler=sink)
+    source = SQSSource(Queue.from_uri(f"{url}?endpoint={endpoint}"))
+    worker = Worker(consumer, source, Settings())
+    report = worker.run()
+    assert report.error is None
+    assert not report.unfinished
+    return watch.spent()
+
+
+WAYS: dict[str, Callable[[str, str, str], Spent]] = {
+    "receive and delete, boto3": bare,
+    "receive and delete, ours": ours_bare,
+    "the loop": tutorial,
+    "the worker": ours,
+}
+
+
+def _measured(way: str, url: str, endpoint: str, store: str) -> Spent:
+    command = [sys.executable, "-m", "benchmarks.worker", way, url, endpoint, store]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+    cpu, wall = said.rsplit("spent ", 1)[1].split()
+    return Spent(float(cpu), float(wall))
+
+
+def _fill(queue: Queue, chance: random.Random) -> None:
+    """Somewhat more than is measured: the last ones are on their way when the others are done."""
+    entries = []
+    for _ in range(WARM + EVENTS):
+        event = EVENT.replace(b"1b8e4c38", b"%08x" % chance.getrandbits(32))
+        event = event.replace(b"6a7e8feb", b"%08x" % chance.getrandbits(32))
+        entries.append(Entry(event.decode()))
+    assert not queue.send(entries)
+
+
+def run() -> Iterator[Figure]:
+    """CPU beyond receiving and deleting, and throughput, of both."""
+    chance = random.Random(1)
+    found: dict[str, list[Spent]] = {way: [] for way in WAYS}
+    with emulated(), ministack() as endpoint, serving() as node:
+        queue = Queue.from_uri(f"sqs://bench?endpoint={endpoint}")
+        queue.client.create_queue(QueueName=queue.name)
+        for _ in range(ROUNDS):
+            for way in WAYS:
+                queue.client.purge_queue(QueueUrl=queue.url)
+                _fill(queue, chance)
+                found[way].append(_measured(way, queue.url, endpoint, node.uri))
+    cpu = {way: median(one.cpu for one in spent) for way, spent in found.items()}
+    for way, spent in found.items():
+        yield Figure(f"{way}: CPU", cpu[way] * 1e6, "µs an event")
+        yield Figure(f"{way}: time", median(one.wall for one in spent) * 1e6, "µs an event")
+    # Of medians, not a median: differences of what a busy machine shook are shaken twice.
+    bare_cpu = cpu["receive and delete, boto3"]
+    loop = cpu["the loop"] - bare_cpu
+    what = "CPU beyond receiving and deleting: worker / loop"
+    yield Figure(what, (cpu["the worker"] - bare_cpu) / loop, "x", at_most=0.5)
+    added = cpu["the worker"] - cpu["receive and delete, ours"]
+    yield Figure("the same, each beyond its own client", added / loop, "x")
+    rounds = zip(found["the loop"], found["the worker"], strict=True)
+    faster = median(one.wall / own.wall for one, own in rounds)
+    yield Figure("throughput: worker / loop", faster, "x", at_least=1.0)
+
+
+if __name__ == "__main__":
+    spent = WAYS[sys.argv[1]](*sys.argv[2:])
+    print(f"spent {spent.cpu:.9f} {spent.wall:.9f}", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,244 @@
+"""`eventonce run`: the worker, on an SQS queue or on a capture."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from math import inf
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED
+from eventonce.cli.consumers import consumer
+from eventonce.cli.options import (
+    config_option,
+    json_option,
+    name_option,
+    option,
+    rules_option,
+    store_option,
+)
+from eventonce.cli.table import table
+from eventonce.config import Worker as Table
+from eventonce.config import load
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.observe import Tally, to_log
+from eventonce.rules.instants import duration
+from eventonce.sources import Lines, SQSSource
+from eventonce.sqs import Queue
+from eventonce.stores.probe import PROBE
+from eventonce.worker import Report, Settings, Worker
+from eventonce.worker.health import listening
+
+GIVEN_UP: Final = frozenset(("dead", "invalid", "conflict"))
+"""The statuses under which an event is kept as a letter, and nobody delivers it again."""
+
+MOST_HANDS: Final = 1_000
+"""Handlers side by side: each has a thread."""
+
+DRAW: Final = 0.2
+"""Seconds between two looks of the progress bar."""
+
+
+@click.command()
+@config_option
+@option("--queue", metavar="URI", help="sqs://NAME?region=…, or the queue's URL.")
+@option(
+    "--from",
+    "captured",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="A file or folder of events instead of a queue; may be given several times.",
+)
+@option("--rate", type=click.FloatRange(0, min_open=True), help="With --from: events a second.")
+@option("--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink.")
+@store_option
+@name_option
+@rules_option
+@option("--concurrency", type=int, help="Handlers side by side. [default: 10]")
+@option("--drain", help='How long what is in work may take to end after SIGTERM. [default: "25s"]')
+@option("--health", metavar="[HOST:]PORT", help="Where to answer /health/live and /health/ready.")
+@option("-v", "--verbose", is_flag=True, help="Log every event's outcome, not only the bad ones.")
+@json_option
+def command(
+    config: Path | None,
+    queue: str | None,
+    captured: tuple[Path, ...],
+    rate: float | None,
+    handler: str | None,
+    store: str | None,
+    name: str | None,
+    rules: tuple[str, ...],
+    concurrency: int | None,
+    drain: str | None,
+    health: str | None,
+    *,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Receive events from an SQS queue, or read them from a capture, and give them to the sinks.
+
+    Ends after SIGTERM or Ctrl-C with what is in work finished; the second one ends it at once.
+    """
+    said = load(config)
+    own = {"queue": queue, "concurrency": concurrency, "drain": drain, "health": health}
+    given = {option: value for option, value in own.items() if value is not None}
+    asked = msgspec.structs.replace(said.worker, **given)
+    if rate is not None and not captured:
+        raise ConfigError("--rate is for --from; a queue is worked through as it comes")
+    settings = _settings(asked, receivers=1 if captured else asked.receivers)
+    source: Lines | SQSSource = (
+        Lines(captured, rate=rate or inf) if captured else _from_queue(asked)
+    )
+    tally = Tally()
+    made = consumer(said, handler, command="run", store=store, name=name, rules=rules)
+    with made:
+        _log(verbose=verbose)
+        made.observers += [tally, to_log()]
+        if isinstance(source, Lines):
+            # Somebody waits for this run, and shall know at once that it cannot begin.
+            made.store.claim([PROBE])
+        worker = Worker(made, source, settings)
+        with ExitStack() as stack:
+            if asked.health:
+                stack.enter_context(listening(str(asked.health), worker.state))
+            if isinstance(source, Lines):
+                stack.enter_context(_progress(source))
+            stack.enter_context(_signals(worker.stop))
+            report = worker.run()
+        _say(tally.counts, report, as_json=as_json)
+        failed = isinstance(source, Lines) and _is_wanting(source, tally.counts)
+        if report.unfinished:
+            # What still runs in this process would go on while it ends.
+            _end(FAILED)
+    if report.error is not None:
+        raise _readable(report.error)
+    return FAILED if failed else 0
+
+
+def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
+    """Whether some event was given up, or not come to."""
+    if not source.ended:
+        click.echo(
+            "eventonce: not all was read; the same command goes on where this ended", err=True
+        )
+    if source.unread:
+        click.echo(f"eventonce: {source.unread}", err=True)
+    return not source.ended or bool(source.unread) or bool(counts.keys() & GIVEN_UP)
+
+
+def _settings(asked: Table, *, receivers: int) -> Settings:
+    for what, number, most in (
+        ("concurrency", asked.concurrency, MOST_HANDS),
+        ("receivers", receivers, 100),
+    ):
+        if not 1 <= number <= most:
+            raise ConfigError(f"worker: {what} is {number}, 1 to {most} were expected")
+    return Settings(asked.concurrency, receivers, _seconds("drain", asked.drain))
+
+
+def _from_queue(asked: Table) -> SQSSource:
+    if not asked.queue:
+        raise ConfigError(
+            "run: no queue is named; give --queue sqs://NAME?region=…, write queue = … into the "
+            "table [worker], or read a capture with --from"
+        )
+    return SQSSource(
+        Queue.from_uri(asked.queue),
+        visibility=_seconds("visibility", asked.visibility),
+        wait=_seconds("wait", asked.wait),
+    )
+
+
+def _seconds(what: str, value: float | str) -> float:
+    try:
+        return duration(float(value) if str(value).replace(".", "").isdecimal() else value) / 1000
+    except ValueError as error:
+        raise ConfigError(f"worker: {what}: {error}") from None
+
+
+def _log(*, verbose: bool) -> None:
+    """Say what the worker does on stderr, unless the sinks' own modules have arranged for it."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("eventonce").setLevel(logging.INFO)
+    logging.getLogger("eventonce.outcomes").setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+@contextmanager
+def _signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT ask to stop; the second of them ends the process as it is."""
+    asked: list[int] = []
+
+    def on(number: int, _frame: FrameType | None) -> None:
+        # Noted before it is counted: the other signal may interrupt this very function.
+        asked.append(number)
+        if len(asked) > 1:
+            os._exit(128 + number)
+        stop(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(source: Lines) -> Iterator[None]:
+    """A progress bar over the capture's bytes, on a terminal."""
+    ended = threading.Event()
+    with click.progressbar(
+        length=max(1, source.capture.size),
+        label="run",
+        file=sys.stderr,
+        hidden=not (sys.stderr and sys.stderr.isatty()),
+    ) as bar:
+
+        def draw() -> None:
+            while not ended.wait(DRAW):
+                bar.update(source.capture.position - bar.pos)
+
+        thread = threading.Thread(target=draw, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            bar.update(source.capture.position - bar.pos)
+
+
+def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
+    if as_json:
+        told = {**counts, "unfinished": report.unfinished}
+        click.echo(msgspec.json.encode(told).decode())
+        return
+    total = sum(counts.values())
+    rows = [*counts.most_common(), *([("unfinished", report.unfinished)] * bool(report.unfinished))]
+    click.echo(f"{total} deliveries, {counts['done']} ran\n{table(rows, indent=2)}", err=True)
+
+
+def _readable(error: BaseException) -> BaseException:
+    """Our own errors as they are; a defect with its name, for the log has its traceback."""
+    if isinstance(error, EventonceError | OSError):
+        return error
+    return EventonceError(f"the worker ended by a defect: {type(error).__name__}: {error}")
+
+
+def _end(code: int) -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,98 @@
+"""An SQS queue as a source: its messages, and their visibility as the worker's hold on them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from eventonce.errors import ConfigError
+from eventonce.ports import Delivery
+from eventonce.sqs import Queue
+from eventonce.sqs.queue import LONGEST_DELAY
+
+VISIBILITY: Final = 60.0
+"""Seconds a dead worker's messages stay invisible: as long as the usual lease, which must end too
+before another can take over."""
+
+SHORTEST: Final = 2.0
+"""Seconds: SQS counts whole ones, and a renewal must have its time."""
+
+WAIT: Final = 5.0
+"""Seconds a request waits for a message: one that is cut off may have been given messages, so that
+a worker ends no sooner than its requests do."""
+
+MARGIN: Final = 5.0
+"""Seconds between the end of all visibility, as we count them and as SQS does."""
+
+log = logging.getLogger("eventonce.worker")
+
+
+class SQSSource:
+    """Receives by long polling; the same queue may have many such sources."""
+
+    ended = False
+
+    def __init__(self, queue: Queue, *, visibility: float = VISIBILITY, wait: float = WAIT) -> None:
+        if not SHORTEST <= visibility <= LONGEST_DELAY:
+            raise ConfigError(
+                f"{queue}: visibility is {visibility:g} s, {SHORTEST:g} s to 12 h were expected"
+            )
+        self.hold = visibility
+        self._queue = queue
+        self._wait = int(wait)
+        self._answered = False
+        # A group on a queue that is not FIFO is for fairness, and has no order.
+        self._asked = ("ApproximateReceiveCount", *(("MessageGroupId",) if queue.fifo else ()))
+
+    def __str__(self) -> str:
+        return str(self._queue)
+
+    def receive(self, most: int) -> list[Delivery]:
+        # The first does not wait: whether the queue is there shall be known soon.
+        wait = self._wait if self._answered else 0
+        messages = self._queue.receive(most, wait, int(self.hold), self._asked)
+        self._answered = True
+        now = time.monotonic()
+        return [_delivery(message, now, fifo=self._queue.fifo) for message in messages]
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        refused = self._queue.delete([one.receipt for one in deliveries])
+        if refused:
+            log.info("%s: %d messages not deleted, they come again as copies", self, len(refused))
+
+    def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
+        now = time.monotonic()
+        asked = [
+            # Rounded up: what is asked for too early was asked for in vain.
+            (one.receipt, min(math.ceil(seconds), _left(one, now)))
+            for one, seconds in deliveries
+            if _left(one, now) > 0
+        ]
+        refused = self._queue.delay(asked)
+        if refused:
+            log.info("%s: %d messages are no longer ours to hold", self, len(refused))
+
+    def close(self) -> None:
+        self._queue.close()
+
+
+def _left(delivery: Delivery, now: float) -> float:
+    """Seconds this message can still be invisible: twelve hours in all, and then SQS shows it."""
+    return LONGEST_DELAY - MARGIN - (now - delivery.since)
+
+
+def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:
+    known = message.get("Attributes") or {}
+    return Delivery(
+        # What JSON cannot hold, such as half a surrogate pair, shall become a letter like the rest.
+        message["Body"].encode("utf-8", "surrogatepass"),
+        message["ReceiptHandle"],
+        message["MessageId"],
+        known.get("MessageGroupId", "") if fifo else "",
+        int(known.get("ApproximateReceiveCount", 1)),
+        now,
+        now,
+    )

@@ -1,0 +1,79 @@
+"""The threads of a worker, watched: if one of them dies, the worker is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+
+class Died(NamedTuple):
+    """A thread that should have gone on."""
+
+    name: str
+    error: BaseException
+
+
+class Asked(NamedTuple):
+    """Somebody asks the worker to end: by a signal, or because the source has no more."""
+
+    why: str
+
+
+News = Died | Asked
+
+ENDED: Final = Asked("the source has ended")
+
+
+class Crew:
+    """Starts threads, and passes the news on to the one that waits for them."""
+
+    def __init__(self) -> None:
+        # Not an Event: a signal handler may interrupt the very thread that waits, with the event's
+        # lock in its hand. This queue is made to be put to from there.
+        self._news: SimpleQueue[News] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._released = False
+        self.broken = False
+        """Whether a thread died that should have gone on."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the threads shall come to an end."""
+        return self._stopping.is_set()
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        """Run this in a thread; it must not end before the crew is released."""
+
+        def watched() -> None:
+            try:
+                work()
+                if self._released:
+                    return
+                raise RuntimeError(f"{name} ended by itself")
+            except BaseException as error:  # noqa: BLE001  whatever ends a thread is news
+                self.broken = True
+                self._news.put(Died(name, error))
+
+        threading.Thread(target=watched, name=f"eventonce-{name}", daemon=True).start()
+
+    def tell(self, news: News) -> None:
+        """Wake the one that waits; safe in a signal handler."""
+        self._news.put(news)
+
+    def news(self) -> News:
+        """Wait for some."""
+        return self._news.get()
+
+    def release(self) -> None:
+        """From now on a thread may end when it has nothing more to do."""
+        self._released = True
+
+    def stop(self) -> None:
+        """Let all threads come to an end."""
+        self._stopping.set()
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep, or less if the crew is stopping; whether it is."""
+        return self._stopping.wait(seconds)

@@ -1,0 +1,73 @@
+"""The health endpoint: whether the worker lives, and whether it is ready, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import ConfigError
+
+PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
+"""Each with the field of the state that decides between 200 and 503."""
+
+SLOWEST: Final = 5.0
+"""Seconds a client may take to ask: probes are not slow, and threads not free."""
+
+State = Callable[[], dict[str, Any]]
+
+
+def address(said: str) -> tuple[str, int]:
+    """`HOST:PORT`, or a port alone: on loopback then."""
+    host, _, port = said.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(
+            f"health: expected HOST:PORT or a port, such as 0.0.0.0:8081, not {said!r}"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def listening(said: str, state: State) -> Iterator[int]:
+    """Answer on this address until the block is left; gives the port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        timeout = SLOWEST
+        server_version = "eventonce"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            field = PATHS.get(self.path.partition("?")[0])
+            told = state() if field is not None else {"paths": list(PATHS)}
+            body = msgspec.json.encode(told)
+            self.send_response(404 if field is None else 200 if told[field] else 503)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.send_header("cache-control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Not into the worker's log: probes ask every few seconds."""
+
+    host, port = address(said)
+    try:
+        server = ThreadingHTTPServer((host, port), Answer)
+    except OSError as error:
+        raise ConfigError(f"health: cannot listen on {host}:{port}: {error}") from error
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, name="eventonce-health", daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,69 @@
+"""Sinks that note what they do, each line written in one piece: workers die here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+from eventonce import Job
+
+HERE = Path(__file__).parent
+
+
+def note(line: str) -> None:
+    descriptor = os.open(HERE / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
+
+
+def plain(job: Job) -> None:
+    note(f"ran {job.event.detail['n']}")
+
+
+def waiting(job: Job) -> None:
+    """Waits to be told to go on."""
+    note(f"begun {job.event.detail['n']}")
+    while not (HERE / "go").exists():
+        time.sleep(0.02)
+    note(f"ran {job.event.detail['n']}")
+
+
+async def awaiting(job: Job) -> None:
+    """The same, and can be cancelled."""
+    note(f"begun {job.event.detail['n']}")
+    try:
+        while not (HERE / "go").exists():  # noqa: ASYNC110  another process makes the file
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        note(f"cancelled {job.event.detail['n']}")
+        raise
+    note(f"ran {job.event.detail['n']}")
+
+
+def deadly(job: Job) -> None:
+    """One event kills its process, every time."""
+    if job.event.detail["n"] == "deadly":
+        note("begun deadly")
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    note(f"ran {job.event.detail['n']}")
+
+
+def failing(job: Job) -> None:
+    """Those that are called so fail at first."""
+    number = str(job.event.detail["n"])
+    if number.startswith("bad"):
+        note(f"failed {number}")
+        if job.attempt < 3:
+            raise ValueError(number)
+    note(f"ran {number}")
+
+
+def hopeless(job: Job) -> None:
+    """Those that are called so fail always."""
+    if str(job.event.detail["n"]).startswith("bad"):
+        raise ValueError("told so")
+    note(f"ran {job.event.detail['n']}")

@@ -1,0 +1,113 @@
+"""A capture through the same rules, store and sinks, by `eventonce run --from`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.worker.conftest import Site, event, finished, until
+
+
+@pytest.fixture
+def captured(site: Site) -> Path:
+    """A folder with forty events in all the forms a capture can have, ten of them twice."""
+    folder = site.folder / "captured"
+    folder.mkdir()
+    events = [event(number) for number in range(40)]
+    (folder / "1.jsonl").write_text("\n".join(events[:20]))
+    (folder / "2.jsonl.gz").write_bytes(gzip.compress("\n".join(events[10:30]).encode()))
+    (folder / "3.json").write_text(f"[{', '.join(events[30:39])}]")
+    (folder / "4.json").write_text(json.dumps(json.loads(events[39]), indent=2))
+    return folder
+
+
+def _summary(said: str) -> dict[str, int]:
+    (line,) = [line for line in said.splitlines() if line.startswith("{")]
+    summary: dict[str, int] = json.loads(line)
+    return summary
+
+
+def test_a_capture_runs_once_however_often_it_is_run(site: Site, captured: Path) -> None:
+    # A copy that comes while its event is in work waits for the end of the lease.
+    site.configure("plain", queue="", lease="1s")
+    code, said = finished(site.start("--from", str(captured), "--json"))
+    assert code == 0, said
+    counts = _summary(said)
+    # A copy that came while the other was in work was busy first.
+    assert (counts["done"], counts["duplicate"]) == (40, 10)
+    code, said = finished(site.start("--from", str(captured), "--rate", "1000"))
+    assert code == 0, said
+    assert "50 deliveries, 0 ran" in said
+    assert sorted(site.notes()) == sorted(f"ran {number}" for number in range(40))
+
+
+def test_a_backfill_that_was_killed_goes_on_where_it_was(site: Site, captured: Path) -> None:
+    site.configure("plain", queue="", lease="1s")
+    killed = site.start("--from", str(captured), "--rate", "20")
+    until(lambda: len(site.notes()) > 5)
+    killed.send_signal(signal.SIGKILL)
+    finished(killed)
+    before = len(site.notes())
+    assert before < 40
+    code, said = finished(site.start("--from", str(captured), "--json"))
+    assert code == 0, said
+    assert set(site.notes()) == {f"ran {number}" for number in range(40)}
+    # What was between its effect and its completion when the process died may be there twice.
+    assert len(site.notes()) <= 41
+    assert _summary(said)["done"] <= 40 - before + 1
+
+
+def test_what_fails_is_tried_again_and_what_cannot_succeed_makes_the_run_fail(site: Site) -> None:
+    site.configure("hopeless", queue="", attempts=2)
+    capture = site.folder / "capture.jsonl"
+    capture.write_text("\n".join([event(1), event("bad"), "no event", event(2)]))
+    code, said = finished(site.start("--from", str(capture), "--json"))
+    assert code == 1, said
+    assert _summary(said) == {"done": 2, "dead": 1, "failed": 1, "invalid": 1, "unfinished": 0}
+    assert sorted(letter.status for letter in site.letters()) == ["dead", "invalid"]
+    assert sorted(site.notes()) == ["ran 1", "ran 2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "code", "said"),
+    [
+        ("", ("--rate", "5"), 2, "--rate is for --from"),
+        ('queue = "', (), 2, "no queue is named"),
+        ("[[sink]]", (), 2, "write a [[sink]] table"),
+        ("", ("--concurrency", "0"), 2, "concurrency is 0"),
+        ("", ("--drain", "soon"), 2, "drain: expected a duration"),
+        ("", ("--health", "here"), 2, "health: expected HOST:PORT"),
+        ("", ("--queue", "sqs://user:pw@queue"), 2, "Credentials do not belong"),
+        ("", ("--from", "eventonce.toml", "--store", "redis://127.0.0.1:1"), 3, "127.0.0.1:1"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_received(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    from eventonce.cli import main
+
+    site.configure("plain")
+    file = site.folder / "eventonce.toml"
+    lines = file.read_text().splitlines()
+    if change == "[[sink]]":
+        lines = [line for line in lines if "sink" not in line and "noting" not in line]
+    elif change:
+        lines = [line for line in lines if change not in line]
+    file.write_text("\n".join(lines))
+    monkeypatch.chdir(site.folder)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *arguments])
+    told = capsys.readouterr().err
+    assert ended.value.code == code, told
+    assert said in told
+    assert "pw@" not in told

@@ -1,0 +1,76 @@
+"""Workers that die, handlers that outlive everything, and events that kill."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.integration.dynamodb.between import Between
+from tests.integration.worker.conftest import Site, event, finished, overheard, until
+
+
+def test_a_second_worker_takes_over_from_a_killed_one_and_each_effect_is_there_once(
+    site: Site,
+) -> None:
+    site.configure("waiting", concurrency=2, lease="2s")
+    site.send(event(1), event(2))
+    first = site.start()
+    site.noted("begun 1", "begun 2")
+    first.send_signal(signal.SIGKILL)
+    assert finished(first)[0] == -signal.SIGKILL
+    assert not site.notes("ran")
+    site.send(event(3))
+    site.go()
+    site.start()
+    site.noted("ran 1", "ran 2", "ran 3")
+    site.emptied()
+    assert sorted(site.notes("ran")) == ["ran 1", "ran 2", "ran 3"]
+
+
+def test_a_handler_that_outlives_visibility_and_lease_is_not_run_twice(
+    site: Site, between: Between
+) -> None:
+    site.configure("waiting", lease="2s", queue=site.through(between.url))
+    site.send(event(1))
+    site.start()
+    site.noted("begun 1")
+    site.start()
+    renewed = "ChangeMessageVisibilityBatch"
+    # Four times in the two seconds that the message is invisible for.
+    until(lambda: between.asked.count(renewed) >= 5, otherwise=lambda: between.asked)
+    site.go()
+    site.noted("ran 1")
+    site.emptied()
+    assert site.notes() == ["begun 1", "ran 1"]
+
+
+def test_an_event_that_kills_its_process_is_buried_after_its_attempts(site: Site) -> None:
+    site.configure("deadly", attempts=2, lease="1s")
+    site.send(event("deadly"))
+    for _ in range(2):
+        dying = site.start()
+        assert finished(dying)[0] == -signal.SIGKILL
+    # Not sooner: who is in work beside it when the process dies loses an attempt too.
+    site.send(event(1), event(2))
+    site.start()
+    until(site.letters, otherwise=site.notes)
+    site.emptied()
+    (letter,) = site.letters()
+    assert letter.status == "dead"
+    assert b'"deadly"' in letter.event
+    assert site.notes("begun") == ["begun deadly"] * 2
+    assert sorted(site.notes("ran")) == ["ran 1", "ran 2"]
+
+
+def test_a_busy_copy_is_pushed_back_to_the_end_of_the_lease(site: Site, between: Between) -> None:
+    site.configure(
+        "waiting", lease="30s", visibility="20s", queue=site.through(between.url), concurrency=2
+    )
+    site.send(event(1), event(1))
+    with overheard(between) as delays:
+        site.start()
+        site.noted("begun 1")
+        # A renewal asks for 20 s; what is left of a lease of 30 s is more.
+        until(lambda: any(20 < delay <= 32 for delay in delays), otherwise=lambda: delays)
+    site.go()
+    site.noted("ran 1")
+    assert site.notes() == ["begun 1", "ran 1"]

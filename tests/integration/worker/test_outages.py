@@ -1,0 +1,210 @@
+"""Queues and stores that go away and come back, and a service that refuses for a while."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, StoreUnavailable
+from eventonce.sqs import queue as queue_module
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Job, Kept, Settlement
+from eventonce.worker import pulse as pulse_module
+from eventonce.worker import worker as worker_module
+from eventonce.worker.health import listening
+from tests.integration.dynamodb.between import Between, Forward, Reply, refuse
+from tests.integration.worker.conftest import PATIENCE, Site, event, until
+from tests.integration.worker.working import RULE, Ran, source, working
+from tests.servers.valkey import serving
+
+
+@pytest.fixture(autouse=True)
+def _quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse_module, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(pulse_module, "SHORTEST_PAUSE", 0.2)
+    monkeypatch.setattr(queue_module, "FRESH", 0.0)
+
+
+def test_a_queue_that_vanishes_and_returns_is_worked_on_again(site: Site) -> None:
+    ran = Ran()
+    site.send(event(1))
+    with working(Consumer(MemoryStore(), rules=RULE, handler=ran), source(site.uri)) as worker:
+        until(lambda: ran.numbers == [1])
+        site.queue.client.delete_queue(QueueUrl=site.queue.url)
+        until(lambda: not worker.state()["ready"], otherwise=worker.state)
+        assert "no such queue" in worker.state()["queue"]["why"]
+        site.make_queue()
+        site.send(event(2))
+        until(lambda: ran.numbers == [1, 2])
+        until(lambda: worker.state()["ready"], otherwise=worker.state)
+    site.emptied()
+
+
+def test_a_worker_waits_for_a_queue_that_is_not_there_yet(site: Site) -> None:
+    ran = Ran()
+    site.queue.client.delete_queue(QueueUrl=site.queue.url)
+    with working(Consumer(MemoryStore(), rules=RULE, handler=ran), source(site.uri)) as worker:
+        until(lambda: worker.state()["queue"]["why"])
+        assert not worker.state()["ready"]
+        site.make_queue()
+        site.send(event(1))
+        until(lambda: ran.numbers == [1])
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("RequestThrottled", 400), ("InternalFailure", 500)],
+)
+def test_a_service_that_throttles_or_fails_for_a_while_costs_nothing_but_time(
+    site: Site, between: Between, code: str, status: int
+) -> None:
+    ran = Ran()
+    through = source(site.through(between.url))
+    with working(Consumer(MemoryStore(), rules=RULE, handler=ran), through) as worker:
+        until(lambda: worker.state()["ready"])
+        with between.spoiling(refuse(code, status=status)):
+            site.send(*map(event, range(3)))
+            until(lambda: not worker.state()["ready"], otherwise=worker.state)
+        until(lambda: sorted(ran.numbers) == [0, 1, 2])
+        site.emptied()
+        until(lambda: worker.state()["ready"], otherwise=worker.state)
+
+
+def test_what_ran_while_the_queue_was_away_is_acknowledged_when_it_is_back(
+    site: Site, between: Between
+) -> None:
+    ran = Ran()
+    delete = "DeleteMessageBatch"
+
+    def refuse_to_delete(operation: str, body: bytes, forward: Forward) -> Reply | None:
+        if operation != delete:
+            return forward(body)
+        return refuse("ServiceUnavailable", status=503)(operation, body, forward)
+
+    through = source(site.through(between.url), visibility=3_600)
+    with working(Consumer(MemoryStore(), rules=RULE, handler=ran), through):
+        with between.spoiling(refuse_to_delete):
+            site.send(event(1))
+            # The client itself tries twice.
+            until(lambda: between.asked.count(delete) >= 4, otherwise=lambda: between.asked)
+        # Not after the visibility's hour, as a copy.
+        site.emptied()
+    assert ran.numbers == [1]
+
+
+def test_expired_credentials_are_read_anew(
+    site: Site, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "credentials"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+
+    def renew(key: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=no-secret\n")
+
+    renew("AKIAOLD0000000000000")
+    ran = Ran()
+    through = source(site.through(between.url))
+    with working(Consumer(MemoryStore(), rules=RULE, handler=ran), through) as worker:
+        until(lambda: worker.state()["ready"], otherwise=worker.state)
+        assert between.keys == {"AKIAOLD0000000000000"}
+        with between.spoiling(refuse("ExpiredTokenException", status=403)):
+            until(lambda: "expired" in worker.state()["queue"]["why"], otherwise=worker.state)
+            renew("AKIANEW0000000000000")
+            until(lambda: "AKIANEW0000000000000" in between.keys, otherwise=worker.state)
+        site.send(event(1))
+        until(lambda: ran.numbers == [1])
+        until(lambda: worker.state()["ready"], otherwise=worker.state)
+
+
+def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
+    site: Site, between: Between
+) -> None:
+    ran = Ran()
+    with serving() as node:
+        port = node.port
+        consumer = Consumer(node.uri, name="away", rules=RULE, handler=ran)
+    # The server has ended; the worker begins without it.
+    site.send(*map(event, range(4)))
+    with working(consumer, source(site.through(between.url))) as worker:
+        until(lambda: worker.state()["store"]["why"])
+        assert not worker.state()["ready"]
+        with serving(port=port):
+            # Each message that is received and given back is closer to its queue's own limit.
+            assert "ReceiveMessage" not in between.asked
+            until(lambda: sorted(ran.numbers) == [0, 1, 2, 3], otherwise=worker.state)
+            site.emptied()
+            until(lambda: worker.state()["ready"], otherwise=worker.state)
+    assert sorted(ran.numbers) == [0, 1, 2, 3]
+
+
+class Forgetful(MemoryStore):
+    """A store that does not answer a settlement for a while."""
+
+    away = False
+    tries = 0
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if self.away:
+            self.tries += 1
+            raise StoreUnavailable
+        return super().settle(settlements, now)
+
+
+def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "PATIENCE", (0.05,) * 1_000)
+    store = Forgetful()
+    attempts: list[int] = []
+
+    def handler(job: Job) -> None:
+        attempts.append(job.attempt)
+        store.away = True
+
+    site.send(event(1))
+    with working(Consumer(store, rules=RULE, handler=handler), source(site.uri)):
+        # A consumer whose transport has a deadline gives up after the fourth.
+        until(lambda: store.tries > 6)
+        store.away = False
+        site.emptied()
+    assert attempts == [1]
+
+
+def test_the_health_endpoint_tells_the_truth(site: Site) -> None:
+    consumer = Consumer(MemoryStore(), rules=RULE, handler=Ran())
+    begun, go = threading.Event(), threading.Event()
+
+    def handler(_: Job) -> None:
+        begun.set()
+        go.wait(PATIENCE)
+
+    consumer.wrap(lambda _: handler)
+    with working(consumer, source(site.uri)) as worker, listening("0", worker.state) as port:
+        until(lambda: _asked(port, "ready")[0] == 200)
+        site.send(event(1))
+        assert begun.wait(PATIENCE)
+        assert _asked(port, "ready")[1]["in_work"] == 1
+        worker.stop()
+        until(lambda: _asked(port, "ready")[0] == 503)
+        assert _asked(port, "ready")[1]["draining"]
+        assert _asked(port, "live")[0] == 200
+        assert _asked(port, "else")[0] == 404
+        go.set()
+
+
+def _asked(port: int, what: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/{what}", timeout=10) as answer:
+            return answer.status, msgspec.json.decode(answer.read())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, msgspec.json.decode(refused.read())

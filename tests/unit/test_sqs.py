@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+from eventonce.sqs import Entry, Queue
+from eventonce.sqs import queue as queue_module
+from eventonce.sqs.address import parse
+from eventonce.sqs.entries import batches, size
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "url", "region", "endpoint"),
+    [
+        ("sqs://orders", "orders", "", None, None),
+        ("sqs://orders.fifo?region=eu-central-1", "orders.fifo", "", "eu-central-1", None),
+        (
+            "sqs://orders?endpoint=http://127.0.0.1:4566",
+            "orders",
+            "",
+            None,
+            "http://127.0.0.1:4566",
+        ),
+        (
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
+            "orders",
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
+            "eu-west-1",
+            None,
+        ),
+        (
+            "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders?region=cn-north-1",
+            "orders",
+            "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders",
+            "cn-north-1",
+            None,
+        ),
+        (
+            "https://us-west-2.queue.amazonaws.com/123456789012/orders",
+            "orders",
+            "https://us-west-2.queue.amazonaws.com/123456789012/orders",
+            "us-west-2",
+            None,
+        ),
+        (
+            "http://127.0.0.1:4566/000000000000/orders",
+            "orders",
+            "http://127.0.0.1:4566/000000000000/orders",
+            None,
+            "http://127.0.0.1:4566",
+        ),
+    ],
+)
+def test_a_uri_names_a_queue_by_its_name_or_its_url(
+    uri: str, name: str, url: str, region: str | None, endpoint: str | None
+) -> None:
+    address = parse(uri)
+    assert (address.name, address.url) == (name, url)
+    assert (address.region, address.endpoint) == (region, endpoint)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("orders", "sqs://NAME"),
+        ("sqs://", "sqs://NAME"),
+        ("sqs://a/b", "sqs://NAME"),
+        ("sqs://or ders", "'or ders'"),
+        ("sqs://orders?colour=red", "no option 'colour'"),
+        ("sqs://orders?endpoint=nowhere", "endpoint"),
+        ("sqs://AKIA:secret@orders", "Credentials do not belong"),
+        ("sqs://orders?endpoint=http://me:secret@host", "no user or password"),
+    ],
+)
+def test_a_uri_that_names_no_queue_is_refused_and_no_secret_is_repeated(
+    uri: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        Queue.from_uri(uri)
+    assert "secret" not in str(refused.value)
+
+
+class Answering:
+    """A client that answers what a test tells it: faults an emulator does not have."""
+
+    def __init__(self, answer: Any) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**asked: Any) -> Any:
+            self.asked.append({"operation": name, **asked})
+            if isinstance(self._answer, Exception):
+                raise self._answer
+            return self._answer(asked) if callable(self._answer) else self._answer
+
+        return call
+
+
+def _queue(answer: Any) -> tuple[Queue, Answering]:
+    client = Answering(answer)
+    return Queue.from_uri("https://sqs.eu-west-1.amazonaws.com/1/orders", client), client
+
+
+def _refusal(code: str, status: int = 400) -> Exception:
+    from botocore.exceptions import ClientError
+
+    response: Any = {
+        "Error": {"Code": code, "Message": "so it said"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    refused: Exception = ClientError(response, "ReceiveMessage")
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("fault", "ours", "said"),
+    [
+        (_refusal("RequestThrottled"), SourceUnavailable, "throttling"),
+        (_refusal("AnythingAtAll", 503), SourceUnavailable, "throttling"),
+        (_refusal("Slow", 429), SourceUnavailable, "throttling"),
+        (_refusal("AWS.SimpleQueueService.NonExistentQueue"), SourceUnavailable, "no such queue"),
+        (_refusal("QueueDoesNotExist"), SourceUnavailable, "no such queue"),
+        (_refusal("ExpiredToken", 403), SourceUnavailable, "expired"),
+        (_refusal("AccessDenied", 403), ConfigError, "permission denied"),
+        (_refusal("InvalidClientTokenId", 403), ConfigError, "does not accept the credentials"),
+        (_refusal("InvalidParameterValue"), EventonceError, "InvalidParameterValue: so it said"),
+        (ConnectionError("http://me:hidden@proxy"), SourceUnavailable, "not reached"),
+    ],
+)
+def test_a_fault_says_which_queue_what_happened_and_whether_to_try_again(
+    fault: Exception, ours: type[Exception], said: str
+) -> None:
+    queue, _ = _queue(fault)
+    with pytest.raises(EventonceError, match=said) as raised:
+        queue.receive()
+    assert type(raised.value) is ours
+    assert "SQS queue orders (eu-west-1)" in str(raised.value)
+    assert raised.value.__cause__ is fault
+    assert "hidden" not in str(raised.value)
+
+
+def test_missing_credentials_are_a_matter_of_configuration() -> None:
+    from botocore.exceptions import NoCredentialsError
+
+    queue, _ = _queue(NoCredentialsError())
+    with pytest.raises(ConfigError, match="no AWS credentials"):
+        queue.receive()
+
+
+def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_the_refused_ones_told() -> None:
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        last = asked["Entries"][-1]
+        return {"Failed": [{"Id": last["Id"], "SenderFault": True, "Code": "InvalidId"}]}
+
+    queue, client = _queue(answer)
+    receipts = [f"receipt {number}" for number in range(12)]
+    assert queue.delete(receipts) == ["receipt 9", "receipt 11"]
+    assert queue.delay([(receipt, 90_000.7) for receipt in receipts[:3]]) == ["receipt 2"]
+    assert [len(asked["Entries"]) for asked in client.asked] == [10, 2, 3]
+    # Twelve hours is all that SQS knows.
+    assert client.asked[2]["Entries"][0]["VisibilityTimeout"] == 43_200
+
+
+def test_entries_are_sent_as_many_together_as_one_request_may_carry() -> None:
+    small = [Entry("x")] * 23
+    assert [len(batch) for batch in batches(small)] == [10, 10, 3]
+    large = [Entry("ü" * 200_000)] * 4
+    assert [len(batch) for batch in batches(large)] == [2, 2]
+    assert size(Entry("ü", {"name": "value"})) == 2 + len("name" + "String" + "value")
+
+
+def test_an_entry_larger_than_sqs_takes_is_refused_and_the_others_are_sent() -> None:
+    queue, client = _queue({})
+    (refused,) = queue.send([Entry("a"), Entry("x" * (1 << 20) + "x"), Entry("b")])
+    assert refused.code == "TooLarge"
+    assert not refused.again
+    sent = [entry["MessageBody"] for asked in client.asked for entry in asked["Entries"]]
+    assert sent == ["a", "b"]
+
+
+def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> None:
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        if any(entry["MessageBody"] == "bad" for entry in asked["Entries"]):
+            raise _refusal("InvalidMessageContents")
+        return {}
+
+    queue, client = _queue(answer)
+    (refused,) = queue.send([Entry("a"), Entry("bad"), Entry("b")])
+    assert (refused.entry.body, refused.code) == ("bad", "InvalidMessageContents")
+    assert len(client.asked) == 4
+
+
+def test_a_message_says_its_group_its_deduplication_its_delay_and_its_attributes() -> None:
+    queue, client = _queue({})
+    queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d", 5)])
+    assert client.asked[0]["Entries"] == [
+        {
+            "Id": "0",
+            "MessageBody": "a",
+            "MessageAttributes": {"why": {"DataType": "String", "StringValue": "so"}},
+            "MessageGroupId": "g",
+            "MessageDeduplicationId": "d",
+            "DelaySeconds": 5,
+        }
+    ]
+
+
+def test_a_queue_needs_its_extra_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "boto3", None)
+    with pytest.raises(ConfigError, match=r'pip install "eventonce\[sqs\]"'):
+        Queue.from_uri("sqs://orders").receive()
+
+
+def test_a_client_that_found_no_credentials_is_made_anew_until_it_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(queue_module, "FRESH", 0.0)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    queue = Queue.from_uri("sqs://orders?region=eu-west-1&endpoint=http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="no AWS credentials"):
+        queue.receive()
+    file.write_text("[default]\naws_access_key_id=AKIA\naws_secret_access_key=no-secret\n")
+    with pytest.raises(SourceUnavailable, match="not reached"):
+        queue.receive()
+    queue.close()

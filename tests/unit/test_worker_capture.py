@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eventonce.errors import ConfigError
+from eventonce.sources import Lines
+from eventonce.sources.capture import Capture
+
+PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("content", "events"),
+    [
+        (b'{"a":1}\n{"a":2}\n', [b'{"a":1}', b'{"a":2}']),
+        (b'\n\n{"a":1}\r\n\n{"a":2}', [b'{"a":1}', b'{"a":2}']),
+        (b'\xef\xbb\xbf{"a":1}\n{"a":2}', [b'\xef\xbb\xbf{"a":1}', b'{"a":2}']),
+        (b'[{"a":1}, {"a":2}]', [b'{"a":1}', b'{"a":2}']),
+        (b'[\n  {"a":1},\n  {"a":2}\n]\n', [b'{"a":1}', b'{"a":2}']),
+        (b'[{"a":1}, {"a"', [b'[{"a":1}, {"a"']),
+        (PRETTY, [PRETTY]),
+        (b'{"broken"\n{"a":2}\nno event\n', [b'{"broken"', b'{"a":2}', b"no event"]),
+        (b"", []),
+        (b"\n \n", []),
+    ],
+)
+def test_a_capture_is_lines_or_an_array_or_one_document(
+    tmp_path: Path, content: bytes, events: list[bytes], pack: Callable[[bytes], bytes]
+) -> None:
+    file = tmp_path / "capture"
+    file.write_bytes(pack(content))
+    capture = Capture([file])
+    assert list(capture) == events
+    assert capture.position == capture.size == file.stat().st_size
+
+
+def test_a_folder_is_read_by_name_and_without_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("b/2.json", "a.jsonl", ".hidden", ".git/3.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f'"{name}"\n')
+    assert list(Capture([tmp_path])) == [b'"a.jsonl"', b'"b/2.json"']
+
+
+def test_a_line_too_long_is_given_as_far_as_it_shows_that_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "capture"
+    file.write_bytes(b'{"a":1}\n' + b"x" * 100 + b'\n{"a":2}\n' + b"y" * 25)
+    assert list(Capture([file], longest=10)) == [b'{"a":1}', b"x" * 11, b'{"a":2}', b"y" * 11]
+
+
+def test_a_capture_that_ends_too_soon_is_an_error_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "capture.gz"
+    file.write_bytes(gzip.compress(b'{"a":1}\n' * 1000)[:-20])
+    with pytest.raises(ConfigError, match=r"capture\.gz cannot be read to its end"):
+        list(Capture([file]))
+
+
+def test_a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "1").write_bytes(b'{"a":1}\n{"a":2}\n')
+    (tmp_path / "2").write_bytes(gzip.compress(b'{"a":3}\n')[:-4])
+    (tmp_path / "3").write_bytes(b'{"a":4}\n')
+    lines = Lines([tmp_path])
+    bodies = [one.body for one in lines.receive(10)]
+    assert bodies[:2] + bodies[-1:] == [b'{"a":1}', b'{"a":2}', b'{"a":4}']
+    assert lines.ended
+    assert "2 cannot be read to its end" in lines.unread
+
+
+def _lines(tmp_path: Path, events: int, **options: float) -> Lines:
+    file = tmp_path / "capture"
+    file.write_text("".join(f'{{"n":{number}}}\n' for number in range(events)))
+    return Lines([file], **options)
+
+
+def test_lines_are_given_once_each_and_then_the_source_has_ended(tmp_path: Path) -> None:
+    lines = _lines(tmp_path, 5)
+    given = lines.receive(3)
+    assert not lines.ended
+    given += lines.receive(3)
+    assert [one.body for one in given] == [b'{"n":%d}' % number for number in range(5)]
+    assert lines.ended
+    lines.acknowledge(given)
+    lines.close()
+
+
+def test_what_is_postponed_is_given_again_when_its_time_has_come(tmp_path: Path) -> None:
+    lines = _lines(tmp_path, 2)
+    first, second = lines.receive(5)
+    lines.postpone([(first, 0.0), (second, 3_600.0)])
+    assert not lines.ended
+    (again,) = lines.receive(5)
+    assert (again.body, again.times) == (first.body, 2)
+    assert again is not first
+    assert lines.receive(5) == []
+    assert not lines.ended
+    lines.close()
+
+
+def test_the_rate_is_a_limit_also_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    lines = _lines(tmp_path, 100, rate=10)
+    assert lines.receive(10) == []
+    now += 0.55
+    assert len(lines.receive(10)) == 5
+    assert lines.receive(10) == []
+    now += 60
+    # What a pause held back does not all come at once: a second's worth does.
+    assert len(lines.receive(100)) == 10
+    lines.close()
