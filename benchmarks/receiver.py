@@ -1,0 +1,276 @@
+"""The HTTP receiver on one core: requests a second, and the latency at half that load.
+
+The receiver is a process of its own, pinned to one core where that is possible; the load comes from
+this process, on another one, over connections that are kept. Each figure stands beside a bare
+Starlette endpoint that only decodes the body, served the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from benchmarks import Figure
+from benchmarks.yardstick import EVENT
+from eventonce import Consumer
+from eventonce.config import Serve
+from eventonce.web import receiver
+from eventonce.web.limits import limits
+from eventonce.web.server import listen, serve
+from tests.servers.valkey import serving
+
+SECONDS = 4.0
+"""Of each measurement, after a moment to warm up."""
+CONNECTIONS = 16
+ARRAY = 100
+BARE = "bare"
+ROUNDS = 5
+
+Bodies = Iterator[bytes]
+
+
+def _single(number: int) -> bytes:
+    return EVENT.replace(b"1b8e4c38", b"%08x" % number)
+
+
+def _requests(size: int) -> Bodies:
+    """Requests, each of so many new events; one event is sent bare, more as an array."""
+    numbers = itertools.count(time.time_ns() & 0x7FFFFF)
+    while True:
+        events = [_single(next(numbers)) for _ in range(size)]
+        body = events[0] if size == 1 else b"[" + b",".join(events) + b"]"
+        head = "POST /events HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        yield f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+class _Line(asyncio.Protocol):
+    """One connection: a request at a time, and the seconds from when it was due to its answer."""
+
+    def __init__(self, answered: Callable[[_Line, float], None]) -> None:
+        self._answered = answered
+        self._due = 0.0
+        self._said = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def ask(self, request: bytes, due: float) -> None:
+        self._due, self._said = due, b""
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        head, found, body = self._said.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        if len(body) >= length:
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(self._said[:500].decode())
+            self._answered(self, time.perf_counter() - self._due)
+
+
+async def _lines(port: int, answered: Callable[[_Line, float], None]) -> list[_Line]:
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(lambda: _Line(answered), "127.0.0.1", port)
+        for _ in range(CONNECTIONS)
+    ]
+    return [line for _, line in made]
+
+
+async def _flat_out(port: int, requests: Bodies, seconds: float) -> float:
+    """Requests a second when each connection asks as soon as it is answered."""
+    count = 0
+    ended = asyncio.Event()
+    end = time.perf_counter() + seconds
+
+    def answered(line: _Line, _: float) -> None:
+        nonlocal count
+        count += 1
+        now = time.perf_counter()
+        if now < end:
+            line.ask(next(requests), now)
+        else:
+            ended.set()
+
+    lines = await _lines(port, answered)
+    started = time.perf_counter()
+    for line in lines:
+        line.ask(next(requests), started)
+    await ended.wait()
+    spent = time.perf_counter() - started
+    for line in lines:
+        line.transport.abort()
+    return count / spent
+
+
+async def _at_rate(port: int, requests: Bodies, rate: float, seconds: float) -> list[float]:
+    """Latencies when requests come evenly at this rate, whether or not others are answered."""
+    made = [next(requests) for _ in range(max(1, int(rate * seconds)))]
+    latencies: list[float] = []
+    ended = asyncio.Event()
+    free: deque[_Line] = deque()
+    waiting: deque[tuple[bytes, float]] = deque()
+
+    def answered(line: _Line, latency: float) -> None:
+        latencies.append(latency)
+        if len(latencies) == len(made):
+            ended.set()
+        free.append(line)
+        go()
+
+    def go() -> None:
+        while free and waiting:
+            free.popleft().ask(*waiting.popleft())
+
+    lines = await _lines(port, answered)
+    free.extend(lines)
+    started = time.perf_counter()
+    for number, request in enumerate(made):
+        due = started + number / rate
+        # The loop's timer is no finer than a millisecond: the last of it is waited for awake.
+        await asyncio.sleep(max(0, due - time.perf_counter() - 0.001))
+        while time.perf_counter() < due:  # noqa: ASYNC110  answers are read meanwhile
+            await asyncio.sleep(0)
+        waiting.append((request, due))
+        go()
+    await ended.wait()
+    for line in lines:
+        line.transport.abort()
+    return sorted(latencies)
+
+
+async def _decoded(request: Request) -> JSONResponse:
+    events = json.loads(await request.body())
+    return JSONResponse({"events": len(events)})
+
+
+def _app(store: str) -> Any:
+    if store == BARE:
+        return Starlette(routes=[Route("/events", _decoded, methods=["POST"])])
+    consumer = Consumer(store, name="bench", rules="genesys", handler=lambda _: None)
+    return receiver(consumer, Serve(anyone_may_send_events=True))
+
+
+def _serve(store: str) -> None:
+    """What the other process does."""
+    settings = Serve(port=0)
+    listening = listen(settings)
+    sys.stdout.write(f"{listening.getsockname()[1]}\n")
+    sys.stdout.flush()
+    serve(_app(store), listening, limits(settings))
+
+
+@contextmanager
+def _served(store: str) -> Iterator[tuple[int, int]]:
+    """A receiver on this store in a process of its own; its port and its process id."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.receiver", store], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with _apart(process.pid):
+            yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def _apart(pid: int) -> Iterator[None]:
+    """The server on one core, this process on the others, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    first, others = min(cores), cores - {min(cores)} or cores
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {first})
+    os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of processor time this process has used; none where the system does not tell."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    # The name may hold spaces; user and system time are the 14th and 15th field of all.
+    used = stat.read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+
+class Measured(NamedTuple):
+    """What one way to serve reached."""
+
+    rate: float
+    cpu: float
+    slowest: float
+
+
+def _measured(store: str, size: int) -> Measured:
+    """Requests a second, processor time of each, and the 99th percentile of the latency at half of
+    that rate: the median of some rounds, because what else the machine does shows there first."""
+    with _served(store) as (port, pid):
+        requests = _requests(size)
+        asyncio.run(_flat_out(port, requests, SECONDS / 3))
+        before = _cpu(pid)
+        rate = asyncio.run(_flat_out(port, requests, SECONDS))
+        cpu = (_cpu(pid) - before) / (rate * SECONDS)
+        rounds = [
+            asyncio.run(_at_rate(port, requests, rate / 2, SECONDS / ROUNDS)) for _ in range(ROUNDS)
+        ]
+    slowest = median(latencies[int(len(latencies) * 0.99)] for latencies in rounds)
+    return Measured(rate, cpu, slowest)
+
+
+def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> Iterator[Figure]:
+    what = f"{name}, {'single events' if size == 1 else f'arrays of {size}'}"
+    yield Figure(what, found.rate, "requests/s")
+    if size > 1:
+        yield Figure(f"{what}: events", found.rate * size, "events/s")
+    yield Figure(f"{what}: 99th percentile, half load", found.slowest * 1000, "ms")
+    if found.cpu:
+        yield Figure(f"{what}: processor time", found.cpu * 1e6, "µs a request")
+    if bare is not None:
+        theirs = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
+        yield Figure(f"{what}: of a bare endpoint's speed", theirs, "x")
+
+
+def run() -> Iterator[Figure]:
+    """Each store with single events and with arrays, beside the bare endpoint."""
+    with tempfile.TemporaryDirectory() as folder, serving() as node:
+        for size in (1, ARRAY):
+            bare = _measured(BARE, size)
+            yield from _figures("bare Starlette", size, bare, None)
+            for name, store in (
+                ("SQLite", f"sqlite:///{folder}/{size}.db"),
+                ("Redis", f"{node.uri}?prefix=bench-{size}"),
+            ):
+                yield from _figures(name, size, _measured(store, size), bare)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])

@@ -1,0 +1,120 @@
+"""`POST /events`: from a request to the consumer and back, within what is bearable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.types import Receive, Scope, Send
+
+from eventonce.answers import Answer, respond
+from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
+from eventonce.envelope import read_body
+from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
+from eventonce.types import Event, Outcome
+from eventonce.web.authentication import Gate
+from eventonce.web.limits import Limits
+from eventonce.web.reading import unreadable, whole
+from eventonce.web.refusals import refuse, response
+
+STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
+
+log = logging.getLogger("eventonce.web")
+
+
+class Events:
+    """Takes requests side by side up to a bound, and answers each in time.
+
+    A handler that outlasts the answer goes on: its request is under way until it is settled, so
+    that a server which waits for its requests before it ends waits for its handlers too.
+    """
+
+    def __init__(self, consumer: Consumer, gate: Gate, limits: Limits, key_header: str) -> None:
+        self._consumer = consumer
+        self._gate = gate
+        self._limits = limits
+        self._key_header = key_header.lower()
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        refused = self._refused(headers)
+        if refused is not None:
+            await response(refused)(scope, receive, send)
+            return
+        self._under_way += 1
+        try:
+            await self._take(headers, scope, receive, send)
+        finally:
+            self._under_way -= 1
+
+    def _refused(self, headers: Mapping[str, str]) -> Answer | None:
+        """What can be said before a byte of the body is read."""
+        if not self._gate.knows(headers) and not self._gate.is_signed(headers):
+            return self._unauthenticated()
+        if self._under_way >= self._limits.concurrency:
+            return refuse(503, f"{self._under_way} requests are under way, and that is the limit")
+        return unreadable(headers, self._limits)
+
+    def _unauthenticated(self, reason: str = "") -> Answer:
+        return refuse(401, reason, {"www-authenticate": self._gate.challenge})
+
+    async def _take(
+        self, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        body = await whole(receive, self._limits)
+        if body is None:
+            return
+        events = self._events(headers, body) if isinstance(body, bytes) else body
+        if isinstance(events, Answer):
+            await response(events)(scope, receive, send)
+            return
+        processing = asyncio.ensure_future(self._consumer.process_async(events))
+        try:
+            await asyncio.wait([processing], timeout=self._limits.answer_within)
+            if processing.done():
+                await response(_settled(processing))(scope, receive, send)
+            else:
+                await response(self._unsettled(events))(scope, receive, send)
+                await asyncio.wait([processing])
+                _settled(processing)
+        except BaseException:
+            # The consumer frees what it cannot finish, if it is told to stop.
+            processing.cancel()
+            await asyncio.wait([processing])
+            raise
+
+    def _events(self, headers: Mapping[str, str], body: bytes) -> Sequence[Event | bytes] | Answer:
+        if not self._gate.knows(headers):
+            complaint = self._gate.complaint(headers, body, time.time())
+            if complaint:
+                return self._unauthenticated(complaint)
+        public = {name: value for name, value in headers.items() if name != self._key_header}
+        try:
+            return read_body(body, public, max_events=self._limits.max_events)
+        except EnvelopeError as error:
+            return refuse(413, str(error))
+
+    def _unsettled(self, events: Sequence[Event | bytes]) -> Answer:
+        """For handlers that take longer than senders wait: as long again, and then a copy comes."""
+        now = wall_clock()
+        again = now + int(self._limits.answer_within * 1000)
+        read = (event if isinstance(event, Event) else None for event in events)
+        return respond(
+            [Outcome(event, "busy", STILL_RUNNING, retry_at=again) for event in read], now
+        )
+
+
+def _settled(processing: asyncio.Future[list[Outcome]]) -> Answer:
+    try:
+        outcomes = processing.result()
+    except (StoreError, SourceUnavailable):
+        log.exception("a request could not be processed; its sender is told to send again")
+        return refuse(503, "the store is away")
+    return respond(outcomes, wall_clock())

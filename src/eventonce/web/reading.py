@@ -1,0 +1,73 @@
+"""The body of a request: read whole, but no further than the limit and no longer than the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.types import Receive
+
+from eventonce.answers import Answer
+from eventonce.envelope.bodies import JSON_LINES, media_type
+from eventonce.web.limits import Limits
+from eventonce.web.refusals import refuse
+
+CHARSETS: Final = frozenset(("", "utf-8", "utf8", "us-ascii"))
+
+
+def unreadable(headers: Mapping[str, str], limits: Limits) -> Answer | None:
+    """Why a body with these headers need not be read at all, None if it must be.
+
+    A body that says nothing, or says it is a form or plain text, is refused: any web page can make
+    a browser send those to a receiver on loopback, and only those.
+    """
+    media = media_type(headers)
+    if not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
+        said = f"content-type is {media!r}" if media else "there is no content-type"
+        return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
+    if _charset(headers) not in CHARSETS:
+        return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        return refuse(415, "compressed bodies are not taken")
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limits.max_body:
+        return too_large(limits)
+    return None
+
+
+async def whole(receive: Receive, limits: Limits) -> bytes | Answer | None:
+    """The body, or why it is not taken; None if the client went away.
+
+    Counted as it comes: what was declared may be a lie, and a chunked body declares nothing.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_timeout):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if size > limits.max_body:
+                    return too_large(limits)
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        return refuse(408, f"the body did not arrive within {limits.body_timeout:g} seconds")
+
+
+def too_large(limits: Limits) -> Answer:
+    """The answer to a body beyond the limit."""
+    return refuse(413, f"the body is larger than {limits.max_body} bytes")
+
+
+def _charset(headers: Mapping[str, str]) -> str:
+    for parameter in headers.get("content-type", "").split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"').lower()
+    return ""

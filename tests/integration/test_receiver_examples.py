@@ -1,0 +1,109 @@
+"""What is shown of the receiver happens: the page's first example, and those in `examples/`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.web import Serve
+from tests.servers import missing
+from tests.servers.postgres import postgres18
+from tests.servers.receiver import receiving
+from tests.unit.asking import ask
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120
+"""Seconds: two are usual for the one, six for the other."""
+
+
+PAGE = (ROOT / "docs" / "receiver.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_begins_with_an_example_that_works(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        missing("curl is not installed")
+    (tmp_path / "handlers.py").write_text(blocks("python")[0])
+    with receiving(tmp_path, blocks("toml")[0]) as serving:
+        command = blocks("sh")[1].replace(":8080/", f":{serving.port}/")
+        said = [
+            subprocess.run(
+                command, shell=True, capture_output=True, text=True, timeout=PATIENCE, check=True
+            ).stdout
+            for _ in range(2)
+        ]
+        assert serving.process.stdout is not None
+        assert serving.process.stdout.readline().startswith("closing 7 as ")
+    shown = [json.loads(line) for line in blocks("json")[0].splitlines()]
+    for answer, expected in zip(map(json.loads, said), shown, strict=True):
+        expected["events"][0]["key"] = answer["events"][0]["key"]
+        assert answer == expected
+
+
+def test_the_page_shows_how_to_mount_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    exec(next(block for block in blocks("python") if "FastAPI" in block), scope)
+    answer = ask(scope["app"], [], path="/hooks/events", headers={"x-api-key": "no"})
+    assert answer.status == 401
+    consumer = scope["consumer"]
+    assert isinstance(consumer, Consumer)
+    consumer.close()
+
+
+def test_the_page_names_every_setting_with_its_default() -> None:
+    table = PAGE[PAGE.index("## Settings") : PAGE.index("## Paths")]
+    for name in Serve.__struct_fields__:
+        assert f"`{name}`" in table, name
+    defaults = Serve()
+    for count in (defaults.max_body, defaults.max_events, defaults.concurrency):
+        assert f"| {count:,} |" in table
+    for time in (defaults.header_timeout, defaults.answer_within, defaults.drain):
+        assert f"`{time}`" in table
+
+
+def run(example: str) -> list[str]:
+    env = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / example / "run.py")],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_fastapi_books_each_payment_once_and_refuses_a_wrong_signature() -> None:
+    said = run("fastapi_app")
+    assert said[-1] == "booked {'ann': 42}"
+    shown = (ROOT / "examples" / "fastapi_app" / "README.md").read_text()
+    assert "\n".join(said) in shown
+
+
+def test_http_with_postgres_books_each_call_once_although_a_receiver_dies_at_the_worst_moment() -> (
+    None
+):
+    postgres18()
+    said = run("http_postgres")
+    assert said[0] == "call-one no answer: the receiver died"
+    assert said[-4:] == [
+        "bookings",
+        "  call-one  3 minutes",
+        "  call-three  5 minutes",
+        "  call-two  3 minutes",
+    ]
+    assert sum(line.startswith("call-one 200") for line in said) == 3

@@ -1,0 +1,320 @@
+"""The receiver as an app: what it answers to every fate an event can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable
+from eventonce.errors import SourceUnavailable
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.web import Serve, health, receiver
+from tests.unit.asking import JSON, ask
+from tests.unit.desk import Desk, call
+
+SECRET = "hunter2 at redis://10.0.0.7"
+
+
+def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
+    detail = {"agent": "a", "version": version, "on": on, "at": at}
+    return {"id": str(version), "detail-type": "agent", "source": "s", "detail": detail}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is away here stays away: nothing comes of waiting for it."""
+    monkeypatch.setattr("eventonce.runners.SETTLE_PAUSES", (0.0,))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.consumer.close()
+
+
+def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(desk: Desk) -> None:
+    for body, status, reason in [
+        (call("a"), "done", ""),
+        (call("a"), "duplicate", "redelivery"),
+        (call("a") | {"id": "other"}, "duplicate", "re-publish"),
+        (agent(5, on=True), "done", ""),
+        (agent(4, on=False), "stale", "version 4 is older than 5"),
+        (agent(6, on=True), "unchanged", "the state of version"),
+        ({"detail-type": "x", "id": "1", "detail": {}}, "done", ""),
+    ]:
+        answer = ask(desk.app, body)
+        assert (answer.status, answer.statuses) == (200, [status])
+        assert reason in answer.reasons[0]
+        assert "retry-after" not in answer.headers
+    assert desk.ran == ["a", "state", "state"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b'[{"detail-type":"call","id":"1","detail":{"call":"a"}},%s]'),
+        ("application/json; charset=utf-8", b'{"detail-type":"call","detail":{"call":"a"}}\n%s'),
+        ("application/x-ndjson", b'{"detail-type":"call","detail":{"call":"a"}}\r\n\r\n%s\n'),
+        (
+            "application/cloudevents-batch+json",
+            b'[{"detail-type":"call","detail":{"call":"a"}},%s]',
+        ),
+    ],
+)
+def test_an_array_and_json_lines_are_taken_apart(
+    desk: Desk, content_type: str, body: bytes
+) -> None:
+    second = b'{"detail-type":"call","detail":{"call":"b"}}'
+    answer = ask(desk.app, body % second, headers={"content-type": content_type})
+    assert (answer.status, answer.statuses) == (200, ["done", "done"])
+    assert answer.body["processed"] == 2
+    assert desk.ran == ["a", "b"]
+
+
+def test_what_is_no_event_is_400_with_the_reason_and_its_letter(desk: Desk) -> None:
+    answer = ask(desk.app, b'{"detail-type":')
+    assert (answer.status, answer.statuses) == (400, ["invalid"])
+    assert "not JSON at byte" in answer.reasons[0]
+    assert desk.letters() == [b'{"detail-type":']
+
+
+def test_an_incomplete_key_is_400_and_names_the_part(desk: Desk) -> None:
+    answer = ask(desk.app, {"detail-type": "call", "detail": {}})
+    assert (answer.status, answer.statuses) == (400, ["invalid"])
+    assert "detail.call" in answer.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "between", "around"),
+    [("application/json", b",", b"[%s]"), ("application/x-ndjson", b"\n", b"%s")],
+)
+def test_a_bad_element_or_line_is_its_own_letter_and_the_others_go_on(
+    desk: Desk, content_type: str, between: bytes, around: bytes
+) -> None:
+    good = [b'{"detail-type":"call","detail":{"call":"%c"}}' % name for name in b"ab"]
+    bad = b'"not an event"' if between == b"," else b'{"detail-type":'
+    body = around % between.join([good[0], bad, good[1]])
+    answer = ask(desk.app, body, headers={"content-type": content_type})
+    assert (answer.status, answer.statuses) == (200, ["done", "invalid", "done"])
+    assert desk.ran == ["a", "b"]
+    assert desk.letters() == [bad]
+
+
+def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(desk: Desk) -> None:
+    desk.failing["b"] = Retry(after=7)
+    body = [call("a"), call("b"), 3, call("c")]
+    answer = ask(desk.app, body)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+    assert answer.statuses == ["done", "failed", "invalid", "done"]
+    desk.failing.clear()
+    answer = ask(desk.app, body)
+    assert (answer.status, answer.statuses) == (200, ["duplicate", "done", "invalid", "duplicate"])
+    assert desk.ran == ["a", "c", "b"]
+    assert desk.letters() == [b"3"]
+
+
+def test_what_another_run_holds_is_429_until_its_lease_ends(desk: Desk) -> None:
+    with desk.consumer.once(call("a")):
+        answer = ask(desk.app, [call("a"), call("b")])
+    assert (answer.status, answer.statuses) == (429, ["busy", "done"])
+    assert 1 < int(answer.headers["retry-after"]) <= 60
+
+
+def test_a_failure_weighs_more_than_a_held_event_and_the_longest_wait_is_told(desk: Desk) -> None:
+    desk.failing["b"] = Retry(after=300)
+    with desk.consumer.once(call("a")):
+        answer = ask(desk.app, [call("a"), call("b")])
+    assert (answer.status, answer.statuses) == (503, ["busy", "failed"])
+    assert answer.headers["retry-after"] == "300"
+
+
+def test_a_given_up_event_is_a_success_and_a_conflict_is_422(desk: Desk) -> None:
+    desk.failing["a"] = Reject("never")
+    answer = ask(desk.app, call("a"))
+    assert (answer.status, answer.statuses) == (200, ["dead"])
+    assert ask(desk.app, call("b", amount=1)).statuses == ["done"]
+    answer = ask(desk.app, call("b", amount=2))
+    assert (answer.status, answer.statuses) == (422, ["conflict"])
+    assert len(desk.letters()) == 2
+
+
+def test_an_empty_array_is_fine(desk: Desk) -> None:
+    answer = ask(desk.app, [])
+    assert (answer.status, answer.body["events"]) == (200, [])
+
+
+class Away(MemoryStore):
+    """A store whose named verbs do not answer, and say what strangers must not know."""
+
+    def __init__(self, *verbs: str) -> None:
+        super().__init__()
+        self.verbs = verbs
+        self.asked = 0
+
+    def _reach(self, verb: str) -> None:
+        if verb in self.verbs:
+            raise StoreUnavailable(SECRET)
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        self._reach("claim")
+        return super().claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        self._reach("settle")
+        return super().settle(settlements, now)
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self._reach("put_letters")
+        super().put_letters(letters)
+
+    def show(self, key: bytes) -> Any:
+        self.asked += 1
+        self._reach("show")
+        return super().show(key)
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle"])
+def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
+    desk = Desk(Away(verb))
+    answer = ask(desk.app, call("a"))
+    assert (answer.status, answer.statuses) == (503, ["failed"])
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.reasons == ["the store is away"]
+
+
+def test_a_letter_that_cannot_be_kept_makes_the_event_come_again() -> None:
+    answer = ask(Desk(Away("put_letters")).app, b"3")
+    assert (answer.status, answer.statuses) == (503, ["failed"])
+
+
+def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
+    desk = Desk()
+    answers = []
+    for error in (ValueError(SECRET), Retry(SECRET), Reject(SECRET), StoreUnavailable(SECRET)):
+        desk.failing["a"] = error
+        answers += [ask(desk.app, [call("a"), call("a")]) for _ in range(3)]
+    for verb in ("claim", "settle", "put_letters"):
+        for policy in ("retry", "run"):
+            away = Desk(Away(verb), on_store_error=policy)
+            answers.append(ask(away.app, [call("a"), call("b"), 3]))
+    seen = {status for answer in answers for status in answer.statuses}
+    assert seen == {"failed", "dead", "busy", "unguarded", "done", "invalid"}
+    for answer in answers:
+        assert "hunter2" not in str(answer)
+        assert "10.0.0.7" not in str(answer)
+    assert answers[0].reasons[0] == "the handler raised ValueError"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (StoreMismatch(SECRET), 503, "the store is away"),
+        (SourceUnavailable(SECRET), 503, "the store is away"),
+        (RuntimeError(SECRET), 500, "Something went wrong here; the log says what."),
+    ],
+)
+def test_whatever_breaks_makes_the_sender_send_again_and_tells_nothing(
+    error: Exception, status: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        raise error
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, "claim", broken)
+    answer = ask(Desk(store).app, call("a"))
+    assert (answer.status, answer.body) == (status, {"reason": reason})
+
+
+def test_other_paths_and_methods_are_refused_in_json(desk: Desk) -> None:
+    assert ask(desk.app, path="/events", method="GET").headers["allow"] == "POST"
+    assert ask(desk.app, path="/events", method="GET").status == 405
+    assert ask(desk.app, call("a"), path="/events/").status == 404
+    assert "POST /events" in ask(desk.app, path="/", method="GET").body["reason"]
+    for method in ("OPTIONS", "TRACE", "PUT"):
+        refused = ask(desk.app, path="/events", method=method)
+        assert (refused.status, refused.headers["allow"]) == (405, "POST")
+
+
+def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
+    store = Away()
+    desk = Desk(store)
+    answer = ask(desk.app, path="/ready", method="GET")
+    assert (answer.status, answer.body) == (200, {"status": "ok"})
+    desk = Desk(Away("show"))
+    answer = ask(desk.app, path="/ready", method="GET")
+    assert (answer.status, answer.body) == (503, {"status": "the store is away"})
+    assert ask(desk.app, path="/health", method="GET").status == 200
+
+
+def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Away()
+    desk = Desk(store)
+    monkeypatch.setattr(health, "FRESH", 3600)
+    for _ in range(3):
+        ask(desk.app, path="/ready", method="GET")
+    assert store.asked == 1
+    monkeypatch.setattr(health, "FRESH", 0)
+    store.verbs = ("show",)
+    assert ask(desk.app, path="/ready", method="GET").status == 503
+    assert store.asked == 2
+
+
+@pytest.mark.parametrize("host", ["fastapi", "starlette"])
+def test_it_is_mounted_in_another_app(desk: Desk, host: str) -> None:
+    outer: Any = FastAPI() if host == "fastapi" else Starlette(routes=[Mount("/hooks", desk.app)])
+    if host == "fastapi":
+        outer.mount("/hooks", desk.app)
+    assert ask(outer, call("a"), path="/hooks/events").statuses == ["done"]
+    described = ask(outer, path="/hooks/openapi.json", method="GET").body
+    assert described["servers"] == [{"url": "/hooks"}]
+    assert "/events" in described["paths"]
+    lost = ask(outer, call("a"), path="/hooks/event")
+    assert (lost.status, lost.body["reason"]) == (
+        404,
+        "events go to POST /hooks/events; /hooks/openapi.json describes the rest",
+    )
+
+
+def test_an_event_without_a_key_is_one_letter_however_often_and_with_whatever_headers_it_comes(
+    desk: Desk,
+) -> None:
+    bad = {"detail-type": "call", "detail": {}}
+    for attempt in ("1", "2"):
+        answer = ask(desk.app, bad, headers={**JSON, "traceparent": attempt})
+        assert answer.statuses == ["invalid"]
+    assert ask(desk.app, bad | {"id": "another"}).statuses == ["invalid"]
+    first, other = desk.letters()
+    assert b'"traceparent":"1"' in first
+    assert b'"another"' in other
+
+
+def test_headers_reach_the_rules_and_secrets_reach_no_letter() -> None:
+    consumer = Consumer("memory:", rules="standard-webhooks", handler=lambda _: None)
+    settings = Serve(
+        api_keys=["key-hunter2"], users={"u": "pass-hunter2"}, api_key_header="X-Our-Key"
+    )
+    app = receiver(consumer, settings)
+    known = {
+        **JSON,
+        "X-Our-Key": "key-hunter2",
+        "Authorization": "Basic dTpwYXNzLWh1bnRlcjI=",
+        "Cookie": "c=hunter2",
+        "webhook-timestamp": "1",
+        "webhook-signature": "v1,hunter2",
+    }
+    body = {"type": "paid", "data": {}}
+    hook = {**known, "webhook-id": "msg_1"}
+    assert ask(app, body, headers=hook).statuses == ["done"]
+    assert ask(app, body, headers={**hook, "webhook-timestamp": "2"}).statuses == ["duplicate"]
+    assert ask(app, body, headers=known).status == 400
+    (letter,) = consumer.letters()
+    assert b"hunter2" not in letter.event
+    assert b"dTpwYXNz" not in letter.event
+    consumer.close()

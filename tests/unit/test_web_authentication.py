@@ -1,0 +1,273 @@
+"""Whom the receiver believes, and that it tells nobody whom it would have believed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import ConfigError, Consumer, Rule
+from eventonce.config import load
+from eventonce.web import Serve, receiver
+from eventonce.web.authentication import Gate
+from tests.unit.asking import JSON, ask
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + base64.b64encode(b"another secret of twenty-four").decode()
+BODY = b'{"detail-type":"call","id":"1","detail":{"call":"a"}}'
+
+
+def signed(secret: str, body: bytes, *, at: float, id: str = "msg_1") -> dict[str, str]:
+    """The headers of Standard Webhooks, made with nothing but `hmac`."""
+    stamp = str(int(at))
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    content = f"{id}.{stamp}.".encode() + body
+    signature = base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": stamp,
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+def basic(pair: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+class Desk:
+    def __init__(self, settings: Serve) -> None:
+        self.ran: list[str] = []
+        rule = Rule(name="any", match="*", key=["headers.n?", "detail.call"])
+        self.consumer = Consumer("memory:", rules=rule, handler=lambda _: self.ran.append("ran"))
+        self.app = receiver(self.consumer, settings)
+
+    def status(self, headers: Mapping[str, str], body: bytes = BODY) -> int:
+        return ask(self.app, body, headers={**JSON, **headers}).status
+
+
+@pytest.fixture
+def made() -> Iterator[Any]:
+    desks: list[Desk] = []
+
+    def make(**settings: Any) -> Desk:
+        desks.append(Desk(Serve(**settings)))
+        return desks[-1]
+
+    yield make
+    for desk in desks:
+        desk.consumer.close()
+
+
+def test_each_of_several_api_keys_opens_and_nothing_else(made: Any) -> None:
+    desk = made(api_keys=["new-key", "old-key"])
+    assert desk.status({"x-api-key": "new-key"}) == 200
+    assert desk.status({"X-API-Key": "old-key"}) == 200
+    for headers in (
+        {},
+        {"x-api-key": ""},
+        {"x-api-key": "new-ke"},
+        {"x-api-key": "new-key,old-key"},
+        {"authorization": "new-key"},
+        {"other": "new-key"},
+    ):
+        assert desk.status(headers) == 401
+    assert desk.ran == ["ran"]
+    assert list(desk.consumer.letters()) == []
+
+
+def test_a_key_may_have_a_line_end_where_it_was_read_from(made: Any) -> None:
+    desk = made(api_keys=["key\n"])
+    assert desk.status({"x-api-key": "key"}) == 200
+
+
+def test_the_header_of_the_key_may_have_another_name(made: Any) -> None:
+    desk = made(api_keys=["key"], api_key_header="X-Our-Key")
+    assert desk.status({"x-our-key": "key"}) == 200
+    assert desk.status({"x-api-key": "key"}) == 401
+
+
+def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
+    desk = made(users={"ann": "one:two", "bob": "drei€"})
+    assert desk.status(basic("ann:one:two")) == 200
+    assert desk.status(basic("bob:drei€")) == 200
+    for headers in (
+        basic("ann:drei€"),
+        basic("ann:"),
+        basic(":"),
+        basic("ann"),
+        {"authorization": "Basic"},
+        {"authorization": "Basic !!!"},
+        {"authorization": "Bearer YW5uOm9uZTp0d28="},
+    ):
+        assert desk.status(headers) == 401
+
+
+def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> None:
+    desk = made(api_keys=["key-1"], users={"ann": "pw-1"}, webhook_secrets=[SECRET])
+    answer = ask(desk.app, BODY, headers={**JSON, "x-api-key": "guess"})
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == (
+        'ApiKey header="x-api-key", Basic realm="eventonce", charset="UTF-8", StandardWebhooks'
+    )
+    for secret in ("key-1", "ann", "pw-1", SECRET, "guess"):
+        assert secret not in str(answer)
+
+
+def test_several_ways_are_open_at_once(made: Any) -> None:
+    desk = made(api_keys=["key"], users={"ann": "pw"}, webhook_secrets=[SECRET])
+    right = [{"x-api-key": "key"}, basic("ann:pw"), signed(SECRET, BODY, at=time.time())]
+    assert [desk.status(headers) for headers in right] == [200, 200, 200]
+    # One that fits suffices, whatever stands beside it.
+    assert desk.status({"x-api-key": "wrong", **basic("ann:pw")}) == 200
+    assert desk.status({"x-api-key": "wrong", **signed(OTHER, BODY, at=time.time())}) == 401
+
+
+def test_the_published_vector_of_standard_webhooks_fits() -> None:
+    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    headers = {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    assert gate.complaint(headers, b'{"test": 2432232314}', 1614265330) == ""
+    assert "fits" in gate.complaint(headers, b'{"test": 2432232315}', 1614265330)
+
+
+def test_a_signature_holds_for_its_body_its_id_and_its_time_alone() -> None:
+    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    now = 1_700_000_000.0
+    right = signed(SECRET, BODY, at=now)
+    assert gate.complaint(right, BODY, now) == ""
+    for changed, body in [
+        ({}, BODY + b" "),
+        ({"webhook-id": "msg_2"}, BODY),
+        ({"webhook-timestamp": str(int(now) + 1)}, BODY),
+        ({"webhook-timestamp": f"{int(now)}.0"}, BODY),
+        ({"webhook-timestamp": "9" * 40}, BODY),
+        ({"webhook-timestamp": ""}, BODY),
+        ({"webhook-id": ""}, BODY),
+        ({"webhook-signature": ""}, BODY),
+        ({"webhook-signature": "v1,"}, BODY),
+        ({"webhook-signature": right["webhook-signature"].removeprefix("v1,")}, BODY),
+        ({"webhook-signature": right["webhook-signature"].replace("v1,", "v1a,")}, BODY),
+        ({"webhook-signature": "v1,é"}, BODY),
+    ]:
+        assert gate.complaint({**right, **changed}, body, now) != "", changed
+
+
+def test_a_signature_is_too_old_or_too_new_after_five_minutes_or_what_is_set() -> None:
+    now = 1_700_000_000.0
+    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    for off, fine in [(-299, True), (299, True), (-301, False), (301, False)]:
+        complaint = gate.complaint(signed(SECRET, BODY, at=now + off), BODY, now)
+        assert (complaint == "") is fine
+        assert fine or "more than 300 seconds off" in complaint
+    strict = Gate(Serve(webhook_secrets=[SECRET], webhook_tolerance="10s"))
+    assert strict.complaint(signed(SECRET, BODY, at=now - 11), BODY, now) != ""
+
+
+def test_secrets_are_rotated_on_either_side() -> None:
+    now = 1_700_000_000.0
+    both = Gate(Serve(webhook_secrets=[OTHER, SECRET]))
+    for secret in (SECRET, OTHER):
+        assert both.complaint(signed(secret, BODY, at=now), BODY, now) == ""
+    one = Gate(Serve(webhook_secrets=[SECRET]))
+    old, new = (signed(secret, BODY, at=now) for secret in (SECRET, OTHER))
+    sent = {
+        **old,
+        "webhook-signature": f"{new['webhook-signature']} v1a,x {old['webhook-signature']}",
+    }
+    assert one.complaint(sent, BODY, now) == ""
+    assert one.complaint(new, BODY, now) != ""
+
+
+def test_a_secret_may_lack_its_padding_and_its_prefix() -> None:
+    now = 1_700_000_000.0
+    headers = signed(OTHER, BODY, at=now)
+    for text in (OTHER, OTHER.removeprefix("whsec_"), OTHER.rstrip("=")):
+        assert Gate(Serve(webhook_secrets=[text])).complaint(headers, BODY, now) == ""
+
+
+def test_credentials_are_compared_in_constant_time(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def spy(first: bytes, second: bytes) -> bool:
+        compared.append((len(first), len(second)))
+        return compare(first, second)
+
+    monkeypatch.setattr(hmac, "compare_digest", spy)
+    desk = made(api_keys=["key-1", "key-2"], webhook_secrets=[SECRET, OTHER])
+    assert desk.status({"x-api-key": "key-1"}) == 200
+    # Each key is looked at although the first fits, and as digests: no length shows.
+    assert compared[:2] == [(64, 64), (64, 64)]
+    compared.clear()
+    assert desk.status(signed(SECRET, BODY, at=time.time())) == 200
+    assert compared.count((44, 44)) == 2
+
+
+def test_a_stranger_costs_no_reading_of_her_body(made: Any) -> None:
+    desk = made(api_keys=["key"], webhook_secrets=[SECRET])
+
+    async def endless() -> Any:
+        raise AssertionError("it was read")
+        yield b""
+
+    for headers in ({}, {"x-api-key": "wrong"}):
+        answer = ask(desk.app, endless(), headers={**JSON, **headers})
+        assert answer.status == 401
+
+
+def test_without_authentication_it_must_be_said_that_anyone_may_send() -> None:
+    with Consumer("memory:", handler=lambda _: None) as consumer:
+        with pytest.raises(ConfigError, match="no authentication is set"):
+            receiver(consumer)
+        receiver(consumer, Serve(anyone_may_send_events=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"api_keys": [""]}, "api_keys holds an empty text"),
+        ({"api_keys": ["fine", " "]}, "api_keys holds an empty text"),
+        ({"users": {"ann": ""}}, "users holds an empty text"),
+        ({"webhook_secrets": ["whsec_"]}, "no secret"),
+        ({"webhook_secrets": ["whsec_hunter2!"]}, "no secret"),
+        ({"webhook_secrets": ["hunter2hunter2"]}, "16 bytes or more was expected"),
+        ({"users": {"ann:bob": "hunter2"}}, "no name has a colon"),
+        ({"api_keys": ["k"], "api_key_header": ""}, "no name of a header"),
+        ({"api_keys": ["k"], "api_key_header": 'x"y'}, "no name of a header"),
+        ({"api_keys": ["k"], "api_key_header": "schlüssel"}, "no name of a header"),
+        ({"api_keys": ["k"], "webhook_tolerance": "soon"}, "webhook_tolerance"),
+        ({"api_keys": ["k"], "body_timeout": 0}, "body_timeout is 0"),
+        ({"api_keys": ["k"], "concurrency": 0}, "concurrency is 0"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused_without_showing_them(
+    settings: dict[str, Any], says: str
+) -> None:
+    with Consumer("memory:", handler=lambda _: None) as consumer:
+        with pytest.raises(ConfigError, match=says) as refused:
+            receiver(consumer, Serve(**settings))
+        assert "hunter2" not in str(refused.value)
+
+
+def test_secrets_come_from_the_file_by_way_of_the_environment_and_show_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_KEY", "hunter2")
+    file = tmp_path / "eventonce.toml"
+    file.write_text('[serve]\napi_keys = ["${OUR_KEY}"]\nwebhook_tolerance = "1m"\n')
+    said = load(file)
+    assert said.serve.api_keys == ["hunter2"]
+    assert "hunter2" not in repr(said)
+    assert msgspec.structs.asdict(said.serve)["webhook_tolerance"] == "1m"

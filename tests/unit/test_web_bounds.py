@@ -1,0 +1,224 @@
+"""How much at once, how large and how slow: what the receiver bears, and what it says beyond."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.web import receiver
+from tests.unit.asking import JSON, ask, asked
+from tests.unit.desk import OPEN, RULE, Desk, call
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.consumer.close()
+
+
+def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_it() -> None:
+    async def story() -> None:
+        going, finish = asyncio.Event(), asyncio.Event()
+
+        async def slow(job: Job) -> None:
+            going.set()
+            await finish.wait()
+
+        consumer = Consumer("memory:", rules=RULE, handler=slow)
+        app = receiver(consumer, msgspec.structs.replace(OPEN, answer_within=0.05))
+        sent = Sent()
+        first = asyncio.ensure_future(_raw(app, call("a"), sent))
+        await going.wait()
+        await sent.answered.wait()
+        assert sent.messages[0]["status"] == 429
+        assert sent.header("retry-after") == "1"
+        assert b"still running" in sent.messages[1]["body"]
+        # The server still waits for this request, and so for its handler.
+        assert not first.done()
+        finish.set()
+        await first
+        assert (await asked(app, call("a"))).statuses == ["duplicate"]
+        consumer.close()
+
+    play(story())
+
+
+class Sent:
+    """What an app sends, as a server would take it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.answered = asyncio.Event()
+
+    def header(self, name: str) -> str:
+        return str(dict(self.messages[0]["headers"])[name.encode()].decode())
+
+    async def take(self, message: Any) -> None:
+        self.messages.append(message)
+        if message["type"] == "http.response.body":
+            self.answered.set()
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+async def _raw(app: Any, body: Any, sent: Sent) -> None:
+    """The app called as a server does, which waits until it returns."""
+    whole = msgspec.json.encode(body)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": whole, "more_body": False}
+
+    await app(_scope(), receive, sent.take)
+
+
+def _scope() -> dict[str, Any]:
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/events",
+        "raw_path": b"/events",
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"content-type", b"application/json")],
+    }
+
+
+def test_a_request_that_is_cancelled_frees_its_event() -> None:
+    async def story() -> None:
+        going = asyncio.Event()
+        ran: list[int] = []
+
+        async def handler(job: Job) -> None:
+            ran.append(job.attempt)
+            if len(ran) == 1:
+                going.set()
+                await asyncio.sleep(60)
+
+        consumer = Consumer("memory:", rules=RULE, handler=handler)
+        app = receiver(consumer, OPEN)
+        first = asyncio.ensure_future(_raw(app, call("a"), Sent()))
+        await going.wait()
+        first.cancel()
+        await asyncio.wait([first])
+        assert (await asked(app, call("a"))).statuses == ["done"]
+        assert ran == [1, 2]
+        consumer.close()
+
+    play(story())
+
+
+def test_beyond_the_bound_a_request_is_503_with_retry_after_and_probes_still_answer() -> None:
+    async def story() -> None:
+        going, finish = asyncio.Event(), asyncio.Event()
+
+        async def handler(job: Job) -> None:
+            going.set()
+            await finish.wait()
+
+        consumer = Consumer("memory:", rules=RULE, handler=handler)
+        app = receiver(consumer, msgspec.structs.replace(OPEN, concurrency=1))
+        first = asyncio.ensure_future(asked(app, call("a")))
+        await going.wait()
+        answer = await asked(app, call("b"))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "under way" in answer.body["reason"]
+        assert (await asked(app, path="/health", method="GET")).status == 200
+        finish.set()
+        assert (await first).status == 200
+        assert (await asked(app, call("b"))).status == 200
+        consumer.close()
+
+    play(story())
+
+
+async def _drip(piece: bytes, count: int, pause: float = 0) -> Any:
+    for _ in range(count):
+        yield piece
+        await asyncio.sleep(pause)
+
+
+def test_a_body_is_bounded_whatever_it_declares(desk: Desk) -> None:
+    desk.app = receiver(desk.consumer, msgspec.structs.replace(OPEN, max_body=1000))
+    assert ask(desk.app, b" " * 1001).status == 413
+    assert ask(desk.app, _drip(b" " * 100, 11)).status == 413
+    lying = {**JSON, "content-length": "10"}
+    answer = ask(desk.app, _drip(b" " * 100, 11), headers=lying)
+    assert (answer.status, answer.body) == (413, {"reason": "the body is larger than 1000 bytes"})
+    assert desk.letters() == []
+    exact = msgspec.json.encode(call("a")).ljust(1000)
+    assert ask(desk.app, exact).status == 200
+
+
+def test_the_events_of_one_request_are_bounded(desk: Desk) -> None:
+    desk.app = receiver(desk.consumer, msgspec.structs.replace(OPEN, max_events=2))
+    assert ask(desk.app, [1, 2, 3]).status == 413
+    assert ask(desk.app, b"1\n2\n3", headers={"content-type": "application/jsonl"}).status == 413
+    assert desk.letters() == []
+
+
+def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(desk: Desk) -> None:
+    async def story() -> None:
+        app = receiver(desk.consumer, msgspec.structs.replace(OPEN, body_timeout=0.05))
+        sent = Sent()
+        messages: Any = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+        async def receive() -> Any:
+            for message in messages:
+                return message
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        await app(_scope(), receive, sent.take)
+        assert sent.messages[0]["status"] == 408
+        assert sent.header("connection") == "close"
+
+    play(story())
+    assert desk.letters() == []
+
+
+def test_a_client_that_goes_away_while_it_sends_leaves_nothing(desk: Desk) -> None:
+    async def story() -> None:
+        sent = Sent()
+        messages: Any = iter(
+            [
+                {"type": "http.request", "body": b'{"detail-type":"call"', "more_body": True},
+                {"type": "http.disconnect"},
+            ]
+        )
+
+        async def receive() -> Any:
+            return next(messages)
+
+        await desk.app(_scope(), receive, sent.take)
+        assert sent.messages == []
+
+    play(story())
+    assert desk.letters() == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/xml"},
+        {"content-type": "application/json; charset=utf-16"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
+)
+def test_what_is_not_said_to_be_plain_json_is_415(desk: Desk, headers: dict[str, str]) -> None:
+    answer = ask(desk.app, call("a"), headers=headers)
+    assert answer.status == 415
+    assert answer.body["reason"]
+    assert desk.ran == []

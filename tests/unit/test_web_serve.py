@@ -1,0 +1,120 @@
+"""`eventonce serve` before it serves: what it refuses to start with, and what it says of it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from eventonce import ConfigError
+from eventonce.cli import main
+from eventonce.web import Serve
+from eventonce.web.limits import limits
+from eventonce.web.server import configured, listen
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refused:
+    monkeypatch.chdir(tmp_path)
+
+    def start(*words: str, settings: str = "") -> str:
+        Path("eventonce.toml").write_text(settings)
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", *words])
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return start
+
+
+SINK = 'store = "memory:"\n[[sink]]\nto = "os:getpid"\n'
+
+
+def test_there_must_be_somebody_to_give_events_to(refused: Refused) -> None:
+    assert "[[sink]]" in refused()
+    assert "expected MODULE:NAME" in refused("--handler", "os:nothing")
+
+
+def test_a_port_that_is_taken_is_named(refused: Refused) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = refused("--port", port, settings=SINK)
+    assert f"cannot listen on 127.0.0.1:{port}" in said
+
+
+def test_a_setting_that_does_not_exist_or_cannot_be_is_named(refused: Refused) -> None:
+    assert "api_key`" in refused(settings=SINK + '[serve]\napi_key = "hunter2"\n')
+    said = refused(settings=SINK + '[serve]\nbody_timeout = "quick"\n')
+    assert "body_timeout" in said
+    said = refused(settings=SINK + '[serve]\nwebhook_secrets = ["hunter2!"]\n')
+    assert "webhook_secrets" in said
+    assert "hunter2" not in said
+
+
+def test_the_environment_brings_credentials_too(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENTONCE_USERS", "ann:pw bob:")
+    assert "users holds an empty text" in refused(settings=SINK)
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ({"port": 65_536}, "port is 65536: 0 to 65535 was expected"),
+        ({"port": -1}, "port is -1"),
+        ({"host": "a" * 64}, "cannot listen on"),
+        ({"host": ".."}, "cannot listen on"),
+    ],
+)
+def test_a_place_that_cannot_be_is_named(where: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        listen(Serve(**where))
+
+
+def test_uvicorn_is_told_what_it_would_not_do_by_itself() -> None:
+    given = limits(Serve(header_timeout="20s", drain="1500ms"))
+    config = configured(Starlette(), given)
+    # Whether httptools is installed or not: its headers have no end.
+    assert isinstance(config.http, type)
+    assert issubclass(config.http, H11Protocol)
+    assert config.timeout_keep_alive == 20
+    assert config.timeout_graceful_shutdown == 2
+    # No header of a stranger says where it came from, and no line of a log what it asked for.
+    assert not config.proxy_headers
+    assert not config.access_log
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "203.0.113.9"])
+def test_only_loopback_is_listened_on_without_credentials(host: str) -> None:
+    with pytest.raises(ConfigError, match="no authentication is set"):
+        listen(Serve(host=host, port=0))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost"])
+def test_loopback_is_listened_on_whatever_it_is_called(host: str) -> None:
+    with listen(Serve(host=host, port=0)) as listening:
+        assert ip_address(listening.getsockname()[0]).is_loopback
+        # Otherwise what is short is sent 40 ms late.
+        assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['starlette'] = None; import eventonce.web"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert 'ConfigError: eventonce.web needs: pip install "eventonce[web]"' in done.stderr
