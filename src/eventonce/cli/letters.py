@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,130 +10,112 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import (
-    config_option,
-    json_option,
-    name_option,
-    opened,
-    option,
-    rules_option,
-    ruleset,
-    store_option,
-)
-from eventonce.cli.output import standard_output, write_whole
+from eventonce.cli.choice import Choice, chosen_by
+from eventonce.cli.options import json_option, option, rules_option
+from eventonce.cli.places import Queued, Stored, opened_place
+from eventonce.cli.redriving import Runners, by_consumer, foreseen
+from eventonce.cli.shown import HEAD, document, line, page, rows_of, whole
 from eventonce.cli.table import table
 from eventonce.config import load
-from eventonce.consumer import Consumer
-from eventonce.sinks import imported
-from eventonce.types import Job, Letter
+from eventonce.letterbox import Held
+from eventonce.redrive import SETTLED
 
 
 @click.group()
 def command() -> None:
     """The events that were given up, each whole and with its reason.
 
-    Letters are chosen by id (or its beginning), --status, --rule, --reason and --since.
+    They are in the store, or in a dead-letter queue: --from. Letters are chosen by id (or its
+    beginning), --status, --rule, --reason, --since and --until.
     """
 
 
-def _chosen_by(function: Any) -> Any:
-    for decorate in (
-        click.argument("ids", nargs=-1),
-        option("--status", help="Only letters of this status: dead, conflict, invalid."),
-        option("--rule", help="Only letters of this rule."),
-        option("--reason", help="Only letters whose reason holds this text."),
-        option("--since", type=click.DateTime(), help="Only letters since this time (UTC)."),
-        name_option,
-        store_option,
-        config_option,
-    ):
-        function = decorate(function)
-    return function
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """Which letters are meant."""
-
-    ids: tuple[str, ...]
-    status: str | None
-    rule: str | None
-    reason: str | None
-    since: datetime | None
-
-    def among(self, letters: Iterator[Letter]) -> Iterator[Letter]:
-        """The letters meant, in their order."""
-        since = self.since.replace(tzinfo=UTC).timestamp() * 1000 if self.since else 0
-        for letter in letters:
-            if (
-                (not self.ids or letter.id.startswith(self.ids))
-                and self.status in (None, letter.status)
-                and self.rule in (None, letter.rule)
-                and (self.reason or "") in letter.reason
-                and letter.at >= since
-            ):
-                yield letter
+def _opened(
+    place: str | None,
+    store: str | None,
+    config: Path | None,
+    name: str | None,
+    *,
+    to_run: bool = False,
+) -> Stored | Queued:
+    return opened_place(place, load(config), store, config, name, to_run=to_run)
 
 
 @command.command("list")
-@_chosen_by
+@chosen_by
 @json_option
 def list_letters(
-    store: str | None, config: Path | None, name: str | None, *, as_json: bool, **choice: Any
+    place: str | None,
+    store: str | None,
+    config: Path | None,
+    name: str | None,
+    *,
+    as_json: bool,
+    **choice: Any,
 ) -> None:
     """List letters, oldest first."""
-    shelf = opened(config, store)
-    rows = []
-    for letter in Choice(**choice).among(shelf.letters(_meant(name, config))):
-        if as_json:
-            click.echo(msgspec.json.encode(_document(letter)))
-        else:
-            rows.append((letter.id[:12], _when(letter), letter.status, letter.rule, letter.reason))
-    shelf.close()
-    if rows:
-        click.echo(table(rows, head=("id", "when", "status", "rule", "reason")))
+    found = []
+    with _opened(place, store, config, name) as letters:
+        for held in Choice(**choice).among(letters.all()):
+            if as_json:
+                click.echo(msgspec.json.encode(document(held.letter)))
+            else:
+                found.append(held.letter)
+    if found:
+        click.echo(table(rows_of(found), head=HEAD))
     elif not as_json:
         click.echo("no letters")
 
 
 @command.command("show")
-@_chosen_by
+@chosen_by
 @json_option
 def show_letters(
-    store: str | None, config: Path | None, name: str | None, *, as_json: bool, **choice: Any
+    place: str | None,
+    store: str | None,
+    config: Path | None,
+    name: str | None,
+    *,
+    as_json: bool,
+    **choice: Any,
 ) -> int:
     """Show letters whole, with their events."""
-    shelf = opened(config, store)
-    found = list(Choice(**choice).among(shelf.letters(_meant(name, config))))
-    shelf.close()
+    with _opened(place, store, config, name) as letters:
+        found = [held.letter for held in Choice(**choice).among(letters.all())]
     for letter in found:
-        if as_json:
-            click.echo(msgspec.json.encode(_document(letter) | {"event": _event(letter)}))
-        else:
-            rows = [(key, value) for key, value in _document(letter).items() if value]
-            click.echo(f"{table(rows)}\n{_pretty(letter)}\n")
+        click.echo(msgspec.json.encode(whole(letter)) if as_json else f"{page(letter)}\n")
     return 0 if found else FAILED
 
 
 @command.command("export")
-@_chosen_by
+@chosen_by
 @option("-o", "--output", type=click.File("wb"), default="-", help="A file instead of stdout.")
+@json_option
 def export_letters(
-    store: str | None, config: Path | None, name: str | None, output: BinaryIO, **choice: Any
+    place: str | None,
+    store: str | None,
+    config: Path | None,
+    name: str | None,
+    output: BinaryIO,
+    *,
+    as_json: bool,
+    **choice: Any,
 ) -> None:
     """Write the events of letters as JSON Lines; the letters stay where they are."""
-    shelf = opened(config, store)
-    output.writelines(
-        letter.event.replace(b"\n", b" ") + b"\n"
-        for letter in Choice(**choice).among(shelf.letters(_meant(name, config)))
-    )
-    shelf.close()
+    count = 0
+    with _opened(place, store, config, name) as letters:
+        for held in Choice(**choice).among(letters.all()):
+            output.write(line(held.letter))
+            count += 1
+    _tell("exported", count, as_json=as_json, err=True)
 
 
 @command.command("drop")
-@_chosen_by
+@chosen_by
 @option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def drop_letters(
+    place: str | None,
     store: str | None,
     config: Path | None,
     name: str | None,
@@ -145,28 +125,31 @@ def drop_letters(
     **choice: Any,
 ) -> int:
     """Drop letters for good."""
-    shelf = opened(config, store)
-    ids = [one.id for one in Choice(**choice).among(shelf.letters(_meant(name, config)))]
-    if ids and not yes and not click.confirm(f"Drop {len(ids)} letters for good?", err=True):
-        return FAILED
-    dropped = shelf.drop_letters(ids)
-    shelf.close()
-    said = msgspec.json.encode({"dropped": dropped}).decode()
-    click.echo(said if as_json else f"dropped {dropped} letters")
-    return 0
+    with _opened(place, store, config, name, to_run=True) as letters:
+        found = list(Choice(**choice).among(letters.all()))
+        if (
+            found
+            and not yes
+            and not click.confirm(f"Drop {len(found)} letters for good?", err=True)
+        ):
+            return FAILED
+        dropped = letters.drop(found)
+    _tell("dropped", dropped, as_json=as_json)
+    return FAILED if dropped < len(found) or (choice["ids"] and not found) else 0
 
 
 @command.command("redrive")
-@_chosen_by
+@chosen_by
 @rules_option
 @option(
     "--handler",
     metavar="MODULE:NAME",
-    help="A handler or a Consumer of yours; without it the events are written to stdout.",
+    help="A handler or a Consumer of yours; without it the file's sinks, or else stdout.",
 )
-@option("--dry-run", is_flag=True, help="Only say which letters would run.")
+@option("--dry-run", is_flag=True, help="Only list which letters would run.")
 @json_option
 def redrive_letters(
+    place: str | None,
     store: str | None,
     config: Path | None,
     name: str | None,
@@ -181,73 +164,49 @@ def redrive_letters(
 
     An event that took effect meanwhile is not run again.
     """
-    shelf = opened(config, store)
-    found = list(Choice(**choice).among(shelf.letters(_meant(name, config))))
-    if dry_run:
-        counted = msgspec.json.encode({"would_run": len(found)}).decode()
-        click.echo(counted if as_json else f"{len(found)} letters would run again")
-        return 0
+    runners = Runners(handler, load(config), rules, config, store)
+    if runners.to_stdout and not dry_run and not as_json:
+        click.echo("eventonce: no --handler and no [[sink]]: the events go to stdout", err=True)
+    meant = Choice(**choice)
     statuses: Counter[str] = Counter()
-    for consumer, letters in _by_consumer(found):
-        runner = _runner(shelf, consumer, handler, config, rules)
-        statuses.update(outcome.status for outcome in runner.redrive(letters))
-    shelf.close()
+    with (
+        runners,
+        opened_place(
+            place, runners.said, store, config, name, to_run=not dry_run, own=runners.own
+        ) as letters,
+    ):
+        if dry_run:
+            _foretell(runners, list(meant.among(letters.all())), as_json=as_json)
+            return 0
+        for some in letters.read():
+            for consumer, held in by_consumer(list(meant.among(some))).items():
+                outcomes = letters.run_again(runners.of(consumer), held)
+                statuses.update(outcome.status for outcome in outcomes)
     counted = msgspec.json.encode(statuses).decode()
     click.echo(counted if as_json else table(statuses.most_common()) or "no letters", err=True)
-    return FAILED if statuses.keys() - {"done", "duplicate", "stale", "unchanged"} else 0
+    return FAILED if statuses.keys() - SETTLED or (meant.ids and not statuses) else 0
 
 
-def _meant(name: str | None, config: Path | None) -> str | None:
-    """The consumer whose letters are meant: the one named, or the file's; None for all."""
-    return name or load(config).name or None
+def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
+    foretold = [(held.letter, *foreseen(runners.of(held.letter.consumer), held)) for held in found]
+    would_run = sum(kind == "run" for _, kind, _ in foretold)
+    if as_json:
+        documents = [
+            document(letter) | {"would": kind, "why": why} for letter, kind, why in foretold
+        ]
+        click.echo(msgspec.json.encode({"would_run": would_run, "letters": documents}).decode())
+        return
+    click.echo(f"{would_run} letters would run again")
+    rows = [
+        (*first, kind, why or reason)
+        for (*first, reason), (_, kind, why) in zip(
+            rows_of([letter for letter, _, _ in foretold]), foretold, strict=True
+        )
+    ]
+    if rows:
+        click.echo(table(rows, head=(*HEAD[:-1], "would", HEAD[-1])))
 
 
-def _by_consumer(letters: Sequence[Letter]) -> Iterator[tuple[str, list[Letter]]]:
-    for consumer in dict.fromkeys(letter.consumer for letter in letters):
-        yield consumer, [letter for letter in letters if letter.consumer == consumer]
-
-
-def _runner(
-    shelf: Any, name: str, handler: str | None, config: Path | None, rules: tuple[str, ...]
-) -> Consumer:
-    target = _to_stdout if handler is None else imported(handler)
-    if isinstance(target, Consumer):
-        return target
-    chosen = ruleset(config, rules, name)
-    consumer = Consumer(shelf, name=name, rules=(), handler=target)
-    consumer.rules = chosen
-    return consumer
-
-
-def _to_stdout(job: Job) -> None:
-    write_whole(standard_output(), job.event.raw.replace(b"\n", b" ") + b"\n")
-
-
-def _document(letter: Letter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "when": _when(letter),
-        "consumer": letter.consumer,
-        "status": letter.status,
-        "reason": letter.reason,
-        "rule": letter.rule,
-        "key": letter.key.hex(),
-    }
-
-
-def _when(letter: Letter) -> str:
-    return datetime.fromtimestamp(letter.at / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _event(letter: Letter) -> Any:
-    try:
-        return msgspec.json.decode(letter.event)
-    except (msgspec.MsgspecError, ValueError):
-        return letter.event.decode(errors="replace")
-
-
-def _pretty(letter: Letter) -> str:
-    try:
-        return msgspec.json.format(letter.event, indent=2).decode()
-    except (msgspec.MsgspecError, ValueError):
-        return letter.event.decode(errors="replace")
+def _tell(what: str, count: int, *, as_json: bool, err: bool = False) -> None:
+    said = msgspec.json.encode({what: count}).decode()
+    click.echo(said if as_json else f"{what} {count} letters", err=err)

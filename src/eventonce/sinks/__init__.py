@@ -3,27 +3,113 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
-from typing import Any
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, EventonceError
 from eventonce.ports import Handler
+
+if TYPE_CHECKING:
+    from eventonce.sinks.bus import EventBus
+    from eventonce.sinks.lines import JsonLines
+    from eventonce.sinks.sqs import SqsQueue
+    from eventonce.sinks.table import Table
+    from eventonce.sinks.webhook import Webhook
+
+__all__ = ["EventBus", "JsonLines", "Sink", "SqsQueue", "Table", "Webhook", "open_sink"]
 
 
 class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[sink]]` table: which events, and where to."""
+    """One `[[sink]]` table: which events, where to, and what that place takes besides."""
 
     to: str
     match: str = "*"
     """A glob over event types; the first sink that matches takes the event."""
+    headers: Mapping[str, str] | UnsetType = UNSET
+    timeout: float | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    source: str | UnsetType = UNSET
+
+    def __repr__(self) -> str:
+        """Without paths and headers, where secrets stand: settings end up in logs."""
+        return f"Sink(to={_shown(self.to)!r}, match={self.match!r})"
+
+
+class Kind(NamedTuple):
+    """Where a scheme's sink is, and which fields of the table it takes."""
+
+    module: str
+    name: str
+    fields: tuple[str, ...] = ()
+    example: str = ""
+    needs: str = ""
+    """A module that comes with the extra `sqs`."""
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "https": Kind("webhook", "Webhook", ("headers", "timeout"), "https://host/path"),
+    "http": Kind("webhook", "Webhook", ("headers", "timeout"), "http://127.0.0.1:8080/path"),
+    "sqs": Kind("sqs", "SqsQueue", ("group",), "sqs://queue?region=…", "boto3"),
+    "events": Kind("bus", "EventBus", ("source",), "events://bus?region=…", "boto3"),
+    "table": Kind("table", "Table", (), "table:events"),
+    "file": Kind("lines", "JsonLines", (), "file:events.jsonl"),
+}
+"""Adding a sink is one file and one line here. All else is `module:function`."""
+
+_FIELDS: Final = ("headers", "timeout", "group", "source")
 
 
 def open_sink(sink: Sink) -> Handler:
-    """The handler this table describes."""
-    handler: Handler = imported(sink.to)
+    """The handler this table describes; ConfigError says what is wrong with it."""
+    given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
+    scheme, _, rest = sink.to.partition(":")
+    kind = KINDS.get(scheme) or Kind("", "a function")
+    try:
+        unfit = sorted(given.keys() - set(kind.fields))
+        if unfit:
+            fields = ", ".join(("match", "to", *kind.fields))
+            raise ConfigError(f"{kind.name} takes no {unfit[0]!r}; its table may hold {fields}")
+        if kind.module:
+            return _made(kind, sink.to, given)
+        if not rest or rest.startswith("//"):
+            raise ConfigError(f"no sink is called {scheme + ':'!r}")
+        return _function(sink.to)
+    except ConfigError as error:
+        known = ", ".join(kind.example for kind in KINDS.values())
+        raise ConfigError(
+            f"sink {_shown(sink.to)!r} for {sink.match!r}: {str(error).rstrip('.')}. "
+            f"A sink is module:function, {known}"
+        ) from error
+
+
+def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
+    if kind.needs and find_spec(kind.needs) is None:
+        raise ConfigError(f'{kind.name} needs: pip install "eventonce[sqs]"')
+    module = importlib.import_module(f"eventonce.sinks.{kind.module}")
+    handler: Handler = getattr(module, kind.name)(to, **given)
     return handler
+
+
+def _function(path: str) -> Handler:
+    handler: Handler = imported(path)
+    if not callable(handler):
+        raise ConfigError(f"{path} is not a function, but a {type(handler).__name__}")
+    return handler
+
+
+def _shown(to: str) -> str:
+    """As it may be shown: of a URL the host alone, for its path may be the secret of a hook, and
+    not even that beside a password, which may hold anything."""
+    if "@" in to:
+        return to.partition(":")[0] + ":…"
+    scheme, slashes, rest = to.partition("://")
+    return scheme + slashes + re.split("[/?#]", rest)[0]
 
 
 def imported(path: str) -> Any:
@@ -33,7 +119,19 @@ def imported(path: str) -> Any:
         sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except EventonceError:
+        raise
+    except Exception as error:
+        # A module runs code of its own when it is loaded, and that may raise anything.
         raise ConfigError(
-            f"{path}: expected MODULE:NAME of a function or a Consumer: {error}"
+            f"{path}: expected MODULE:NAME of a function or a Consumer: "
+            f"{type(error).__name__}: {error}"
         ) from error
+
+
+def __getattr__(name: str) -> Any:
+    """The sinks' own classes, loaded when first asked for: each brings what it needs."""
+    for kind in KINDS.values():
+        if kind.name == name:
+            return getattr(importlib.import_module(f"eventonce.sinks.{kind.module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,95 @@
+"""The JSON Lines file: each event as one whole line at the end of it, on the disk before the event
+counts as done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from eventonce.errors import ConfigError
+from eventonce.types import Job
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MODE: Final = 0o640
+"""Events are nobody else's to read."""
+
+
+class JsonLines:
+    """Appends each event to a file as a line.
+
+    At least once: a crash between the disk's answer and the store's leaves a line that comes again;
+    `eventonce filter` drops it. Many threads and processes may append to one file on a local disk.
+    The file is opened for each line, so it may be moved away at any time.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = str(path).removeprefix("file:")
+        self._path = Path(text.removeprefix("//") if text.startswith("///") else text)
+        self._turn = threading.Lock()
+        if not text or (text.startswith("//") and not text.startswith("///")):
+            raise ConfigError(
+                f"JsonLines: {text!r} is not a file's path; write file:events.jsonl, or "
+                f"file:/folder/events.jsonl"
+            )
+        if self._path.exists() and not self._path.is_file():
+            # Whether a pipe or a device has kept a line nobody can say.
+            raise ConfigError(f"JsonLines: {text!r} is a folder or a device, and not a file")
+        if not self._path.parent.is_dir():
+            raise ConfigError(f"JsonLines: there is no folder {str(self._path.parent)!r}")
+
+    def __call__(self, job: Job) -> None:
+        """Append the event's line and wait for the disk."""
+        line = job.event.raw.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+        new = not self._path.exists()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+        try:
+            with self._turn:
+                if fcntl is not None:
+                    # Held until the descriptor is closed or let go: other processes wait for it.
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _append(descriptor, line)
+                if fcntl is not None:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            _sync_folder(self._path.parent)
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    """Write the whole line or none of it; what a crash tore off before it stays on its own line."""
+    size = os.fstat(descriptor).st_size
+    if size and _last_byte(descriptor, size) != b"\n":
+        line = b"\n" + line
+    rest = memoryview(line)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        if os.fstat(descriptor).st_size == size + len(line) - len(rest):
+            # A full disk took a part. Unless somebody who asks for no turn wrote behind it.
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def _last_byte(descriptor: int, size: int) -> bytes:
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name must be on the disk too."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

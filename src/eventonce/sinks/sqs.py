@@ -1,0 +1,67 @@
+"""The SQS queue: the event as a message, on a FIFO queue with its effect id and its group."""
+
+from __future__ import annotations
+
+import string
+from hashlib import blake2b
+from typing import Any, Final
+
+from eventonce.errors import ConfigError, Reject, Retry
+from eventonce.rules.expressions import parse_path
+from eventonce.rules.extraction import Tree
+from eventonce.sqs import Entry, Queue
+from eventonce.types import Job
+
+_GROUPED: Final = frozenset(string.ascii_letters + string.digits + string.punctuation)
+"""What a message group's name may be made of, by SQS' own rule."""
+
+_ESCAPED: Final = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
+"""The two characters that JSON takes and SQS does not; inside JSON's strings, where alone they can
+stand, their escapes mean the same."""
+
+
+class SqsQueue:
+    """Sends each event to a queue; the attribute `effect_id` names its effect.
+
+    At least once. On a FIFO queue a copy within five minutes is dropped by the queue, and order is
+    kept within a group: the events of one key, unless `group` is the path of something else, such
+    as `body.conversationId`.
+    """
+
+    def __init__(self, uri: str, *, group: str = "", client: Any = None) -> None:
+        self._queue = Queue.from_uri(uri, client)
+        try:
+            self._group = parse_path(group) if group else None
+        except ValueError as error:
+            raise ConfigError(f"SqsQueue: group {group!r}: {error}") from error
+        if group and not self._queue.fifo:
+            raise ConfigError(
+                f"SqsQueue: {self._queue.name} has no groups: only a queue whose name ends with "
+                f".fifo keeps an order"
+            )
+
+    def __call__(self, job: Job) -> None:
+        """Send the event; raises where it was not taken."""
+        entry = Entry(
+            body=job.event.raw.decode().translate(_ESCAPED),
+            attributes={"effect_id": job.effect_id},
+            group=self._group_of(job) if self._queue.fifo else "",
+            deduplication=job.effect_id if self._queue.fifo else "",
+        )
+        for refused in self._queue.send([entry]):
+            said = f"{self._queue}: {refused.code}: {refused.reason}"
+            raise Reject(said) if refused.unfit else Retry(said)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._queue.close()
+
+    def _group_of(self, job: Job) -> str:
+        value = job.key.hex()
+        if self._group is not None:
+            tree = Tree(job.event)
+            if tree.has(self._group):
+                value = str(tree.value(self._group.root, self._group.steps))
+        if len(value) <= 128 and _GROUPED.issuperset(value):
+            return value
+        return blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

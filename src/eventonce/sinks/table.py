@@ -1,0 +1,66 @@
+"""The SQL table: a row for each event, written in the transaction that completes it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from eventonce.errors import ConfigError, Reject
+from eventonce.types import Job
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
+
+MISSING: Final = frozenset(("42P01", "42703", "3F000", "42P10"))
+"""PostgreSQL's codes for no such table, column or schema, and for no unique `effect_id`."""
+
+_UNFIT: Final = re.compile("no such table|has no column|ON CONFLICT clause does not match")
+"""What SQLite says of the same; it has no codes for it."""
+
+COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
+
+
+class Table:
+    """Inserts each event into a table of the store's own database.
+
+    Exactly once: the row and the completion commit together or not at all. And once for ever, not
+    only for as long as the rule remembers, because `effect_id` is unique in the table.
+    Needs a PostgreSQL or SQLite store, and a table that you made.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name.removeprefix("table:")
+        if not _NAME.fullmatch(self._name):
+            raise ConfigError(
+                f"Table: {self._name!r} cannot be a table here; letters, digits and _ were "
+                f"expected, with or without a schema, such as events or crm.events"
+            )
+        quoted = ".".join(f'"{part}"' for part in self._name.split("."))
+        self._insert = (
+            f"INSERT INTO {quoted} (effect_id, key, type, event) "  # noqa: S608  checked above
+            f"VALUES (?, ?, ?, ?) ON CONFLICT (effect_id) DO NOTHING"
+        )
+
+    def __call__(self, job: Job) -> None:
+        """Insert the event; the runner commits."""
+        event = job.event
+        connection = job.connection
+        embedded = type(connection).__module__.partition(".")[0] == "sqlite3"
+        insert = self._insert if embedded else self._insert.replace("?", "%s")
+        row = (job.effect_id, job.key.hex(), event.type, event.raw.decode())
+        try:
+            connection.execute(insert, row)
+        except Exception as error:
+            raise _explained(error, self._name) from error
+
+
+def _explained(error: Exception, name: str) -> Exception:
+    code: Any = getattr(error, "sqlstate", None)
+    said = str(error).partition("\n")[0]
+    if code in MISSING or _UNFIT.search(said):
+        return ConfigError(
+            f"table {name}: {said}. eventonce makes no table of yours: it must be there, with "
+            f"({COLUMNS}); names are as written, capitals too"
+        )
+    if str(code)[:2] in ("22", "23") or type(error).__name__ in ("DataError", "IntegrityError"):
+        return Reject(f"table {name} does not take this event: {said}")
+    return error

@@ -1,0 +1,155 @@
+"""The HTTP webhook: the event as the body of a POST, and what the answer means for it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, responses
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from eventonce.errors import LONGEST, ConfigError, Reject, Retry
+from eventonce.sinks.post import Answer, Poster
+from eventonce.types import Job
+
+TIMEOUT: Final = 10.0
+"""Seconds from the first byte to the answer's end: a hook that takes longer than this is better
+called again than waited for, and a lease of 60 s allows it."""
+
+AGAIN: Final = frozenset((401, 407, 408, 409, 425, 429))
+"""The refusals that pass: credentials that are being changed, a timeout, the same key under way,
+too early, too many. With all of 5xx, they are tried again; every other answer is final."""
+
+OURS: Final = frozenset(
+    ("connection", "content-length", "host", "idempotency-key", "transfer-encoding")
+)
+"""Headers that cannot be given: the first thing they would break is the request itself."""
+
+EXCERPT: Final = 200
+"""Characters of the answer that a reason repeats: a sentence or two."""
+
+SECRET: Final = 8
+"""Characters from which on a part of an address or a header may be a secret: shorter ones stand in
+every other sentence."""
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+_URL: Final = re.compile(r"https?://[\x21-\x7e]+")
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class Webhook:
+    """Posts each event to a URL with its effect id as `Idempotency-Key`.
+
+    At least once: the same key again tells the receiver that it is a copy. An answer of 2xx is
+    success. What may pass is tried again, after `Retry-After` if the answer has one; anything else,
+    redirects too, rejects the event.
+    """
+
+    def __init__(
+        self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, timeout: float = TIMEOUT
+    ) -> None:
+        parts = _parsed(url)
+        if not 0 < timeout <= 3600:
+            raise ConfigError(f"Webhook: timeout is {timeout!r}, up to 3600 seconds were expected")
+        self._place = f"{parts.scheme}://{parts.netloc}"
+        self._secrets = _secrets(parts, headers)
+        self._headers = {
+            "content-type": "application/json",
+            "user-agent": "eventonce",
+            **_checked(headers),
+        }
+        self._poster = Poster(parts, timeout)
+
+    def __call__(self, job: Job) -> None:
+        """Post the event; raises Retry or Reject for anything but success."""
+        headers = {**self._headers, "idempotency-key": job.effect_id}
+        try:
+            answer = self._poster.post(job.event.raw, headers)
+        except (OSError, HTTPException) as error:
+            raise Retry(f"{self._place} did not answer: {type(error).__name__}") from error
+        if 200 <= answer.status < 300:
+            return
+        said = self._said(answer)
+        if answer.status in AGAIN or answer.status >= 500:
+            raise Retry(said, after=retry_after(answer.headers, time.time()))
+        if 300 <= answer.status < 400:
+            said += "; redirects are not followed: let the sink name the address it leads to"
+        raise Reject(said)
+
+    def close(self) -> None:
+        """Let go of kept connections."""
+        self._poster.close()
+
+    def _said(self, answer: Answer) -> str:
+        phrase = f"{answer.status} {responses.get(answer.status, '')}".strip()
+        text = answer.body.decode("utf-8", "replace")
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        short = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+        return f"{self._place} answered {phrase}" + (f": {short}" if short else "")
+
+
+def retry_after(headers: Message, now: float) -> float | None:
+    """The seconds that `Retry-After` asks for, written as such or as a date; None if it has none.
+
+    A date is the server's, so it is held against the server's own `Date` where there is one.
+    """
+    text = str(headers.get("retry-after", "")).strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:9]), LONGEST))
+    until = _date(text)
+    if until is None:
+        return None
+    sent = _date(str(headers.get("date", "")))
+    return min(max(0.0, until - (now if sent is None else sent)), float(LONGEST))
+
+
+def _date(text: str) -> float | None:
+    try:
+        moment: datetime = parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _parsed(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        # Asked for, because it may be no number; and a name that no server can have is refused.
+        usable = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
+    except ValueError:
+        usable = False
+    if not usable or not _URL.fullmatch(url) or "@" in parts.netloc or parts.fragment:
+        # Not repeated: what stands before an @ is a secret.
+        raise ConfigError(
+            "Webhook: write https://host/path in ASCII, with no space, user, password or # in it; "
+            "an authorisation goes into headers"
+        )
+    return parts
+
+
+def _secrets(url: SplitResult, headers: Mapping[str, str]) -> list[str]:
+    """What no reason may repeat although the server did, the longest first."""
+    paths = [url.path, unquote(url.path)]
+    queries = [url.query, *(value for _, value in parse_qsl(url.query))]
+    whole = [*paths, *queries, *headers.values()]
+    found = {*whole, *(part for text in whole for part in re.split(r"[/\s]+", text))}
+    return sorted((part for part in found if len(part) >= SECRET), key=len, reverse=True)
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            # The value is not repeated: it may be a secret.
+            raise ConfigError(f"Webhook: header {name!r} cannot be sent: look at its characters")
+        if name.lower() in OURS:
+            raise ConfigError(f"Webhook: header {name!r} is eventonce's own to set")
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,58 @@
+"""An emulator of SQS, queues in it, and the command line in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from eventonce.cli import main
+from tests.integration.letters.queues import TOML, Made, Make, Result, Run, consumer_of
+from tests.servers.aws import emulated, ministack
+
+
+@pytest.fixture(scope="package")
+def endpoint() -> Iterator[str]:
+    with emulated(), ministack() as url:
+        yield url
+
+
+@pytest.fixture
+def make(endpoint: str, request: pytest.FixtureRequest) -> Make:
+    client = boto3.client("sqs", endpoint_url=endpoint)
+
+    def make(suffix: str = "", *, create: bool = True, **attributes: str) -> Made:
+        name = f"q{abs(hash(request.node.nodeid))}{suffix}"
+        made = Made(f"sqs://{name}?endpoint={endpoint}", client, name)
+        if create:
+            made.create(**attributes)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # The emulator is one server, and says at once whether there is more.
+    monkeypatch.setattr("eventonce.letterbox.held.WAIT", 0)
+    Path("eventonce.toml").write_text(TOML + '[[sink]]\nto = "file:effects.jsonl"\n')
+
+    def run(*args: str) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main(["letters", *args])
+        out, err = capsysbinary.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+@pytest.fixture
+def existing_store(run: Run) -> None:
+    """A store that was worked with: the command line makes none of its own."""
+    consumer_of("", store="sqlite:///store.db").close()

@@ -1,0 +1,104 @@
+"""Queues of letters as the tests of this folder make, fill and look at them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from eventonce import Consumer, Job, Reject, Rule
+from eventonce.sqs import Queue
+from eventonce.types import Outcome
+
+CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.amount"])
+NAMELESS = Rule(name="transport", match="nameless", key=["id"])
+TOML = """
+store = "sqlite:///store.db"
+name = "crm"
+rules = []
+[[rule]]
+name = "call"
+match = "call"
+key = ["detail.call"]
+verify = ["detail.amount"]
+[[rule]]
+name = "transport"
+match = "nameless"
+key = ["id"]
+"""
+"""The same rules, as the command line reads them."""
+
+
+class Made(NamedTuple):
+    """A queue of a test's own."""
+
+    uri: str
+    client: Any
+    name: str
+
+    def create(self, **attributes: str) -> None:
+        self.client.create_queue(QueueName=self.name, Attributes=attributes)
+
+    def visible(self) -> list[dict[str, Any]]:
+        """What anybody could receive now; given back at once."""
+        queue, found = Queue.from_uri(self.uri), {}
+        while some := queue.receive(wait=0, visibility=600):
+            found.update({message["MessageId"]: message for message in some})
+        queue.delay([(message["ReceiptHandle"], 0) for message in found.values()])
+        queue.close()
+        return list(found.values())
+
+    def said(self, name: str) -> list[str]:
+        """An attribute of all messages."""
+        return sorted(
+            message["MessageAttributes"][name]["StringValue"] for message in self.visible()
+        )
+
+
+class Result(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def documents(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Make = Callable[..., Made]
+Run = Callable[..., Result]
+
+
+def call(number: int, amount: int = 1, **more: Any) -> bytes:
+    detail = {"call": number, "amount": amount, **more}
+    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def never(job: Job) -> None:
+    raise Reject(f"no customer for {job.event.id}")
+
+
+def consumer_of(letters: str, handler: Any = never, store: str = "memory:") -> Consumer:
+    return Consumer(store, name="crm", rules=[CALL, NAMELESS], handler=handler, letters=letters)
+
+
+def filled(queue: Made, count: int = 12) -> None:
+    """Let so many calls be given up, each as a letter in this queue."""
+    with consumer_of(queue.uri) as consumer:
+        consumer.process([call(number) for number in range(count)])
+
+
+def effects() -> list[int]:
+    """The calls that the sink of the command line took."""
+    path = Path("effects.jsonl")
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [json.loads(line)["detail"].get("call") for line in lines]

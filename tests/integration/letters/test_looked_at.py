@@ -1,0 +1,118 @@
+"""A queue of letters as the command line looks at it: nothing is lost, and nothing hidden."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from eventonce.letterbox import DeadLetters
+from eventonce.sqs import Entry, Queue
+from tests.integration.letters.queues import Make, Run, call, consumer_of, effects, filled
+
+
+def test_looking_at_a_queue_hides_nothing_from_others(make: Make, run: Run) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue)
+    listed = run("list", "--from", queue.uri, "--json").documents
+    assert len(listed) == 12
+    assert len(queue.visible()) == 12
+    (one,) = run("show", listed[3]["id"], "--from", queue.uri, "--json").documents
+    assert one["reason"] == listed[3]["reason"]
+    assert one["event"]["detail-type"] == "call"
+    exported = run("export", "--from", queue.uri).out.splitlines()
+    assert sorted(line.encode() for line in exported) == sorted(call(n) for n in range(12))
+    assert len(queue.visible()) == 12
+
+
+def test_a_reader_that_is_interrupted_gives_back_what_it_held(make: Make) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue)
+
+    def interrupted() -> None:
+        with DeadLetters(Queue.from_uri(queue.uri), "crm") as letters:
+            next(letters.read())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(queue.visible()) == 12
+
+
+def test_a_reader_that_is_killed_hides_messages_for_half_a_minute_at_most(make: Make) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue, 1)
+    letters = DeadLetters(Queue.from_uri(queue.uri), "crm")
+    asked: list[dict[str, Any]] = []
+    client = letters._queue.client
+    client.meta.events.register(
+        "provide-client-params.sqs.ReceiveMessage",
+        lambda params, **_: asked.append(params),
+    )
+    next(letters.read())
+    assert [params["VisibilityTimeout"] for params in asked] == [30]
+    letters._queue.close()
+
+
+def test_a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end(make: Make) -> None:
+    """As the first ones of a long queue do: here they do so at once."""
+    queue = make()
+    filled(queue, 45)
+    with DeadLetters(Queue.from_uri(queue.uri), "crm", visibility=0) as letters:
+        found = [held.letter.id for some in letters.read() for held in some]
+    assert (len(found), len(set(found))) == (45, 45)
+    assert len(queue.visible()) == 45
+
+
+def test_messages_that_anybody_may_have_written_spoil_no_list(make: Make, run: Run) -> None:
+    queue = make()
+    ours = {"letter": "x", "status": "dead", "at": "9" * 5000, "encoding": "base64"}
+    odd = [
+        Entry("no base64 é", ours),
+        Entry('{"busArn":' + "[" * 100_000),
+        Entry("{}", {"RULE_ARN": "x", "RETRY_ATTEMPTS": "-1"}),
+        Entry("plain text", ours | {"at": "9" * 15, "attempt": "²", "key": "zz"}),
+    ]
+    assert Queue.from_uri(queue.uri).send(odd) == []
+    for command in (["list"], ["show"], ["list", "--json"], ["show", "--json"], ["export"]):
+        looked = run(*command, "--from", queue.uri)
+        assert (looked.code, "Traceback" in looked.err) == (0, False)
+    assert len(run("list", "--from", queue.uri, "--json").documents) == 4
+
+
+def test_a_dry_run_hides_nothing_either(make: Make, run: Run) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue, 3)
+    consumer_of("", store="sqlite:///store.db").close()
+    foretold = run("redrive", "--dry-run", "--from", queue.uri, "--json").documents[0]
+    assert foretold["would_run"] == 3
+    assert len(queue.visible()) == 3
+    assert effects() == []
+
+
+def test_a_queue_s_letters_are_dropped_only_if_that_is_confirmed(
+    make: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue, 2)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    refused = run("drop", "--from", queue.uri)
+    assert "Drop 2 letters for good?" in refused.err
+    assert (refused.code, len(queue.visible())) == (1, 2)
+
+
+def test_letters_are_dropped_from_a_queue(make: Make, run: Run) -> None:
+    queue = make()
+    filled(queue, 3)
+    dropped = run("drop", "--from", queue.uri, "--reason", "id-1", "--yes", "--json")
+    assert json.loads(dropped.out) == {"dropped": 1}
+    assert [line[-4:] for line in queue.said("reason")] == ["id-0", "id-2"]
+
+
+def test_a_queue_that_is_not_there_is_said(make: Make, run: Run) -> None:
+    refused = run("list", "--from", make(create=False).uri)
+    assert refused.code in {1, 3}
+    assert "no such queue" in refused.err
+    assert run("list", "--from", "kafka://topic").code == 2

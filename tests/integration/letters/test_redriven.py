@@ -1,0 +1,207 @@
+"""Dead-letter queues of all kinds run again: what is settled is deleted, and nothing else.
+
+EventBridge's own dead letters are sent by the tests themselves, with the attributes it gives them:
+the emulator has none. Those of SQS are moved by the emulator's redrive policy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventonce.sqs import Entry, Queue
+from tests.integration.letters.queues import (
+    TOML,
+    Make,
+    Run,
+    call,
+    consumer_of,
+    effects,
+    filled,
+    statuses,
+)
+
+BRIDGE = {
+    "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",
+    "TARGET_ARN": "arn:aws:lambda:eu-central-1:1:function:crm",
+    "ERROR_CODE": "NO_PERMISSIONS",
+    "ERROR_MESSAGE": "no right to invoke",
+    "EXHAUSTED_RETRY_CONDITION": "MaximumRetryAttempts",
+    "RETRY_ATTEMPTS": "0",
+}
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_redrive_runs_a_queue_s_letters_and_deletes_only_what_is_settled(
+    make: Make, run: Run
+) -> None:
+    queue = make()
+    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
+        consumer.process([call(1), call(2), {"id": "x", "detail-type": "other", "detail": {}}])
+    Path("eventonce.toml").write_text(
+        TOML + '[[sink]]\nmatch = "call"\nto = "file:effects.jsonl"\n'
+    )
+    redriven = run("redrive", "--from", queue.uri, "--json")
+    assert json.loads(redriven.err) == {"done": 2, "ignored": 1}
+    assert redriven.code == 1
+    assert sorted(effects()) == [1, 2]
+    assert [line[-1] for line in queue.said("reason")] == ["x"]
+    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
+        assert statuses(consumer.process([call(1), call(2)])) == ["duplicate", "duplicate"]
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_took_effect_meanwhile_is_deleted_and_not_run(make: Make, run: Run) -> None:
+    queue = make()
+    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
+        consumer.process([call(1), call(2)])
+        good = consumer_of("", handler=lambda _: None, store="sqlite:///store.db")
+        assert statuses(good.run_again([call(1)])) == ["done"]
+        good.close()
+    dry = json.loads(run("redrive", "--from", queue.uri, "--dry-run", "--json").out)
+    assert sorted(one["would"] for one in dry["letters"]) == ["duplicate", "run"]
+    assert (dry["would_run"], effects()) == (1, [])
+    redriven = run("redrive", "--from", queue.uri, "--json")
+    assert json.loads(redriven.err) == {"done": 1, "duplicate": 1}
+    assert effects() == [2]
+    assert queue.visible() == []
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
+    make: Make, run: Run
+) -> None:
+    """In the very queue that is being read: each letter is run once, and is there once."""
+    queue = make()
+    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
+        consumer.process([call(1), call(2)])
+    Path("stern.py").write_text(
+        "from eventonce import Reject\n"
+        "runs = []\n"
+        "def refuse(job):\n    runs.append(job.event.id)\n    raise Reject('still not')\n"
+    )
+    Path("eventonce.toml").write_text(f'letters = "{queue.uri}"\n{TOML}')
+    redriven = run("redrive", "--handler", "stern:refuse", "--json")
+    assert json.loads(redriven.err) == {"dead": 2}
+    assert sorted(sys.modules.pop("stern").runs) == ["id-1", "id-2"]
+    assert queue.said("reason") == ["rejected by the handler: still not"] * 2
+    assert run("list", "--from", "store").out == "no letters\n"
+    assert len(run("list", "--json").documents) == 2
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_another_left_in_the_queue_for_our_letters_is_run_once_too(
+    make: Make, run: Run
+) -> None:
+    """One queue may be a redrive policy's and take letters: those of this run are not its own."""
+    queue = make()
+    Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE), Entry(call(2).decode())])
+    Path("sternest.py").write_text(
+        "from eventonce import Reject\n"
+        "runs = []\n"
+        "def refuse(job):\n    runs.append(job.event.id)\n    raise Reject('still not')\n"
+    )
+    Path("eventonce.toml").write_text(f'letters = "{queue.uri}"\n{TOML}')
+    redriven = run("redrive", "--handler", "sternest:refuse", "--json")
+    assert json.loads(redriven.err) == {"dead": 2}
+    assert sorted(sys.modules.pop("sternest").runs) == ["id-1", "id-2"]
+    assert queue.said("reason") == ["rejected by the handler: still not"] * 2
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_failed_again_stays_in_the_queue(make: Make, run: Run) -> None:
+    queue = make()
+    filled(queue, 2)
+    Path("weak.py").write_text("def fail(job):\n    raise ValueError('no answer')\n")
+    redriven = run("redrive", "--from", queue.uri, "--handler", "weak:fail", "--json")
+    assert json.loads(redriven.err) == {"failed": 2}
+    assert len(queue.visible()) == 2
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_eventbridge_s_dead_letters_are_read_chosen_and_run(make: Make, run: Run) -> None:
+    queue = make()
+    other = BRIDGE | {"RULE_ARN": "arn:aws:events:eu-central-1:1:rule/nightly"}
+    Queue.from_uri(queue.uri).send(
+        [Entry(call(1).decode(), BRIDGE), Entry(call(2).decode(), other)]
+    )
+    listed = run("list", "--from", queue.uri, "--json").documents
+    assert {one["rule"] for one in listed} == {"orders/to-lambda", "nightly"}
+    assert all("NO_PERMISSIONS: no right to invoke" in one["reason"] for one in listed)
+    redriven = run("redrive", "--from", queue.uri, "--rule", "nightly", "--json")
+    assert json.loads(redriven.err) == {"done": 1}
+    assert effects() == [2]
+    assert [message["Body"].encode() for message in queue.visible()] == [call(1)]
+
+
+def test_a_consumer_of_one_s_own_runs_a_queue_s_events_under_its_name(make: Make, run: Run) -> None:
+    queue = make()
+    Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE)])
+    Path("billing.py").write_text(
+        "from eventonce import Consumer, Rule\n"
+        "ran = []\n"
+        "rule = Rule(name='call', match='call', key=['detail.call'])\n"
+        "consumer = Consumer('memory:', name='billing', rules=rule)\n"
+        "consumer.on()(lambda job: ran.append(job.event.id))\n"
+    )
+    redriven = run("redrive", "--from", queue.uri, "--handler", "billing:consumer", "--json")
+    assert json.loads(redriven.err) == {"done": 1}
+    assert sys.modules.pop("billing").ran == ["id-1"]
+    assert queue.visible() == []
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_is_given_up_again_from_another_s_queue_becomes_a_letter_of_ours(
+    make: Make, run: Run
+) -> None:
+    queue = make()
+    Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE)])
+    Path("sterner.py").write_text(
+        "from eventonce import Reject\ndef refuse(job):\n    raise Reject('never')\n"
+    )
+    run("redrive", "--from", queue.uri, "--handler", "sterner:refuse")
+    assert queue.visible() == []
+    (ours,) = run("list", "--json").documents
+    assert ours["reason"] == "rejected by the handler: never"
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_sqs_gave_up_is_read_and_run_under_the_id_it_had(make: Make, run: Run) -> None:
+    dead = make("-dead")
+    arn = dead.client.get_queue_attributes(
+        QueueUrl=Queue.from_uri(dead.uri).url, AttributeNames=["QueueArn"]
+    )["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "1"})
+    source = make("-source", RedrivePolicy=policy)
+    nameless = json.dumps({"detail-type": "nameless", "detail": {"call": 7}})
+    queue = Queue.from_uri(source.uri)
+    queue.send([Entry(nameless), Entry(call(1).decode())])
+    messages = queue.receive(wait=5, visibility=0)
+    while queue.receive(wait=0, visibility=0):
+        pass
+    listed = run("list", "--from", dead.uri, "--json").documents
+    assert {one["id"] for one in listed} == {message["MessageId"] for message in messages}
+    assert all("received from" in one["reason"] for one in listed)
+    # The worker had taken the nameless one under its message's id, and it took effect.
+    known = next(one["MessageId"] for one in messages if one["Body"] == nameless)
+    with consumer_of("", handler=lambda _: None, store="sqlite:///store.db") as consumer:
+        assert statuses(consumer.process([json.loads(nameless) | {"id": known}])) == ["done"]
+    redriven = run("redrive", "--from", dead.uri, "--json")
+    assert json.loads(redriven.err) == {"duplicate": 1, "done": 1}
+    assert effects() == [1]
+    assert dead.visible() == []
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_record_that_only_names_its_events_is_shown_and_never_run(make: Make, run: Run) -> None:
+    queue = make()
+    record = json.dumps({"version": "1.0", "busArn": "arn:…", "events": [{"id": "1"}]})
+    Queue.from_uri(queue.uri).send([Entry(record)])
+    (listed,) = run("list", "--from", queue.uri, "--json").documents
+    assert "replay it" in listed["reason"]
+    redriven = run("redrive", "--from", queue.uri, "--json")
+    assert json.loads(redriven.err) == {"invalid": 1}
+    assert (effects(), len(queue.visible())) == ([], 1)

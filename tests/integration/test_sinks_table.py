@@ -1,0 +1,188 @@
+"""The table as a sink on PostgreSQL: a row and its completion are one, whenever a worker dies."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.config import load
+from eventonce.sinks import Table
+from eventonce.stores.postgres import PostgresStore
+from eventonce.types import Outcome
+from tests.servers.postgres import Cluster, serving
+
+CALL = Rule(name="call", match="call", key=["detail.call"], lease="1s")
+TABLE = """\
+CREATE TABLE events (
+    effect_id text PRIMARY KEY,
+    key       text NOT NULL,
+    type      text NOT NULL,
+    event     jsonb NOT NULL,
+    received  timestamptz NOT NULL DEFAULT now()
+);
+"""
+"""As docs/sinks.md shows it."""
+
+
+def call(number: int, **more: Any) -> bytes:
+    detail = {"call": number, **more}
+    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        store = PostgresStore(cluster.uri())
+        store.create()
+        store.close()
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def table(cluster: Cluster) -> None:
+    cluster.execute("DROP TABLE IF EXISTS events", TABLE)
+
+
+def rows(cluster: Cluster) -> list[tuple[Any, ...]]:
+    with cluster.connect() as connection:
+        return connection.execute("SELECT type, event FROM events ORDER BY effect_id").fetchall()
+
+
+def process(cluster: Cluster, name: str, *events: bytes) -> list[Outcome]:
+    with Consumer(cluster.uri(), name=name, rules=CALL, handler=Table("events")) as consumer:
+        return consumer.process(events)
+
+
+def test_the_table_of_the_docs_gets_a_row_an_event(cluster: Cluster) -> None:
+    outcomes = process(cluster, "rows", call(1, text="ключ"), call(1), call(2))
+    assert [outcome.status for outcome in outcomes] == ["done", "duplicate", "done"]
+    assert {(type_, event["detail"]["call"]) for type_, event in rows(cluster)} == {
+        ("call", 1),
+        ("call", 2),
+    }
+
+
+def stall(uri: str) -> None:
+    """What the killed process runs: it inserts, says so, and never comes to its commit."""
+    sink = Table("events")
+
+    def insert_and_stop(job: Job) -> None:
+        sink(job)
+        sys.stdout.write("inserted\n")
+        sys.stdout.flush()
+        time.sleep(3600)
+
+    Consumer(uri, name="killed", rules=CALL, handler=insert_and_stop).process([call(1)])
+
+
+def test_a_worker_killed_between_insert_and_commit_leaves_the_row_exactly_once(
+    cluster: Cluster,
+) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", __name__, cluster.uri()],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"inserted\n"
+    worker.kill()
+    worker.communicate()
+    assert rows(cluster) == []
+    end = time.monotonic() + 60
+    while (outcome := process(cluster, "killed", call(1))[0]).status == "busy":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert outcome.status == "done"
+    assert len(rows(cluster)) == 1
+    assert process(cluster, "killed", call(1))[0].status == "duplicate"
+    assert len(rows(cluster)) == 1
+
+
+def test_a_table_that_is_not_there_is_said_and_not_made(cluster: Cluster) -> None:
+    cluster.execute("DROP TABLE events")
+    (outcome,) = process(cluster, "absent", call(1))
+    assert outcome.status == "failed"
+    for word in ('"events" does not exist', "makes no table", "effect_id text PRIMARY KEY"):
+        assert word in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "CREATE TABLE events (effect_id text PRIMARY KEY, event jsonb)",
+        "CREATE TABLE events (effect_id text, key text, type text, event jsonb)",
+    ],
+)
+def test_a_table_of_another_shape_is_told_what_is_needed(cluster: Cluster, shape: str) -> None:
+    cluster.execute("DROP TABLE events", shape)
+    (outcome,) = process(cluster, "other", call(1))
+    assert outcome.status == "failed"
+    assert "it must be there, with (effect_id text PRIMARY KEY" in outcome.reason
+
+
+def test_an_event_that_the_column_cannot_hold_becomes_a_letter(cluster: Cluster) -> None:
+    """PostgreSQL's jsonb knows no NUL, which JSON allows."""
+    bad, good = process(cluster, "unfit", call(1, text="a\0b"), call(2))
+    assert (bad.status, good.status) == ("dead", "done")
+    assert "does not take this event" in bad.reason
+    assert len(rows(cluster)) == 1
+
+
+def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Cluster) -> None:
+    """What the driver refuses before it is sent has no code of the server's."""
+    event = {"id": "1", "detail-type": "a\0b", "detail": {"call": 1}}
+    with Consumer(
+        cluster.uri(), name="driver", rules=Rule(name="id", key=["id"]), handler=Table("events")
+    ) as consumer:
+        (outcome,) = consumer.process([event])
+    assert outcome.status == "dead"
+    assert "does not take this event" in outcome.reason
+
+
+def test_a_table_that_may_not_be_written_is_tried_again_and_says_so(cluster: Cluster) -> None:
+    cluster.execute(
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN",
+        "GRANT USAGE ON SCHEMA eventonce TO reader",
+        "GRANT ALL ON ALL TABLES IN SCHEMA eventonce TO reader",
+    )
+    uri = cluster.uri(user="reader")
+    with Consumer(uri, name="denied", rules=CALL, handler=Table("events")) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    cluster.execute("DROP OWNED BY reader", "DROP ROLE reader")
+    assert outcome.status == "failed"
+    assert "permission denied for table events" in outcome.reason
+
+
+def test_a_table_works_beside_async_handlers(cluster: Cluster) -> None:
+    with Consumer(cluster.uri(), name="async", rules=CALL, handler=Table("events")) as consumer:
+        events = [call(number) for number in range(5)]
+        outcomes = asyncio.run(consumer.process_async(events))
+    assert {outcome.status for outcome in outcomes} == {"done"}
+    assert len(rows(cluster)) == 5
+
+
+def test_the_file_names_the_table(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.execute(
+        "CREATE SCHEMA IF NOT EXISTS crm",
+        TABLE.replace("TABLE events", "TABLE IF NOT EXISTS crm.events"),
+    )
+    path = tmp_path / "eventonce.toml"
+    path.write_text(
+        f'store = "{cluster.uri()}"\nname = "filed"\n[[sink]]\nto = "table:crm.events"\n'
+    )
+    with load(path).consumer() as consumer:
+        assert consumer.process([call(1)])[0].status == "done"
+
+
+if __name__ == "__main__":
+    stall(sys.argv[1])

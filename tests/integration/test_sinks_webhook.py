@@ -1,0 +1,318 @@
+"""The webhook against a receiver that refuses, dawdles, hangs up and kills its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Rule
+from eventonce.config import load
+from eventonce.sinks import Webhook
+from eventonce.testing.bench import ManualClock
+from eventonce.types import Outcome
+from tests.servers import free_port, missing
+from tests.servers.hook import Call, Hook, Reply, hooked
+
+CALL = Rule(name="call", match="call", key=["detail.call"], attempts=4, lease="1s")
+
+
+def call(number: int, filler: str = "") -> bytes:
+    detail = {"call": number, "filler": filler}
+    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with hooked() as hook:
+        yield hook
+
+
+@pytest.fixture
+def sink(hook: Hook) -> Iterator[Webhook]:
+    sink = Webhook(hook.url, headers={"X-Api-Key": "a-long-secret"}, timeout=20)
+    yield sink
+    sink.close()
+
+
+@pytest.fixture
+def consumer(sink: Webhook) -> Iterator[Consumer]:
+    with Consumer("memory:", rules=CALL, handler=sink, clock=ManualClock()) as consumer:
+        yield consumer
+
+
+def one(consumer: Consumer, number: int = 1) -> Outcome:
+    (outcome,) = consumer.process([call(number)])
+    return outcome
+
+
+def test_the_event_is_posted_with_its_effect_id(consumer: Consumer, hook: Hook) -> None:
+    outcome = one(consumer)
+    (got,) = hook.calls
+    assert (outcome.status, got.path, got.body) == ("done", "/hook", call(1))
+    assert got.key == outcome.key.hex()
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["x-api-key"] == "a-long-secret"
+
+
+def test_a_receiver_that_is_busy_is_asked_again_with_the_same_key(
+    consumer: Consumer, hook: Hook
+) -> None:
+    hook.replies(Reply(429, headers=(("Retry-After", "7"),)), Reply(503), Reply(200))
+    busy, away, done = (one(consumer) for _ in range(3))
+    assert [busy.status, away.status, done.status] == ["failed", "failed", "done"]
+    assert busy.retry_at == ManualClock().now + 7_000
+    assert away.retry_at == ManualClock().now + 2_000
+    assert len({got.key for got in hook.calls}) == 1
+    assert len(hook.calls) == 3
+    assert one(consumer).status == "duplicate"
+    assert len(hook.calls) == 3
+
+
+@pytest.mark.parametrize("status", [401, 407, 408, 409, 425, 429, 500, 502, 504])
+def test_a_refusal_that_may_pass_is_tried_again(
+    consumer: Consumer, hook: Hook, status: int
+) -> None:
+    hook.replies(Reply(status))
+    assert one(consumer).status == "failed"
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 410, 413, 422])
+def test_a_refusal_that_stays_makes_a_letter_at_once(
+    consumer: Consumer, hook: Hook, status: int
+) -> None:
+    hook.replies(Reply(status, b"no such\n customer, a-long-secret\x00" + b"!" * 900))
+    assert one(consumer).status == "dead"
+    (letter,) = consumer.letters()
+    assert f"http://127.0.0.1:{hook.port} answered {status}" in letter.reason
+    assert "no such customer" in letter.reason
+    assert "a-long-secret" not in letter.reason
+    assert len(letter.reason) < 400
+
+
+def test_a_redirect_is_not_followed(consumer: Consumer, hook: Hook) -> None:
+    hook.replies(Reply(307, headers=(("Location", "/elsewhere"),)))
+    assert one(consumer).status == "dead"
+    assert len(hook.calls) == 1
+    assert "redirects are not followed" in next(consumer.letters()).reason
+
+
+def test_an_outage_longer_than_the_attempts_makes_letters_which_redrive_sends_under_their_keys(
+    consumer: Consumer, hook: Hook
+) -> None:
+    hook.replies(Reply(500))
+    assert [one(consumer).status for _ in range(4)] == ["failed"] * 3 + ["dead"]
+    hook.replies(Reply(200))
+    assert [outcome.status for outcome in consumer.redrive()] == ["done"]
+    assert len({got.key for got in hook.calls}) == 1
+
+
+def test_nobody_there_is_tried_again() -> None:
+    sink = Webhook(f"http://127.0.0.1:{free_port()}/secret-path")
+    with Consumer("memory:", rules=CALL, handler=sink) as consumer:
+        outcome = one(consumer)
+    assert outcome.status == "failed"
+    assert "ConnectionRefusedError" in outcome.reason
+    assert "secret-path" not in outcome.reason
+
+
+def test_a_receiver_that_does_not_answer_in_time_is_tried_again(hook: Hook) -> None:
+    late = threading.Event()
+
+    def dawdle(_: Call) -> Reply:
+        late.wait(60)
+        return Reply()
+
+    hook.answer = dawdle
+    with Consumer("memory:", rules=CALL, handler=Webhook(hook.url, timeout=0.3)) as consumer:
+        outcome = one(consumer)
+    late.set()
+    assert outcome.status == "failed"
+    assert "TimeoutError" in outcome.reason
+
+
+def test_an_answer_that_drips_is_not_waited_for_byte_by_byte() -> None:
+    """Each byte comes in time; all of them together never would."""
+    stop = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(65_536)
+            try:
+                peer.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not stop.wait(0.05):
+                    peer.sendall(b"x")
+            except OSError:
+                return
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    sink = Webhook(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=0.5)
+    with Consumer("memory:", rules=CALL, handler=sink) as consumer:
+        outcome = one(consumer)
+    stop.set()
+    thread.join()
+    listener.close()
+    assert "TimeoutError" in outcome.reason
+
+
+def test_a_connection_is_kept_for_the_next_event(consumer: Consumer, hook: Hook) -> None:
+    hook.replies(Reply(200, b"thanks"), Reply(204), Reply(500, b"x" * 1000), Reply(200))
+    for number in range(4):
+        one(consumer, number)
+    assert len({got.peer for got in hook.calls}) == 1
+
+
+def test_a_kept_connection_that_the_receiver_closed_costs_no_attempt(
+    consumer: Consumer, hook: Hook
+) -> None:
+    one(consumer, 1)
+    first = hook.calls[0].peer
+    hook.answer = lambda got: None if got.peer == first else Reply()
+    assert one(consumer, 2).status == "done"
+    assert len({got.peer for got in hook.calls}) == 2
+
+
+def test_a_receiver_that_hangs_up_on_a_new_connection_is_tried_again_later(
+    consumer: Consumer, hook: Hook
+) -> None:
+    hook.answer = lambda _: None
+    outcome = one(consumer)
+    assert (outcome.status, len(hook.calls)) == ("failed", 1)
+
+
+def test_an_answer_too_long_to_matter_does_not_spoil_the_next(
+    consumer: Consumer, hook: Hook
+) -> None:
+    hook.replies(Reply(200, b"x" * 1_000_000), Reply(200))
+    assert [one(consumer, number).status for number in range(2)] == ["done", "done"]
+
+
+def test_many_threads_share_a_sink(hook: Hook, sink: Webhook) -> None:
+    with Consumer("memory:", rules=CALL, handler=sink, threads=8) as consumer:
+        outcomes = asyncio.run(consumer.process_async([call(n, "x" * 5000) for n in range(60)]))
+    assert {outcome.status for outcome in outcomes} == {"done"}
+    assert sorted(got.body for got in hook.calls) == sorted(call(n, "x" * 5000) for n in range(60))
+    assert len({got.peer for got in hook.calls}) <= 8
+
+
+def test_a_fork_does_not_share_its_connections(hook: Hook, tmp_path: Path) -> None:
+    code = """
+import os, sys
+from eventonce.envelope import read
+from eventonce.sinks import Webhook
+from eventonce.types import Claim, Job
+
+sink = Webhook(sys.argv[1])
+def post(number):
+    sink(Job(read(b'{"detail-type": "t", "detail": {}}'), Claim(bytes([number]), 1, 1, 1, 1)))
+post(1)
+child = os.fork()
+post(3 if child else 2)
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code, hook.url], check=True, timeout=60)
+    peers = {got.key: got.peer for got in hook.calls}
+    assert peers["01"] != peers["02"]
+    assert peers["02"] != peers["03"]
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for the loopback address, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        missing("a certificate is made by openssl, and there is none")
+    paths = folder / "hook.crt", folder / "hook.key"
+    command = [
+        *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+        *("-subj", "/CN=hook", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-out", str(paths[0]), "-keyout", str(paths[1])),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return paths
+
+
+def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, key = certificate(tmp_path)
+    with hooked(certificate=(known, key)) as hook:
+        with Consumer("memory:", rules=CALL, handler=Webhook(hook.url)) as consumer:
+            refused = one(consumer)
+        monkeypatch.setenv("SSL_CERT_FILE", str(known))
+        trusting = Webhook(hook.url)
+        with Consumer("memory:", rules=CALL, handler=trusting) as consumer:
+            taken = [one(consumer, number).status for number in range(2)]
+        trusting.close()
+    assert refused.status == "failed"
+    assert "SSLCertVerificationError" in refused.reason
+    assert taken == ["done", "done"]
+    assert len({got.peer for got in hook.calls}) == 1
+
+
+def work(url: str, database: str) -> None:
+    """What the killed process runs: one event into the webhook."""
+    with Consumer(f"sqlite:///{database}", rules=CALL, handler=Webhook(url)) as consumer:
+        consumer.process([call(1)])
+
+
+def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
+    hook: Hook, tmp_path: Path
+) -> None:
+    database = str(tmp_path / "store.db")
+    started: list[subprocess.Popen[bytes]] = []
+    ready = threading.Event()
+
+    def kill(_: Call) -> Reply | None:
+        # The receiver has taken it: the effect is there, and its caller will never know.
+        ready.wait(60)
+        started[0].kill()
+        started[0].wait()
+        return None
+
+    hook.answer = kill
+    command = [sys.executable, "-m", __name__, hook.url, database]
+    started.append(subprocess.Popen(command, cwd=Path(__file__).parents[2]))
+    ready.set()
+    assert started[0].wait(60) == -9
+    hook.answer = lambda _: Reply()
+    sink = Webhook(hook.url)
+    with Consumer(f"sqlite:///{database}", rules=CALL, handler=sink) as consumer:
+        end = time.monotonic() + 60
+        while (outcome := one(consumer)).status == "busy" and time.monotonic() < end:
+            time.sleep(0.05)
+    sink.close()
+    assert outcome.status == "done"
+    assert len(hook.calls) == 2
+    assert len({got.key for got in hook.calls}) == 1
+
+
+def test_the_file_fills_in_headers_from_the_environment(
+    hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_KEY", "hush")
+    path = tmp_path / "eventonce.toml"
+    path.write_text(
+        f'store = "memory:"\n[[sink]]\nto = "{hook.url}"\ntimeout = 20\n'
+        'headers = { Authorization = "Bearer ${HOOK_KEY}" }\n'
+    )
+    with load(path).consumer() as consumer:
+        assert one(consumer).status == "done"
+    assert hook.calls[0].headers["authorization"] == "Bearer hush"
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])
+    os._exit(0)

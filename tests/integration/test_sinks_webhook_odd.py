@@ -1,0 +1,191 @@
+"""The webhook against servers that say more, less or other things than HTTP has them say."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import pytest
+
+from eventonce import Consumer, Reject, Retry, Rule
+from eventonce.envelope import read
+from eventonce.sinks import Webhook
+from eventonce.types import Claim, Job
+from tests.servers.hook import Reply, hooked
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Spoken(NamedTuple):
+    """A server that says what it was told to, and nothing else."""
+
+    port: int
+    asked: list[int]
+    """The connection of every request, by its number."""
+    idle: threading.Event
+    """Set by who asked once the answer was read: from then on something may be said unasked."""
+    unasked: threading.Event
+    """Set once that was said."""
+
+
+Answers = Callable[[int], list[bytes]]
+"""What is said on the connection of this number: to the first request, unasked after it, to the
+second request, and so on; the connection is closed at the end."""
+
+
+@contextmanager
+def speaking(answers: Answers, host: str = "127.0.0.1") -> Iterator[Spoken]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, 0), family=family)
+    spoken = Spoken(listener.getsockname()[1], [], threading.Event(), threading.Event())
+
+    def serve(peer: socket.socket, number: int) -> None:
+        with suppress(ConnectionError), peer, peer.makefile("rb") as lines:
+            for place, said in enumerate(answers(number)):
+                if place % 2 == 0:
+                    length = 0
+                    while (line := lines.readline()) not in (b"\r\n", b""):
+                        name, _, value = line.partition(b":")
+                        length = int(value) if name.lower() == b"content-length" else length
+                    if not line:
+                        return
+                    lines.read(length)
+                    spoken.asked.append(number)
+                elif said:
+                    spoken.idle.wait(30)
+                peer.sendall(said)
+                if place % 2 == 1:
+                    spoken.unasked.set()
+
+    def listen() -> None:
+        number = 0
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            peer.settimeout(30)
+            threading.Thread(target=serve, args=(peer, number), daemon=True).start()
+            number += 1
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield spoken
+    finally:
+        # A listener that is only closed goes on listening in the thread that waits for it.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def job(number: int) -> Job:
+    event = read(b'{"detail-type": "t", "detail": {}}')
+    return Job(event, Claim(bytes([number]), 1, 1000, 1000, 5))
+
+
+def sink_of(spoken: Spoken, host: str = "127.0.0.1") -> Webhook:
+    return Webhook(f"http://{host}:{spoken.port}/", timeout=20)
+
+
+@pytest.mark.parametrize("interim", ["100 Continue", "102 Processing", "103 Early Hints"])
+def test_an_interim_answer_is_not_the_answer(interim: str) -> None:
+    early = f"HTTP/1.1 {interim}\r\nLink: </style.css>\r\n\r\n".encode()
+    with speaking(lambda _: [early + OK, b"", early + OK]) as spoken:
+        sink = sink_of(spoken)
+        sink(job(1))
+        sink(job(2))
+        sink.close()
+    assert spoken.asked == [0, 0], "and the connection is kept"
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "408 Request Timeout"])
+def test_what_a_server_says_unasked_is_not_the_next_event_s_answer(status: str) -> None:
+    """Some say so before they close a connection that nobody used for a while."""
+    said = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
+    refused = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+    with speaking(lambda number: [refused] if number else [OK, said, b""]) as spoken:
+        sink = sink_of(spoken)
+        sink(job(1))
+        spoken.idle.set()
+        assert spoken.unasked.wait(30)
+        with pytest.raises(Retry, match="503"):
+            sink(job(2))
+        sink.close()
+    assert spoken.asked == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\nuntil it is closed",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it",
+        b"HTTP/1.1 200 OK\r\nContent-Length: none\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n",
+    ],
+)
+def test_a_success_is_one_however_its_body_comes(answer: bytes) -> None:
+    with speaking(lambda _: [answer]) as spoken:
+        sink = sink_of(spoken)
+        sink(job(1))
+        sink(job(2))
+        sink.close()
+    assert len(spoken.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 ",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"HTTP/1.1 99999 Odd\r\n\r\n",
+    ],
+)
+def test_what_is_no_answer_is_tried_again(answer: bytes) -> None:
+    with speaking(lambda _: [answer]) as spoken:
+        sink = sink_of(spoken)
+        with pytest.raises(Retry, match="did not answer"):
+            sink(job(1))
+        sink.close()
+
+
+def test_an_address_of_ipv6_is_called_and_shown_as_one() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    try:
+        with speaking(lambda _: [OK, b"", missing], host="::1") as spoken:
+            sink = sink_of(spoken, "[::1]")
+            sink(job(1))
+            with pytest.raises(Reject, match=rf"http://\[::1\]:{spoken.port} answered 404"):
+                sink(job(2))
+            sink.close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 loopback: {error}")
+    without_port = Webhook("http://[::1]/")._poster._opened()
+    assert (without_port.host, without_port.port) == ("::1", 80)
+
+
+def test_no_secret_that_a_server_repeats_gets_into_a_letter() -> None:
+    """Many pages for what is not found show the path, and many refusals the token."""
+    secrets = ("T0PSECRET1", "Q0PSECRET2", "B0PSECRET3", "E0P SECRET4")
+    said = "no /hooks/T0PSECRET1/E0P SECRET4?key=Q0PSECRET2 here, and B0PSECRET3 is no token"
+    with hooked() as hook:
+        hook.replies(Reply(404, said.encode()))
+        url = f"http://127.0.0.1:{hook.port}/hooks/T0PSECRET1/E0P%20SECRET4?key=Q0PSECRET2"
+        sink = Webhook(url, headers={"Authorization": "Bearer B0PSECRET3"})
+        rule = Rule(name="t", key=["detail.a"])
+        with Consumer("memory:", rules=rule, handler=sink) as consumer:
+            consumer.process([{"id": "1", "detail-type": "t", "detail": {"a": 1}}])
+            (letter,) = consumer.letters()
+        sink.close()
+    assert "here, and *** is no token" in letter.reason
+    assert not any(secret in letter.reason for secret in secrets)

@@ -1,0 +1,339 @@
+"""Letters: as messages of queues, in letterboxes, and after a redrive that failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.envelope import read
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
+from eventonce.letterbox import QueueLetters
+from eventonce.letterbox.messages import entry_of, is_whole, letter_of
+from eventonce.sqs import Entry
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import START, ManualClock
+from eventonce.types import Claim, Letter, Outcome, Verdict
+
+CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3)
+DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", START, 5)
+
+
+def call(number: int, **more: Any) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number, **more}}
+    )
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def delivered(entry: Entry, id: str = "message-1", **known: str) -> dict[str, Any]:
+    """The message as SQS gives it to who receives it."""
+    return {
+        "MessageId": id,
+        "ReceiptHandle": "receipt",
+        "Body": entry.body,
+        "Attributes": {"SentTimestamp": str(START), **known},
+        "MessageAttributes": {
+            name: {"DataType": "String", "StringValue": value}
+            for name, value in entry.attributes.items()
+        },
+    }
+
+
+@given(event=st.binary(), status=st.sampled_from(["dead", "conflict", "invalid"]))
+def test_a_letter_comes_back_from_its_message_whole(event: bytes, status: Any) -> None:
+    letter = msgspec.structs.replace(DEAD, event=event, status=status)
+    for fifo in (False, True):
+        assert letter_of(delivered(entry_of(letter, fifo=fifo)), "other") == letter
+
+
+@given(event=st.text(), reason=st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_message_holds_only_what_a_queue_takes(event: str, reason: str) -> None:
+    letter = msgspec.structs.replace(
+        DEAD, event=event.encode("utf-8", "surrogatepass"), reason=reason, rule="", key=b""
+    )
+    entry = entry_of(letter, fifo=False)
+    for text in (entry.body, *entry.attributes.values()):
+        assert text
+        assert not any(
+            (ord(c) < 32 and c not in "\t\n\r")
+            or 0xD800 <= ord(c) < 0xE000
+            or ord(c) in (0xFFFE, 0xFFFF)
+            for c in text
+        )
+    assert len(entry.attributes) <= 10
+    assert letter_of(delivered(entry), "crm").event == letter.event
+
+
+def test_a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue() -> None:
+    again = msgspec.structs.replace(DEAD, at=START + 1, reason="still not")
+    first, second = (entry_of(letter, fifo=True).deduplication for letter in (DEAD, again))
+    assert first != second
+
+
+def test_an_endless_reason_is_cut() -> None:
+    entry = entry_of(msgspec.structs.replace(DEAD, reason="x" * 3_000_000), fifo=False)
+    assert len(entry.attributes["reason"]) < 10_000
+
+
+BRIDGE = {
+    "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",
+    "TARGET_ARN": "arn:aws:lambda:eu-central-1:1:function:crm",
+    "ERROR_CODE": "NO_PERMISSIONS",
+    "ERROR_MESSAGE": "no right to invoke",
+    "EXHAUSTED_RETRY_CONDITION": "MaximumRetryAttempts",
+    "RETRY_ATTEMPTS": "185",
+}
+
+
+def test_what_eventbridge_could_not_deliver_says_why() -> None:
+    letter = letter_of(delivered(Entry(call(1).decode(), BRIDGE)), "crm")
+    assert (letter.id, letter.consumer, letter.status) == ("message-1", "crm", "dead")
+    assert (letter.rule, letter.attempt, letter.at) == ("orders/to-lambda", 185, START)
+    assert letter.event == call(1)
+    for word in ("NO_PERMISSIONS: no right", "MaximumRetryAttempts", "185 retries", "function:crm"):
+        assert word in letter.reason
+
+
+def test_what_sqs_moved_says_from_where() -> None:
+    arn = "arn:aws:sqs:eu-central-1:1:orders"
+    message = delivered(Entry(call(1).decode()), DeadLetterQueueSourceArn=arn)
+    assert "received from orders" in letter_of(message, "crm").reason
+    assert "does not say why" in letter_of(delivered(Entry("{}")), "crm").reason
+
+
+def test_an_event_without_an_id_goes_by_its_message_s_as_it_did_before() -> None:
+    """A worker gave it that id; under another it would be another event."""
+    nameless = json.dumps({"detail-type": "call", "detail": {"call": 1}})
+    letter = letter_of(delivered(Entry(nameless), id="m-7"), "crm")
+    assert read(letter.event).id == "m-7"
+
+
+def test_what_is_no_event_is_shown_as_it_is() -> None:
+    assert letter_of(delivered(Entry("no json \ud800")), "crm").event == b"no json \xed\xa0\x80"
+
+
+@pytest.mark.parametrize(
+    ("said", "body"),
+    [
+        ({"letter": "x", "status": "dead", "encoding": "base64"}, "no base64 é"),
+        ({"letter": "x", "status": "dead", "encoding": "base64"}, "abc"),
+        ({"letter": "x", "status": "dead", "at": "9" * 5000, "attempt": "²"}, "abc"),
+        ({"letter": "x", "status": "dead", "at": "9" * 15, "key": "zz"}, "abc"),
+        ({"letter": "x", "status": "perhaps"}, "abc"),
+        ({"RULE_ARN": "x", "RETRY_ATTEMPTS": "-1"}, "abc"),
+    ],
+)
+def test_a_message_that_anybody_may_have_written_is_a_letter_all_the_same(
+    said: dict[str, str], body: str
+) -> None:
+    letter = letter_of(delivered(Entry(body, said)), "crm")
+    assert (letter.event, letter.consumer, letter.key) == (body.encode(), "crm", b"")
+    assert letter.at in (0, START)
+
+
+def test_attributes_that_are_no_text_are_as_good_as_none() -> None:
+    message = delivered(Entry("abc", {"status": "dead"}))
+    for name in ("letter", "consumer"):
+        message["MessageAttributes"][name] = {"DataType": "Binary", "BinaryValue": b"x"}
+    letter = letter_of(message, "crm")
+    assert (letter.id, letter.consumer) == ("message-1", "crm")
+
+
+def test_a_record_that_only_names_an_event_is_known_as_such() -> None:
+    """A Custom Event Bus keeps the event and writes a record of it."""
+    record = delivered(Entry('{"version": "1.0", "busArn": "arn:…", "events": []}'))
+    record.pop("MessageAttributes")
+    assert not is_whole(record)
+    assert "replay it" in letter_of(record, "crm").reason
+    mentioned = delivered(Entry(call(1, busArn="arn:…").decode()))
+    mentioned.pop("MessageAttributes")
+    assert is_whole(mentioned)
+
+
+class Box:
+    """A letterbox of one's own."""
+
+    def __init__(self, trouble: EventonceError | None = None) -> None:
+        self.trouble = trouble
+        self.letters: list[Letter] = []
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.letters += letters
+
+    def close(self) -> None: ...
+
+
+def never(_: Job) -> None:
+    raise Reject("no such customer")
+
+
+def test_letters_go_where_the_consumer_is_told() -> None:
+    box = Box()
+    with Consumer("memory:", rules=CALL, handler=never, letters=box) as consumer:
+        assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
+        assert list(consumer.letters()) == []
+    assert [letter.status for letter in box.letters] == ["invalid", "dead"]
+
+
+@pytest.mark.parametrize(
+    "trouble", [SourceUnavailable(), StoreUnavailable(), ConfigError("no right to send")]
+)
+def test_what_a_letterbox_does_not_take_is_not_acknowledged(trouble: EventonceError) -> None:
+    box = Box(trouble)
+    with Consumer("memory:", rules=CALL, handler=never, letters=box) as consumer:
+        outcomes = consumer.process([call(1), b"no event"])
+        assert statuses(outcomes) == ["failed", "failed"]
+        assert not any(outcome.ack for outcome in outcomes)
+        box.trouble = None
+        assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
+    assert len(box.letters) == 2
+
+
+class Refusing:
+    """A client that refuses the first entry of a batch, which no emulator does by itself."""
+
+    def __init__(self, code: str, *, fault: bool) -> None:
+        self.failed = {"Id": "0", "Code": code, "Message": "as documented", "SenderFault": fault}
+
+    def send_message_batch(self, **_: Any) -> dict[str, Any]:
+        return {"Failed": [self.failed]}
+
+
+@pytest.mark.parametrize(
+    ("code", "fault", "kept"),
+    [
+        ("InternalError", False, False),
+        ("KmsThrottled", True, False),
+        ("InvalidMessageContents", True, True),
+        ("AWS.SimpleQueueService.BatchRequestTooLong", True, True),
+    ],
+)
+def test_a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store(
+    code: str, fault: bool, kept: bool
+) -> None:
+    store = MemoryStore()
+    client = Refusing(code, fault=fault)
+    box = QueueLetters("https://sqs.eu-central-1.amazonaws.com/1/letters", store, client=client)
+    letters = [DEAD, msgspec.structs.replace(DEAD, id="ab-2")]
+    if kept:
+        box.put_letters(letters)
+    else:
+        with pytest.raises(SourceUnavailable, match=code):
+            box.put_letters(letters)
+    found = [letter.reason for letter in store.letters()]
+    assert [code in reason and "kept in the store" in reason for reason in found] == [True] * kept
+
+
+def test_a_letter_run_again_in_vain_says_the_newest_reason() -> None:
+    clock = ManualClock()
+    said: list[Exception] = [Reject("no such customer")]
+
+    def handler(_: Job) -> None:
+        raise said[-1]
+
+    consumer = Consumer("memory:", rules=CALL, handler=handler, clock=clock)
+    consumer.process([call(1)])
+    (first,) = consumer.letters()
+    seen = [(first.reason, first.attempt)]
+    for error in (
+        Reject("customer is locked"),
+        ValueError("no answer"),
+        Retry("busy"),
+        SourceUnavailable("the next queue is away"),
+    ):
+        said.append(error)
+        clock.advance(60)
+        consumer.redrive()
+        (letter,) = consumer.letters()
+        assert (letter.id, letter.event, letter.status) == (first.id, first.event, "dead")
+        assert letter.at == clock.now
+        seen.append((letter.reason, letter.attempt))
+    assert seen == [
+        ("rejected by the handler: no such customer", 1),
+        ("rejected by the handler: customer is locked", 2),
+        ("ValueError: no answer", 3),
+        ("Retry: busy", 4),
+        ("SourceUnavailable: the next queue is away", 5),
+    ]
+
+
+def test_a_letter_keeps_its_reason_when_nobody_ran_it() -> None:
+    store = MemoryStore()
+    Consumer(store, rules=CALL, handler=never).process([call(1)])
+    other = Consumer(store, rules=CALL)
+    other.on("other")(lambda _: None)
+    before = list(other.letters())
+    assert statuses(other.redrive()) == ["ignored"]
+    assert list(other.letters()) == before
+
+
+def test_a_letter_keeps_its_reason_when_the_store_did_not_let_it_run() -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+            if self.away:
+                raise StoreUnavailable
+            return super().claim(claims, now)
+
+    store = Away()
+    consumer = Consumer(store, rules=CALL, handler=never)
+    consumer.process([call(1)])
+    before = list(consumer.letters())
+    store.away = True
+    assert statuses(consumer.redrive()) == ["failed"]
+    assert list(consumer.letters()) == before
+
+
+class Stops(MemoryStore):
+    """A store that is away after so many operations on its letters."""
+
+    left = 1_000
+
+    def _count(self) -> None:
+        if not self.left:
+            raise StoreUnavailable
+        self.left -= 1
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self._count()
+        super().put_letters(letters)
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        self._count()
+        return super().drop_letters(ids)
+
+
+@pytest.mark.parametrize("operations", range(1, 7))
+def test_a_crash_while_a_letter_is_rewritten_leaves_it_there(operations: int) -> None:
+    store = Stops()
+    consumer = Consumer(store, rules=CALL, handler=never)
+    consumer.process([call(1)])
+    store.left = operations
+    try:
+        consumer.redrive()
+    except StoreUnavailable:
+        assert operations < 6
+    else:
+        assert operations >= 6
+    store.left = 1_000
+    assert {letter.event for letter in consumer.letters()} == {call(1)}
+    consumer.redrive()
+    (letter,) = consumer.letters()
+    assert letter.attempt >= 2
+    ran: list[str] = []
+    better = Consumer(store, rules=CALL, handler=lambda job: ran.append(job.event.id))
+    better.redrive()
+    assert (ran, list(better.letters())) == (["id-1"], [])

@@ -1,0 +1,268 @@
+"""Letters on the command line: chosen, foretold, run again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from eventonce import Consumer, Job, Reject, Rule
+from eventonce.cli import main
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.bench import START, ManualClock
+from tests.unit.test_letters import CALL, call, never
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """The command line in a folder whose store has three letters: of two rules, and one invalid."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("eventonce.toml").write_text(
+        'store = "sqlite:///store.db"\nname = "crm"\n'
+        '[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\n'
+        '[[rule]]\nname = "other"\nkey = ["id"]\n'
+    )
+    clock = ManualClock()
+    store = SQLiteStore("store.db", clock=clock)
+    other = Rule(name="other", key=["id"])
+    with Consumer(store, name="crm", rules=[CALL, other], handler=never, clock=clock) as consumer:
+        consumer.process([call(1)])
+        clock.advance(3600)
+        consumer.process([{"id": "o-1", "detail-type": "order", "detail": {}}])
+        clock.advance(3600)
+        consumer.process([b"no event"])
+
+    def run(*args: str) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main(["letters", *args])
+        out, err = capsysbinary.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+def listed(run: Run, *args: str) -> list[str]:
+    lines = run("list", "--json", *args).out.splitlines()
+    return [json.loads(line)["rule"] or "invalid" for line in lines]
+
+
+def test_letters_are_chosen_by_time(run: Run) -> None:
+    def at(seconds: int) -> str:
+        moment = datetime.fromtimestamp(START / 1000 + seconds, UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+    assert listed(run) == ["call", "other", "invalid"]
+    assert listed(run, "--since", at(3600)) == ["other", "invalid"]
+    assert listed(run, "--until", at(3600)) == ["call"]
+    assert listed(run, "--since", at(1), "--until", at(3601)) == ["other"]
+    assert listed(run, "--since", at(3600) + "+00:00", "--until", at(3601) + "Z") == ["other"]
+    second = json.loads(run("list", "--json").out.splitlines()[1])["when"]
+    assert listed(run, "--since", second, "--rule", "other") == ["other"], "as it is listed"
+    assert listed(run, "--rule", "other") == ["other"]
+    assert listed(run, "--from", "store") == ["call", "other", "invalid"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (("--since", "yesterday"), "2026-11-15T13:30"),
+        (("--status", "done"), "'conflict', 'dead', 'invalid'"),
+    ],
+)
+def test_a_choice_that_means_nothing_is_refused(
+    run: Run, choice: tuple[str, str], said: str
+) -> None:
+    refused = run("list", *choice)
+    assert (refused.code, said in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["show", "drop", "redrive"])
+def test_an_id_that_no_letter_has_is_no_success(run: Run, command: str) -> None:
+    assert run(command, "nobody").code == 1
+    assert len(listed(run)) == 3
+
+
+def unreadable(count: int = 1) -> None:
+    """Letters that only a careful reader can show."""
+    said = "no\ncustomer \x1b[31mred" + "!" * 100
+
+    def refuse(_: Job) -> None:
+        raise Reject(said)
+
+    agent = Rule(name="agent", subject=["detail.agent"], order="detail.version")
+    with Consumer("sqlite:///store.db", name="crm", rules=agent, handler=refuse) as consumer:
+        consumer.process(
+            [
+                b'{"detail-type": "t", "detail": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+                b"no \x1b[2J event \xff\n at all",
+                *(
+                    {"id": "v", "detail-type": "t", "detail": {"agent": "ann", "version": version}}
+                    for version in range(count)
+                ),
+            ]
+        )
+
+
+def test_letters_that_nobody_can_read_are_shown_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable()
+    # As on a terminal, which would obey what stands in them.
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("list").out.splitlines()
+    assert len(lines) == 1 + 6, "a line a letter"
+    shown = run("show")
+    assert shown.code == 0
+    assert "\\x1b[2J event" in shown.out
+    assert "!" * 100 in shown.out, "whole, however narrow the terminal"
+    assert not [line for line in (*lines[1:], shown.out) if "\x1b[3" in line or "\x1b[2" in line]
+    documents = [json.loads(line) for line in run("show", "--json").out.splitlines()]
+    assert [document["event"] for document in documents if "\ufffd" in str(document["event"])]
+
+
+def test_letters_of_one_subject_are_listed_under_ids_that_tell_them_apart(run: Run) -> None:
+    unreadable(3)
+    ids = [line.split()[0] for line in run("list", "--rule", "agent").out.splitlines()[1:]]
+    assert len(set(ids)) == 3
+    for name in ids:
+        assert len(listed(run, name)) == 1
+
+
+def test_an_export_says_how_many_it_wrote(run: Run) -> None:
+    exported = run("export", "--status", "dead", "-o", "dead.jsonl", "--json")
+    assert json.loads(exported.err) == {"exported": 2}
+    assert len(Path("dead.jsonl").read_bytes().splitlines()) == 2
+
+
+def test_a_dry_run_lists_what_would_run_and_runs_nothing(run: Run) -> None:
+    dry = run("redrive", "--dry-run")
+    assert dry.out.startswith("2 letters would run again\n")
+    assert "invalid not JSON" in " ".join(dry.out.split())
+    document = json.loads(run("redrive", "--dry-run", "--rule", "call", "--json").out)
+    assert document["would_run"] == 1
+    assert [(one["rule"], one["would"]) for one in document["letters"]] == [("call", "run")]
+    assert listed(run) == ["call", "other", "invalid"]
+
+
+def test_what_took_effect_meanwhile_would_not_run_and_does_not(run: Run) -> None:
+    with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=lambda _: None) as consumer:
+        letters = [letter for letter in consumer.letters() if letter.rule == "call"]
+        consumer.redrive(letters)
+        consumer.shelf.put_letters(letters)
+    (foretold,) = json.loads(run("redrive", "--dry-run", "--rule", "call", "--json").out)["letters"]
+    assert foretold["would"] == "duplicate"
+    redriven = run("redrive", "--rule", "call", "--json")
+    assert (redriven.out, json.loads(redriven.err)) == ("", {"duplicate": 1})
+    assert listed(run) == ["other", "invalid"]
+
+
+def test_a_redrive_goes_to_the_file_s_sinks(run: Run) -> None:
+    with Path("eventonce.toml").open("a") as file:
+        file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
+    redriven = run("redrive", "--json")
+    assert json.loads(redriven.err) == {"done": 1, "ignored": 1, "invalid": 1}
+    assert (redriven.code, redriven.out) == (1, "")
+    assert Path("calls.jsonl").read_bytes() == call(1) + b"\n"
+    assert listed(run) == ["other", "invalid"]
+
+
+def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
+    with Path("eventonce.toml").open("a") as file:
+        file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
+    document = json.loads(run("redrive", "--dry-run", "--json").out)
+    assert document["would_run"] == 1
+    assert [one["would"] for one in document["letters"]] == ["run", "ignored", "invalid"]
+
+
+def test_a_redrive_to_nobody_says_that_the_events_go_to_stdout(run: Run) -> None:
+    redriven = run("redrive", "--rule", "call")
+    assert (redriven.code, redriven.out) == (0, call(1).decode() + "\n")
+    assert "no --handler and no [[sink]]: the events go to stdout" in redriven.err
+
+
+def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rewritten, it is the youngest; and it is read on while letters are run."""
+    monkeypatch.setattr("eventonce.cli.places.TOGETHER", 1)
+    Path("failing.py").write_text("def fail(job):\n    raise ValueError('again')\n")
+    redriven = run("redrive", "--handler", "failing:fail", "--json")
+    assert json.loads(redriven.err) == {"failed": 2, "invalid": 1}
+    assert len(listed(run, "--reason", "ValueError: again")) == 2
+
+
+def test_a_handler_wins_over_the_sinks(run: Run) -> None:
+    with Path("eventonce.toml").open("a") as file:
+        file.write('[[sink]]\nto = "file:never.jsonl"\n')
+    Path("mine.py").write_text("def take(job):\n    print(job.event.id)\n")
+    redriven = run("redrive", "--rule", "call", "--handler", "mine:take")
+    assert (redriven.code, redriven.out) == (0, "id-1\n")
+    assert not Path("never.jsonl").exists()
+
+
+def test_a_consumer_of_another_name_runs_no_letters_of_this_one(run: Run) -> None:
+    Path("theirs.py").write_text(
+        "from eventonce import Consumer\n"
+        "consumer = Consumer('memory:', name='billing', handler=print)\n"
+    )
+    refused = run("redrive", "--name", "crm", "--handler", "theirs:consumer")
+    assert refused.code == 2
+    assert "'billing' cannot run letters of 'crm'" in refused.err
+
+
+OWN = """
+from eventonce import Consumer, Rule
+ran = []
+consumer = Consumer('sqlite:///own.db', name='crm', rules=Rule(name='call', key=['detail.call']))
+consumer.on()(lambda job: ran.append(job.event.id))
+nothing = {}
+"""
+
+
+def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> None:
+    """Those of another store it would run without knowing what took effect there."""
+    Path("owned.py").write_text(OWN)
+    rule = Rule(name="call", key=["detail.call"])
+    with Consumer("sqlite:///own.db", name="crm", rules=rule, handler=never) as consumer:
+        consumer.process([call(7)])
+    redriven = run("redrive", "--handler", "owned:consumer", "--json")
+    assert json.loads(redriven.err) == {"done": 1}
+    assert sys.modules.pop("owned").ran == ["id-7"]
+    assert len(listed(run)) == 3, "the file's store has its letters still"
+    assert listed(run, "--store", "sqlite:///own.db") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "leave out --store"),
+        (("--handler", "owned:nothing"), "neither a function nor a Consumer"),
+    ],
+)
+def test_a_handler_that_cannot_run_them_is_refused_before_any_is_run(
+    run: Run, options: tuple[str, ...], said: str
+) -> None:
+    Path("owned.py").write_text(OWN)
+    refused = run("redrive", *options)
+    sys.modules.pop("owned").consumer.close()
+    assert (refused.code, said in refused.err) == (2, True)
+    assert len(listed(run)) == 3

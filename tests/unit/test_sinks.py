@@ -1,0 +1,312 @@
+"""Sinks as the file names them and as Python uses them, apart from those that need a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from botocore.exceptions import ClientError
+
+from eventonce import ConfigError, Job, Reject, Rule
+from eventonce.config import load
+from eventonce.envelope import read
+from eventonce.sinks import EventBus, JsonLines, Sink, SqsQueue, Table, Webhook, open_sink
+from eventonce.sinks.webhook import retry_after
+from eventonce.types import Claim
+
+CALL = Rule(name="call", match="call", key=["detail.call"], lease="1s")
+DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
+NOON = 1_794_744_000.0
+
+
+def call(number: int, **more: Any) -> bytes:
+    detail = {"call": number, **more}
+    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
+
+
+def job(raw: bytes) -> Job:
+    return Job(read(raw, max_bytes=1 << 21), Claim(b"k" * 16, 1, 1000, 1000, 5))
+
+
+def refusal(sink: Sink) -> str:
+    with pytest.raises(ConfigError) as refused:
+        open_sink(sink)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("to", "kind"),
+    [
+        ("https://hooks.example.com/a?b=c", Webhook),
+        ("http://127.0.0.1:8080", Webhook),
+        ("sqs://orders.fifo?region=eu-central-1", SqsQueue),
+        ("events://orders?region=eu-central-1", EventBus),
+        ("table:crm.events", Table),
+        ("file:events.jsonl", JsonLines),
+    ],
+)
+def test_the_scheme_says_which_sink_it_is(to: str, kind: type) -> None:
+    assert isinstance(open_sink(Sink(to)), kind)
+
+
+@pytest.mark.parametrize(
+    ("sink", "why"),
+    [
+        (Sink("kafka://broker/topic"), "no sink is called 'kafka:'"),
+        (Sink("nothing"), "no sink is called"),
+        (Sink(""), "no sink is called"),
+        (Sink("no_such_module:take"), "no_such_module"),
+        (Sink("os:nothing"), "nothing"),
+        (Sink("os:environ"), "is not a function"),
+        (Sink("table:a; DROP TABLE b"), "cannot be a table"),
+        (Sink("file:"), "not a file's path"),
+        (Sink("file://events.jsonl"), "write file:events.jsonl"),
+        (Sink("file:/dev/full"), "a folder or a device"),
+        (Sink("file:."), "a folder or a device"),
+        (Sink("file:nowhere/events.jsonl"), "there is no folder 'nowhere'"),
+        (Sink("events://bus?zone=a"), "region, endpoint, profile"),
+        (Sink("sqs://bad name"), "sqs://NAME"),
+        (Sink("sqs://plain", group="body.id"), ".fifo"),
+        (Sink("sqs://q.fifo", group="body..id"), "group"),
+        (Sink("events://bus", source="aws.mine"), "begins with aws."),
+        (Sink("events://bus?endpoint=http://user:hush@host"), "no user or password"),
+        (Sink("events://[bus"), "write events://BUS"),
+        (Sink("sqs://[queue"), "write sqs://NAME"),
+        (Sink("https://user:hush@host/"), "with no space, user, password"),
+        (Sink("https://user:hu/hush@host/"), "with no space, user, password"),
+        (Sink("https://user:hu?hush@host/"), "with no space, user, password"),
+        (Sink("https:user:hush@host"), "with no space, user, password"),
+        (Sink("https://host/a path"), "with no space"),
+        (Sink("https://höst/"), "in ASCII"),
+        (Sink("https://[::1/"), "https://host/path"),
+        (Sink("https://a..b/"), "https://host/path"),
+        (Sink("https://"), "https://host/path"),
+        (Sink("https://host:port/"), "https://host/path"),
+        (Sink("https://host/", timeout=0), "timeout"),
+        (Sink("https://host/", headers={"Idempotency-Key": "x"}), "eventonce's own"),
+        (Sink("https://host/", headers={"X-Key": "hush\nhush"}), "'X-Key' cannot be sent"),
+        (Sink("table:events", headers={"a": "b"}), "Table takes no 'headers'"),
+        (Sink("os:getpid", timeout=3), "a function takes no 'timeout'"),
+    ],
+)
+def test_a_wrong_table_is_named_with_what_is_accepted(sink: Sink, why: str) -> None:
+    said = refusal(msgspec.structs.replace(sink, match="order.*"))
+    assert why in said
+    assert "for 'order.*'" in said
+    assert "module:function, https://host/path" in said
+    assert "hush" not in said
+    assert ".." not in said.replace("a..b", "").replace("body..id", "")
+
+
+def test_a_module_that_cannot_be_loaded_is_named_with_what_it_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "torn_module.py").write_text("def take(job:\n")
+    (tmp_path / "sad_module.py").write_text("raise RuntimeError('no licence')\n")
+    assert "SyntaxError" in refusal(Sink("torn_module:take"))
+    assert "RuntimeError: no licence" in refusal(Sink("sad_module:take"))
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [('match = "*"', "`to`"), ('to = "os:getpid"\ntoo = 1', "`too`"), ("to = 1", "`str`")],
+)
+def test_a_table_with_a_wrong_field_is_told_which_there_are(
+    tmp_path: Path, table: str, why: str
+) -> None:
+    (tmp_path / "my.toml").write_text(f'[[sink]]\nto = "os:getpid"\n[[sink]]\n{table}\n')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "my.toml")
+    for word in ("my.toml", "$.sink[1]", why, "to, match, headers, timeout, group, source"):
+        assert word in str(refused.value)
+
+
+def test_a_sink_does_not_show_its_secrets() -> None:
+    sink = Sink("https://user@hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
+    assert repr(sink) == "Sink(to='https:…', match='*')"
+    sink = Sink("https://hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
+    assert repr(sink) == "Sink(to='https://hooks.example.com', match='*')"
+
+
+def test_events_are_routed_by_type_to_the_first_sink_that_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "routed.py").write_text(
+        "seen = []\n"
+        "def plain(job):\n    seen.append(('plain', job.event.type))\n"
+        "async def waiting(job):\n    seen.append(('waiting', job.event.type))\n"
+    )
+    (tmp_path / "eventonce.toml").write_text(
+        'store = "memory:"\n'
+        '[[sink]]\nmatch = "order.*"\nto = "routed:plain"\n'
+        '[[sink]]\nmatch = "order.paid"\nto = "file:never.jsonl"\n'
+        '[[sink]]\nmatch = "call.*"\nto = "routed:waiting"\n'
+    )
+    events: list[dict[str, Any]] = [
+        {"id": type_, "detail-type": type_, "detail": {}}
+        for type_ in ("order.paid", "call.end", "other")
+    ]
+    with load().consumer() as consumer:
+        outcomes = consumer.process(events)
+    assert [outcome.status for outcome in outcomes] == ["done", "done", "ignored"]
+    assert sys.modules.pop("routed").seen == [("plain", "order.paid"), ("waiting", "call.end")]
+    assert not Path("never.jsonl").exists()
+
+
+def test_looking_at_sinks_loads_nothing_that_only_some_of_them_need() -> None:
+    code = (
+        "import sys, eventonce.sinks\n"
+        "print(*sorted({'http.client', 'boto3', 'sqlite3', 'asyncio'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def headers(**values: str) -> Message:
+    message = Message()
+    for name, value in values.items():
+        message[name.replace("_", "-")] = value
+    return message
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ({}, None),
+        ({"retry_after": "120"}, 120.0),
+        ({"retry_after": " 0 "}, 0.0),
+        ({"retry_after": "99999999999999999999"}, 1_209_600.0),
+        ({"retry_after": DATE}, 60.0),
+        ({"retry_after": DATE, "date": "Sun, 15 Nov 2026 11:59:30 GMT"}, 30.0),
+        ({"retry_after": "Sat, 14 Nov 2026 12:00:00 GMT"}, 0.0),
+        ({"retry_after": "Fri, 15 Nov 2126 12:00:00 GMT"}, 1_209_600.0),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-5"}, None),
+        ({"retry_after": "²"}, None),
+        ({"retry_after": "1.5"}, None),
+        ({"retry_after": "Thu, 01 Jan 99999999999 00:00:00 GMT"}, None),
+        ({"retry_after": DATE, "date": "Sun, 15 Nov 2026 12:00:00 +99999999999999"}, 60.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_by_the_servers_own_clock(
+    said: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(headers(**said), NOON - 60) == seconds
+
+
+def test_a_bus_gets_what_the_envelope_said() -> None:
+    envelope = {
+        "id": "1",
+        "detail-type": "order.paid",
+        "source": "com.example.shop",
+        "time": "2026-11-15T12:00:00Z",
+        "resources": ["arn:aws:x:y:z:1:a"],
+        "detail": {"order": 1},
+    }
+    entry = EventBus("events://orders").entry(read(msgspec.json.encode(envelope)))
+    assert entry.pop("Time").timestamp() == NOON
+    assert entry == {
+        "Source": "com.example.shop",
+        "DetailType": "order.paid",
+        "Detail": '{"order":1}',
+        "EventBusName": "orders",
+        "Resources": ["arn:aws:x:y:z:1:a"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "put"),
+    [
+        ("", "eventonce"),
+        ("aws.partner/genesys.com/cloud/o/s", "eventonce/aws.partner/genesys.com/cloud/o/s"),
+        ("mine", "mine"),
+    ],
+)
+def test_a_source_that_the_bus_would_refuse_is_put_under_another(source: str, put: str) -> None:
+    event = read(msgspec.json.encode({"detail-type": "t", "source": source, "detail": {}}))
+    assert EventBus("events://orders").entry(event)["Source"] == put
+    assert EventBus("events://orders", source="ours").entry(event)["Source"] == "ours"
+
+
+@pytest.mark.parametrize("time", ["-9007199254740000", "9007199254740000", "soon", ""])
+def test_a_time_that_is_in_no_calendar_is_not_put(time: str) -> None:
+    envelope = {"detail-type": "t", "time": time, "detail": {}}
+    assert "Time" not in EventBus("events://orders").entry(read(msgspec.json.encode(envelope)))
+
+
+@pytest.mark.parametrize("to", ["sqs://orders", "events://orders"])
+def test_a_sink_without_its_extra_is_not_opened(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert 'needs: pip install "eventonce[sqs]"' in refusal(Sink(to))
+
+
+def test_a_bus_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(ConfigError, match=r'EventBus needs: pip install "eventonce\[sqs\]"'):
+        EventBus("events://orders")(job(call(1)))
+
+
+def test_a_bus_without_a_region_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    with pytest.raises(ConfigError, match="events://orders\\?region="):
+        EventBus("events://orders")(job(call(1)))
+
+
+def test_an_event_that_no_bus_can_hold_is_rejected_unsent() -> None:
+    with pytest.raises(Reject, match="at most 1048576"):
+        EventBus("events://orders", client=object())(job(call(1, filler="x" * (1 << 20))))
+
+
+@pytest.mark.parametrize(
+    ("detail", "group", "sent"),
+    [
+        ({"a": "conversation-1"}, "detail.a", "conversation-1"),
+        ({"a": 7}, "detail.a", "7"),
+        ({"a": ""}, "detail.a", "6b" * 16),
+        ({}, "detail.a", "6b" * 16),
+        ({"a": "x"}, "", "6b" * 16),
+    ],
+)
+def test_a_group_is_the_path_s_value_or_else_the_key(
+    detail: dict[str, Any], group: str, sent: str
+) -> None:
+    sink = SqsQueue("sqs://orders.fifo", group=group)
+    event = msgspec.json.encode({"detail-type": "t", "detail": detail})
+    assert sink._group_of(job(event)) == sent
+
+
+class Refusing:
+    """A client that refuses as SQS does where a message is too long for the whole service."""
+
+    def send_message_batch(self, **_: Any) -> None:
+        raise ClientError(
+            {
+                "Error": {"Code": "AWS.SimpleQueueService.BatchRequestTooLong", "Message": "long"},
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            },
+            "SendMessageBatch",
+        )
+
+
+def test_a_message_that_the_service_never_takes_is_rejected() -> None:
+    queue = SqsQueue("https://sqs.eu-central-1.amazonaws.com/1/orders", client=Refusing())
+    with pytest.raises(Reject, match="BatchRequestTooLong"):
+        queue(job(call(1)))
+
+
+@pytest.mark.parametrize("value", ["zwei Wörter", "x" * 129])
+def test_a_value_that_no_group_can_be_called_is_hashed(value: str) -> None:
+    sink = SqsQueue("sqs://orders.fifo", group="detail.a")
+    group = sink._group_of(job(msgspec.json.encode({"detail-type": "t", "detail": {"a": value}})))
+    assert len(bytes.fromhex(group)) == 16

@@ -1,0 +1,228 @@
+"""The sinks that keep events at hand: the JSON Lines file, and the table of a SQLite store."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.sinks import JsonLines, Table
+from tests.unit.test_sinks import CALL, call, job
+
+
+def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    spread = b'{"id": "1",\r\n "detail-type": "call", "detail": {"call": 1}}'
+    with Consumer("memory:", rules=CALL, handler=JsonLines(path)) as consumer:
+        outcomes = consumer.process([spread, call(2), call(2)])
+    assert [outcome.status for outcome in outcomes] == ["done", "done", "duplicate"]
+    written = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    assert [event["detail"]["call"] for event in written] == [1, 2]
+    assert path.stat().st_mode & 0o007 == 0
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_file_is_named_in_any_way(tmp_path: Path, prefix: str) -> None:
+    JsonLines(f"{prefix}{tmp_path}/events.jsonl")(job(call(1)))
+    assert (tmp_path / "events.jsonl").read_bytes() == call(1) + b"\n"
+
+
+def test_a_torn_line_is_not_glued_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(call(1) + b'\n{"id": "id-2", "det')
+    sink = JsonLines(path)
+    sink(job(call(2)))
+    sink(job(call(3)))
+    assert path.read_bytes().split(b"\n") == [
+        call(1),
+        b'{"id": "id-2", "det',
+        call(2),
+        call(3),
+        b"",
+    ]
+
+
+def test_a_disk_that_takes_a_part_of_a_line_keeps_none_of_it(tmp_path: Path) -> None:
+    """A file that may not grow beyond some bytes takes what fits, as a full disk does."""
+    path = tmp_path / "events.jsonl"
+    sink = JsonLines(path)
+    sink(job(call(1)))
+    code = (
+        "import resource, sys\n"
+        "from tests.unit.test_sinks_kept import call, job, JsonLines\n"
+        "room = len(call(1)) + 1 + 10\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))\n"
+        "try:\n    JsonLines(sys.argv[1])(job(call(2)))\n"
+        "except OSError as error:\n    sys.stdout.write(str(error))\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert "too large" in done.stdout
+    sink(job(call(3)))
+    assert path.read_bytes() == call(1) + b"\n" + call(3) + b"\n"
+
+
+def test_the_disk_has_the_line_before_the_event_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    synced: list[int] = []
+    monkeypatch.setattr(
+        "eventonce.sinks.lines.os.fsync", lambda fd: synced.append(os.fstat(fd).st_size)
+    )
+    JsonLines(path)(job(call(1)))
+    assert len(call(1)) + 1 in synced
+
+
+def test_threads_and_processes_append_whole_lines_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    code = (
+        "import sys\n"
+        "from tests.unit.test_sinks_kept import append_many\n"
+        "append_many(sys.argv[1], int(sys.argv[2]))\n"
+    )
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), str(first)], cwd=Path(__file__).parents[2]
+        )
+        for first in (0, 100)
+    ]
+    threads = [threading.Thread(target=append_many, args=(path, first)) for first in (200, 300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [other.wait(60) for other in others] == [0, 0]
+    events = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    numbers = sorted(event["detail"]["call"] for event in events)
+    assert numbers == [first + number for first in (0, 100, 200, 300) for number in range(30)]
+
+
+def append_many(path: str | Path, first: int) -> None:
+    sink = JsonLines(path)
+    for number in range(first, first + 30):
+        sink(job(call(number, filler="x" * 20_000)))
+
+
+def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = JsonLines(path)
+    sink(job(call(1)))
+    path.rename(tmp_path / "old.jsonl")
+    sink(job(call(2)))
+    assert path.read_bytes() == call(2) + b"\n"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "store.db")
+    yield connection
+    connection.close()
+
+
+def through_table(tmp_path: Path, *events: bytes, **more: Any) -> list[Any]:
+    uri = f"sqlite:///{tmp_path}/store.db"
+    with Consumer(uri, rules=CALL, handler=Table("events"), **more) as consumer:
+        return consumer.process(events)
+
+
+def test_a_table_gets_a_row_an_event(tmp_path: Path, database: sqlite3.Connection) -> None:
+    database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
+    outcomes = through_table(tmp_path, call(1), call(2), call(1))
+    assert [outcome.status for outcome in outcomes] == ["done", "done", "duplicate"]
+    rows = database.execute("SELECT effect_id, key, type, event FROM events").fetchall()
+    assert {row[3].encode() for row in rows} == {call(1), call(2)}
+    assert {row[0] for row in rows} == {outcome.key.hex() for outcome in outcomes}
+
+
+def test_a_table_takes_an_event_once_for_ever(tmp_path: Path, database: sqlite3.Connection) -> None:
+    """Even when the store has forgotten it."""
+    database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
+    (first,) = through_table(tmp_path, call(1))
+    with Consumer(f"sqlite:///{tmp_path}/store.db", rules=CALL) as consumer:
+        consumer.shelf.forget([first.key])
+    assert through_table(tmp_path, call(1))[0].status == "done"
+    assert database.execute("SELECT count(*) FROM events").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("", "no such table: events"),
+        ("CREATE TABLE events (effect_id text PRIMARY KEY, event)", "no column named key"),
+        ("CREATE TABLE events (effect_id, key, type, event)", "ON CONFLICT"),
+    ],
+)
+def test_a_table_that_is_not_there_or_not_as_needed_is_not_made(
+    tmp_path: Path, database: sqlite3.Connection, table: str, why: str
+) -> None:
+    database.execute(table)
+    (outcome,) = through_table(tmp_path, call(1))
+    assert outcome.status == "failed"
+    for word in (why, "makes no table", "effect_id text PRIMARY KEY"):
+        assert word in outcome.reason
+
+
+def test_an_event_that_the_table_does_not_take_becomes_a_letter(
+    tmp_path: Path, database: sqlite3.Connection
+) -> None:
+    database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type UNIQUE, event)")
+    first, second = through_table(tmp_path, call(1), call(2))
+    assert (first.status, second.status) == ("done", "dead")
+    assert "does not take this event" in second.reason
+
+
+def test_a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store(
+    tmp_path: Path, database: sqlite3.Connection
+) -> None:
+    """Were a copy refused for want of a transaction, it would come again for ever."""
+    database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
+    agent = Rule(
+        name="a", match="agent", subject=["detail.a"], order="detail.v", state="id", shadow=True
+    )
+
+    def version(number: int) -> dict[str, Any]:
+        return {"id": f"v{number}", "detail-type": "agent", "detail": {"a": 1, "v": number}}
+
+    uri = f"sqlite:///{tmp_path}/store.db"
+    with Consumer(uri, rules=agent, handler=Table("events")) as consumer:
+        outcomes = [consumer.process([version(number)])[0] for number in (2, 2, 1)]
+    assert [outcome.status for outcome in outcomes] == ["done", "unguarded", "unguarded"]
+    assert database.execute("SELECT count(*) FROM events").fetchone() == (2,)
+
+
+def test_what_a_handler_wrote_unguarded_is_undone_if_it_fails(
+    tmp_path: Path, database: sqlite3.Connection
+) -> None:
+    database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
+    shadow = msgspec.structs.replace(CALL, shadow=True)
+    sink = Table("events")
+
+    def fails(job: Job) -> None:
+        sink(job)
+        raise ValueError("after the row")
+
+    uri = f"sqlite:///{tmp_path}/store.db"
+    with Consumer(uri, rules=shadow, handler=lambda _: None) as consumer:
+        consumer.process([call(1)])
+    with Consumer(uri, rules=shadow, handler=fails) as consumer:
+        assert consumer.process([call(1)])[0].status == "failed"
+    assert database.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
+def test_a_table_wants_a_store_with_transactions() -> None:
+    with Consumer("memory:", rules=CALL, handler=Table("events")) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    assert outcome.status == "failed"
+    assert "SQL store" in outcome.reason
