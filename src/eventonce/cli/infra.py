@@ -1,0 +1,226 @@
+"""`eventonce infra`: the AWS resources around a consumer, made or printed as templates."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import msgspec
+
+from eventonce.cli.options import config_option, json_option, name_option, option, store_option
+from eventonce.cli.table import table
+from eventonce.config import load
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.infra.plan import PARTNER, Infra, Plan, planned
+from eventonce.sqs.address import parse
+
+
+@click.group()
+def command() -> None:
+    """Queue, dead-letter queues, rule, target, policies and table.
+
+    What they are called and which events they are for is said by the table [infra] of the file, or
+    by options, which win.
+    """
+
+
+def _planned_by(function: Any) -> Any:
+    for decorate in (
+        json_option,
+        option("--profile", help="A profile of ~/.aws/config."),
+        option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
+        option("--region", help="The AWS region; as boto3 finds it, if not given."),
+        option("--receives", type=int, help="Receives until SQS gives a message up.  [100]"),
+        option("--timeout", type=int, help="Seconds of a function's run.  [60]"),
+        option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
+        option("--rule", metavar="NAME", help="The rule.  [the name]"),
+        option("--queue", metavar="NAME", help="The queue.  [that of [worker], or the name]"),
+        option("--pattern", metavar="JSON", help="Which events: a whole event pattern."),
+        option("--source", metavar="PREFIX", help="Which events: what their source begins with."),
+        option("--bus", metavar="NAME", help="The event bus, a partner's too.  [default]"),
+        store_option,
+        name_option,
+        config_option,
+    ):
+        function = decorate(function)
+    return function
+
+
+@command.command("apply")
+@option("--dry-run", is_flag=True, help="Only print what would be done.")
+@_planned_by
+def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Make what is missing, mend what differs.
+
+    Nothing is ever deleted. Each step is said when it is done.
+    """
+    infra, plan = _plan(**options)
+    applying = _module("apply").apply
+    if as_json:
+        steps: list[str] = []
+        try:
+            done = applying(infra, plan, dry_run=dry_run, say=steps.append)
+        except EventonceError as error:
+            told = {"dry_run": dry_run, "steps": steps, "error": str(error)}
+            click.echo(msgspec.json.encode(told))
+            raise
+        click.echo(msgspec.json.encode({"dry_run": dry_run, **msgspec.structs.asdict(done)}))
+        return
+    done = applying(infra, plan, dry_run=dry_run, say=click.echo)
+    if not done.steps:
+        click.echo("nothing to do: all of it is there")
+    for difference in done.left:
+        click.echo(f"left as it is: {difference}", err=True)
+    click.echo(f"\n{table(list(done.resources.items()))}")
+    click.echo(f"\nnext: {_next(plan, dry_run=dry_run)}", err=True)
+
+
+def _next(plan: Plan, *, dry_run: bool) -> str:
+    if dry_run:
+        return "the same without --dry-run does it"
+    # Nobody but the partner can put events on a partner's bus.
+    partners = plan.bus.startswith(PARTNER)
+    to = f"--queue sqs://{plan.queue}" if partners else f"--bus {plan.bus}"
+    return f"eventonce send FILE {to} --copies 3 tries it, and eventonce run takes the events"
+
+
+def _printed(function: Any) -> Any:
+    for decorate in (
+        _planned_by,
+        option("--vpc", is_flag=True, help="Inside a VPC."),
+        option(
+            "--role",
+            type=click.Choice(["lambda", "worker"]),
+            default="lambda",
+            show_default=True,
+            help="Whether a function takes the events, or a worker.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+@command.command("sam")
+@_printed
+def sam(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:
+    """Print a SAM template, with alarms.
+
+    With the least rights, too: YAML, or JSON with --json.
+    """
+    _, plan = _plan(**options)
+    made = _module("sam")
+    template = made.template(plan, role, vpc=vpc)
+    if as_json:
+        click.echo(_indented(template))
+    else:
+        click.echo(f"# {made.WHAT_NOW[role]}\n{_module('yaml').dump(template)}", nl=False)
+
+
+@command.command("terraform")
+@_printed
+def terraform(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
+    """Print Terraform's main.tf.json, with alarms.
+
+    With the least rights, too.
+    """
+    _, plan = _plan(**options)
+    click.echo(_indented(_module("terraform").document(plan, role, vpc=vpc)))
+
+
+@command.command("iam")
+@option(
+    "--role",
+    type=click.Choice(["lambda", "worker", "operate", "send", "apply"]),
+    default="worker",
+    show_default=True,
+    help="Whose policy.",
+)
+@option("--account", help="The account's number, so that nothing of another one is meant.")
+@_planned_by
+def iam(*, role: str, account: str | None, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
+    """Print the IAM policy that a role needs.
+
+    With all that the code asks for, and nothing else.
+    """
+    infra, plan = _plan(**options, matching=False)
+    for what, said in (("account", account), ("region", infra.region)):
+        if not said:
+            click.echo(f"any {what} is meant, unless --{what} says one", err=True)
+    rights = _module("rights")
+    reach = rights.named(plan, region=infra.region or "*", account=account or "*")
+    click.echo(_indented(rights.policy(role, reach)))
+
+
+def _plan(
+    config: Path | None,
+    name: str | None,
+    store: str | None,
+    *,
+    matching: bool = True,
+    **given: Any,
+) -> tuple[Infra, Plan]:
+    """What the options and the file say together."""
+    said = load(config)
+    options = {key: value for key, value in given.items() if value is not None}
+    if "pattern" in options:
+        options["pattern"] = _pattern(options["pattern"])
+    elif "source" in options:
+        options["pattern"] = {}  # the file's would win over it
+    if name:
+        options["name"] = name
+    infra = _placed(msgspec.structs.replace(said.infra, **options), said.worker.queue)
+    named = [said.rules] if isinstance(said.rules, str) else said.rules
+    return infra, planned(
+        infra,
+        name=name or said.name,
+        store=store or said.store,
+        rules=[*said.own_rules, *named],
+        letters=said.letters,
+        sinks=[sink.to for sink in said.sink],
+        matching=matching,
+    )
+
+
+def _placed(infra: Infra, workers: str) -> Infra:
+    """The same with the queue's name alone, and where it is: its URI may say it, as `run` and
+    `send` have it, and the worker's own is meant if no other is named."""
+    if "/" in infra.queue:
+        address = parse(infra.queue)
+        said = {"region": address.region, "endpoint": address.endpoint, "profile": address.profile}
+        where = {key: value for key, value in said.items() if value}
+        return msgspec.structs.replace(infra, queue=address.name, **where)
+    if infra.queue or not workers:
+        return infra
+    address = parse(workers)
+    return msgspec.structs.replace(
+        infra,
+        queue=address.name,
+        region=infra.region or address.region or "",
+        endpoint=infra.endpoint or address.endpoint or "",
+        profile=infra.profile or address.profile or "",
+    )
+
+
+def _pattern(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"--pattern: {error}; a JSON object was expected, such as "
+            '{"source": [{"prefix": "aws.partner/genesys.com"}]}'
+        ) from error
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(f"eventonce.infra.{name}")
+    except ModuleNotFoundError as error:
+        raise ConfigError('eventonce infra needs: pip install "eventonce[dynamodb]"') from error
+
+
+def _indented(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)

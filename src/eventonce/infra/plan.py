@@ -1,0 +1,251 @@
+"""What the resources are called and how they are set: the table `[infra]`, and what follows of it.
+
+`resources` says what each of them must be, `rights` who may do what with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from eventonce import presets
+from eventonce.errors import ConfigError
+from eventonce.infra import outlets
+from eventonce.infra.outlets import Outlet
+
+NAME: Final = "eventonce"
+DEFAULT_BUS: Final = "default"
+PARTNER: Final = "aws.partner/"
+"""What the names of partner buses begin with; such a bus is called like its event source."""
+
+FIFO: Final = ".fifo"
+
+VISIBLE: Final = 6
+"""Times the function's timeout: what Lambda asks for, so that a batch which is tried again while
+the function is throttled does not come back in the middle of it."""
+
+KEPT: Final = 4 * 86_400
+"""Seconds a queue keeps a message: with the four days of a re-publish and EventBridge's one of
+retries it is nine, and a fact is remembered for ten."""
+
+KEPT_DEAD: Final = 14 * 86_400
+"""Seconds a dead-letter queue keeps one, from when it was first sent: the most there is."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
+"""A role has 64 characters, and the function's ends with `-function`."""
+
+_QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,68}(\.fifo)?")
+"""A queue has 80 characters, and one of those beside it ends with `-undelivered`."""
+
+_ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
+_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_RULE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BUS: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
+
+
+class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[infra]`: what is not said follows from the rest of the file."""
+
+    name: str = ""
+    """What the resources are called after; the consumer's name, if empty."""
+    bus: str = DEFAULT_BUS
+    pattern: dict[str, Any] = {}
+    """The rule's whole event pattern."""
+    source: str = ""
+    """Or only what the events' source begins with."""
+    queue: str = ""
+    rule: str = ""
+    fifo: bool = False
+    timeout: int = 60
+    """Seconds a run of the function may take; the queue's visibility is six times as long."""
+    receives: int = 100
+    """Times a message may be received before SQS itself gives it up. The consumer counts attempts
+    of its own and keeps letters, so this is for what never reaches it: with six minutes of
+    visibility a store may be away for ten hours."""
+    region: str = ""
+    endpoint: str = ""
+    profile: str = ""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The store's table."""
+
+    name: str
+    key: str = ""
+    expiry: str = ""
+    """The names of the two attributes, where the URI says others than the store's own."""
+    region: str = ""
+    endpoint: str = ""
+    profile: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All names and numbers, nothing left open."""
+
+    name: str
+    """What the resources are called after."""
+    consumer: str
+    """The consumer's own name, which is part of every key."""
+    bus: str
+    pattern: dict[str, Any]
+    rule: str
+    queue: str
+    timeout: int
+    receives: int
+    table: Table | None = None
+    """None where the store is not DynamoDB."""
+    letters: Outlet | None = None
+    """The queue that letters are sent to, where they do not stay in the store."""
+    sends: tuple[Outlet, ...] = ()
+    """Queues that sinks send to."""
+    puts: tuple[Outlet, ...] = ()
+    """Buses that sinks put events on."""
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the queue keeps an order."""
+        return self.queue.endswith(FIFO)
+
+    @property
+    def dead(self) -> str:
+        """The queue for what was received too often."""
+        return self.queue.removesuffix(FIFO) + "-dead" + (FIFO if self.fifo else "")
+
+    @property
+    def undelivered(self) -> str:
+        """The queue for what EventBridge could not deliver: never FIFO, which it does not take."""
+        return self.queue.removesuffix(FIFO) + "-undelivered"
+
+    @property
+    def letterbox(self) -> str:
+        """The queue for letters, where it is none of these and not somewhere else; or empty."""
+        letters = self.letters
+        if letters is None or letters.region or letters.account:
+            return ""
+        return "" if letters.name in (self.queue, self.dead, self.undelivered) else letters.name
+
+    @property
+    def visibility(self) -> int:
+        """Seconds until a message that was received and not deleted shows again."""
+        return VISIBLE * self.timeout
+
+
+def planned(
+    infra: Infra,
+    *,
+    name: str = "",
+    store: str = "",
+    rules: Sequence[presets.Spec] = (),
+    letters: str = "",
+    sinks: Sequence[str] = (),
+    matching: bool = True,
+) -> Plan:
+    """The plan that a table `[infra]` stands for, beside what else the file says.
+
+    Which events are meant must be said, unless it does not matter: `matching` is False then.
+    """
+    called = infra.name or name or NAME
+    _check("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may say another")
+    queue = infra.queue or called
+    if infra.fifo and not queue.endswith(FIFO):
+        queue += FIFO
+    _check("queue", queue, _QUEUE, "1 to 68 letters, digits, '-' and '_', maybe with .fifo")
+    rule = infra.rule or called
+    _check("rule", rule, _RULE, "1 to 64 letters, digits, '.', '-' and '_'")
+    _check("bus", infra.bus, _BUS, "a bus' name, such as default, and not its ARN")
+    _check_endpoint(infra.endpoint)
+    if not 1 <= infra.timeout <= 900:
+        raise ConfigError(f"infra: timeout is {infra.timeout}, 1 to 900 seconds were expected")
+    if not 1 <= infra.receives <= 1000:
+        raise ConfigError(f"infra: receives is {infra.receives}, 1 to 1000 were expected")
+    letterbox = outlets.queue(letters) if letters else None
+    if letterbox is not None and letterbox.name == queue:
+        raise ConfigError(
+            f"infra: letters go to {letters}, the very queue that events come from: they would be "
+            f"taken for events again. Name another queue, or none, and the store keeps them"
+        )
+    return Plan(
+        name=called,
+        consumer=name or called,
+        bus=infra.bus,
+        pattern=infra.pattern or ({"source": _sources(infra, rules)} if matching else {}),
+        rule=rule,
+        queue=queue,
+        timeout=infra.timeout,
+        receives=infra.receives,
+        table=_table(store or f"dynamodb://{called}", infra),
+        letters=letterbox and _here(letterbox, infra),
+        sends=tuple(outlets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
+        puts=tuple(outlets.bus(sink) for sink in sinks if sink.startswith("events:")),
+    )
+
+
+def _check(what: str, name: str, allowed: re.Pattern[str], expected: str) -> None:
+    if not allowed.fullmatch(name):
+        raise ConfigError(f"infra: the {what} cannot be called {name!r}: expected {expected}")
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        # Not repeated: what stands before an @ is a secret.
+        raise ConfigError(
+            "infra: the endpoint must be like http://127.0.0.1:4566, with no user or password in it"
+        )
+
+
+def _here(outlet: Outlet, infra: Infra) -> Outlet:
+    """The same; without its region, where that is the one of all the rest."""
+    here = outlet.region == infra.region
+    return msgspec.structs.replace(outlet, region="") if here else outlet
+
+
+def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
+    """What the rule matches, if no pattern was given: a rule without one would take everything
+    that happens in the account."""
+    if infra.source:
+        return [{"prefix": infra.source}]
+    if infra.bus.startswith(PARTNER):
+        return [{"prefix": infra.bus}]
+    known = [_known(spec) for spec in rules]
+    if not known or not all(known):
+        raise ConfigError(
+            "infra: which events? Give a source (what theirs begins with, such as "
+            "aws.partner/genesys.com), a whole pattern, or rules that all know their source, such "
+            "as the preset genesys"
+        )
+    return [_matcher(glob) for glob in dict.fromkeys(glob for globs in known for glob in globs)]
+
+
+def _known(spec: presets.Spec) -> list[str]:
+    """The sources that a preset or a rule is for, as far as it says so; `auto` is for any."""
+    if spec == presets.AUTO:
+        return []
+    return [glob for rule in presets.resolve(spec) for glob in rule.match.source]
+
+
+def _matcher(glob: str) -> Any:
+    literal, star, rest = glob.partition("*")
+    if not star:
+        return glob
+    return {"wildcard": glob} if rest else {"prefix": literal}
+
+
+def _table(store: str, infra: Infra) -> Table | None:
+    parts = urlsplit(store)
+    if parts.scheme != "dynamodb":
+        return None
+    said = dict(parse_qsl(parts.query))
+    name = unquote(parts.netloc)
+    _check("table", name, _TABLE, "3 to 255 letters, digits, '_', '-' and '.'")
+    return Table(
+        name,
+        said.get("key", ""),
+        said.get("expiry", ""),
+        said.get("region", infra.region),
+        said.get("endpoint", infra.endpoint),
+        said.get("profile", infra.profile),
+    )

@@ -1,0 +1,111 @@
+"""Which rights a piece of code asks AWS for: every request that boto3 sends meanwhile, as the
+action and the resource that IAM would look at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from botocore.client import BaseClient
+from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
+
+from eventonce.infra.resources import Place
+from tests.servers.aws import REGION
+
+HERE = Place(REGION, "000000000000")
+
+PARTIQL = {
+    "INSERT": "PartiQLInsert",
+    "UPDATE": "PartiQLUpdate",
+    "DELETE": "PartiQLDelete",
+    "SELECT": "PartiQLSelect",
+}
+"""A statement needs the right of its verb, on its table; that it came in a batch needs none."""
+
+
+class Asked(NamedTuple):
+    """One right, and for what."""
+
+    action: str
+    resource: str
+
+
+@contextmanager
+def asking(*others: Any) -> Iterator[set[Asked]]:
+    """What is asked for until the block is left, by all threads; not by these clients."""
+    found: set[Asked] = set()
+    call = BaseClient._make_api_call
+
+    def noting(client: Any, operation: str, params: dict[str, Any]) -> Any:
+        if client not in others:
+            found.update(_rights(client.meta.service_model.service_name, operation, params))
+        return call(client, operation, params)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseClient, "_make_api_call", noting)
+        yield found
+
+
+def _rights(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[Asked]:
+    match service:
+        case "dynamodb":
+            yield from _dynamodb(operation, params)
+        case "sqs":
+            name = params.get("QueueName") or params["QueueUrl"].rpartition("/")[2]
+            # There are no rights for batches: those for one message count.
+            yield Asked(f"sqs:{operation.removesuffix('Batch')}", HERE.queue(name))
+        case "events":
+            yield from _events(operation, params)
+        case _:
+            raise AssertionError(f"{service}:{operation} is asked for, and no policy knows it")
+
+
+def _dynamodb(operation: str, params: Mapping[str, Any]) -> Iterator[Asked]:
+    if operation == "BatchExecuteStatement":
+        for statement in params["Statements"]:
+            verb, table = re.findall(r'^(\w+).*?"([^"]+)"', statement["Statement"])[0]
+            yield Asked(f"dynamodb:{PARTIQL[verb]}", HERE.table(table))
+    elif operation == "BatchGetItem":
+        for table in params["RequestItems"]:
+            yield Asked("dynamodb:BatchGetItem", HERE.table(table))
+    else:
+        index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
+        yield Asked(f"dynamodb:{operation}", HERE.table(params["TableName"]) + index)
+
+
+def _events(operation: str, params: Mapping[str, Any]) -> Iterator[Asked]:
+    if operation == "PutEvents":
+        for entry in params["Entries"]:
+            yield Asked("events:PutEvents", HERE.bus(entry["EventBusName"]))
+    elif operation.endswith("EventBus"):
+        yield Asked(f"events:{operation}", HERE.bus(params["Name"]))
+    else:
+        rule = params.get("Rule") or params["Name"]
+        yield Asked(f"events:{operation}", HERE.rule(params["EventBusName"], rule))
+
+
+def allows(policy: Mapping[str, Any], asked: Asked) -> bool:
+    """Whether this policy gives this right, by an evaluator that is not ours."""
+    context = EvalContext(
+        principal_arn="arn:aws:iam::000000000000:role/r",
+        principal_type="AssumedRole",
+        principal_account="000000000000",
+        action=asked.action,
+        resource_arn=asked.resource,
+        region=REGION,
+    )
+    decision: str = evaluate(context, [parse_policy_document(dict(policy))]).decision
+    return decision == "Allow"
+
+
+def given(policy: Mapping[str, Any], *without: str) -> set[str]:
+    """All actions that this policy allows, but those of the statements named."""
+    return {
+        action
+        for said in policy["Statement"]
+        if said["Sid"] not in without
+        for action in said["Action"]
+    }

@@ -1,0 +1,70 @@
+"""The example at the top of docs/infrastructure.md, run as it stands on an emulator."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+
+from eventonce.cli import main
+from tests.servers.aws import REGION
+
+PAGE = (Path(__file__).parents[3] / "docs" / "infrastructure.md").read_text()
+PATIENCE = 60.0
+
+
+def block(language: str) -> str:
+    return str(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[0])
+
+
+def test_the_example_runs_as_it_stands(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # What the page says of an emulator: where it is, for the commands and in the file. And the
+    # worker does not wait for long when it is to end.
+    where = f"?region={REGION}&endpoint={endpoint}"
+    said = re.sub(r'((?:sqs|dynamodb)://[\w-]+)"', rf'\1{where}"', block("toml"))
+    Path("eventonce.toml").write_text(said.replace("[worker]\n", "[worker]\nwait = 1\n"))
+    Path("event.json").write_text(block("json"))
+    monkeypatch.setenv("EVENTONCE_ENDPOINT", endpoint)
+    monkeypatch.setenv("EVENTONCE_REGION", REGION)
+    *first, last = re.findall(r"^\$ eventonce (.*)$", block("console"), re.MULTILINE)
+    for line in first:
+        with pytest.raises(SystemExit) as stop:
+            main(shlex.split(line))
+        assert not stop.value.code, line
+    assert last == "run"
+    with subprocess.Popen(
+        [sys.executable, "-m", "eventonce", last], stderr=subprocess.PIPE, text=True
+    ) as worker:
+        try:
+            _until_all_were_received(endpoint, worker, Path("effects.jsonl"))
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            _, told = worker.communicate(timeout=PATIENCE)
+    assert "3 deliveries, 1 ran" in told
+    (effect,) = Path("effects.jsonl").read_text().splitlines()
+    assert "8b1c" in effect
+
+
+def _until_all_were_received(endpoint: str, worker: subprocess.Popen[str], effects: Path) -> None:
+    """Copies that meet the first run are busy, and come again a lease later: not waited for."""
+    sqs = boto3.client("sqs", region_name=REGION, endpoint_url=endpoint)
+    url = sqs.get_queue_url(QueueName="crm-sync")["QueueUrl"]
+    end = time.monotonic() + PATIENCE
+    while True:
+        assert worker.poll() is None, "the worker ended"
+        assert time.monotonic() < end, "the copies did not get through"
+        asked = ["ApproximateNumberOfMessages"]
+        left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=asked)["Attributes"]
+        if left[asked[0]] == "0" and effects.exists():
+            return
+        time.sleep(0.1)

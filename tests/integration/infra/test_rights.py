@@ -1,0 +1,308 @@
+"""The printed policies against what the code really asks for: all of it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from eventonce import Consumer, Job, Reject, Retry
+from eventonce.aws import lambda_handler
+from eventonce.cli import main
+from eventonce.config import Config, load
+from eventonce.infra import rights
+from eventonce.infra.apply import apply
+from eventonce.infra.plan import Plan, planned
+from eventonce.sources import SQSSource
+from eventonce.sqs import Queue
+from eventonce.types import Letter
+from eventonce.worker import Settings, Worker
+from tests.integration.infra.asked import HERE, Asked, allows, asking, given
+from tests.servers.aws import REGION
+
+PATIENCE = 60.0
+"""Seconds for the worker to get through: it takes five on a quiet machine."""
+
+
+@pytest.fixture
+def said(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A file with all that asks AWS for something, and the resources it names made."""
+    monkeypatch.chdir(tmp_path)
+    name, where = f"c-{secrets.token_hex(4)}", f"region={REGION}&endpoint={endpoint}"
+    Path("eventonce.toml").write_text(
+        f"""
+        name = "{name}"
+        store = "dynamodb://{name}?{where}"
+        letters = "sqs://{name}-letters?{where}"
+        rules = []
+        [[rule]]
+        name = "fact"
+        match = {{ type = "fact" }}
+        key = ["detail.id"]
+        verify = ["detail.content"]
+        lease = "1500ms"
+        attempts = 2
+        [[rule]]
+        name = "state"
+        match = {{ type = "state" }}
+        subject = ["detail.id"]
+        order = "detail.version"
+        lease = "1500ms"
+        [infra]
+        source = "com.example"
+        region = "{REGION}"
+        endpoint = "{endpoint}"
+        [worker]
+        queue = "sqs://{name}?{where}"
+        [[sink]]
+        match = "to-queue"
+        to = "sqs://{name}-out.fifo?{where}"
+        [[sink]]
+        match = "to-bus"
+        to = "events://{name}-orders?{where}"
+        """
+    )
+    return load(Path("eventonce.toml"))
+
+
+@pytest.fixture
+def plan(said: Config) -> Plan:
+    return planned(
+        said.infra,
+        name=said.name,
+        store=said.store,
+        letters=said.letters,
+        sinks=[sink.to for sink in said.sink],
+    )
+
+
+@pytest.fixture
+def made(said: Config, plan: Plan, client: Callable[[str], Any]) -> Plan:
+    apply(said.infra, plan)
+    fifo = {"FifoQueue": "true"}
+    client("sqs").create_queue(QueueName=f"{plan.name}-out.fifo", Attributes=fifo)
+    client("events").create_event_bus(Name=f"{plan.name}-orders")
+    return plan
+
+
+def policy(role: rights.Role, plan: Plan) -> dict[str, Any]:
+    return rights.policy(role, rights.named(plan, region=REGION, account=HERE.account))
+
+
+def held_to(said: dict[str, Any], asked: set[Asked], *without: str) -> None:
+    """The policy gives what was asked for, on those resources, and no other right."""
+    assert {one for one in asked if not allows(said, one)} == set(), "asked for and not given"
+    assert given(said, *without) - {one.action for one in asked} == set(), "given, never asked for"
+
+
+def event(type: str, id: str, do: str = "", **detail: Any) -> dict[str, Any]:
+    said = {"id": id, "do": do, **detail}
+    return {
+        "id": secrets.token_hex(8),
+        "source": "com.example",
+        "detail-type": type,
+        "detail": said,
+    }
+
+
+def the_whole_day() -> list[dict[str, Any]]:
+    """New facts and copies, another content, versions, failures, a rejection, a long run; what is
+    no event at all is added by who sends them."""
+    return [
+        *(event("fact", f"f-{number}") for number in range(4)),
+        event("fact", "f-0"),
+        event("fact", "f-1", content="another"),
+        *(event("state", "s", version=version) for version in (1, 3, 2)),
+        event("fact", "fails", "fail"),
+        event("fact", "later", "later"),
+        event("fact", "rejected", "reject"),
+        event("fact", "long", "wait"),
+        event("to-queue", "q"),
+        event("to-bus", "b"),
+    ]
+
+
+def doing(consumer: Consumer, long: float) -> None:
+    tried: set[str] = set()
+
+    @consumer.on("fact")
+    @consumer.on("state")
+    def handle(job: Job) -> None:
+        match job.event.detail["do"]:
+            case "fail":
+                raise RuntimeError("always")
+            case "later" if job.event.detail["id"] not in tried:
+                tried.add(job.event.detail["id"])
+                raise Retry("once", after=1)
+            case "reject":
+                raise Reject("never")
+            case "wait":
+                time.sleep(long)
+
+
+def twice_given_up(consumer: Consumer) -> None:
+    """A letter of several items that is kept a second time, and otherwise: the parts nobody names
+    are dropped. With a queue for letters it is for those that fit no message."""
+    large = Letter(secrets.token_hex(8), "c", "dead", "r", "", b"", secrets.token_bytes(700_000), 1)
+    consumer.shelf.put_letters([large])
+    consumer.shelf.put_letters([replace(large, event=secrets.token_bytes(700_000))])
+
+
+def test_the_worker_may_do_what_it_does(
+    said: Config, made: Plan, client: Callable[[str], Any]
+) -> None:
+    """With renewals of lease and visibility, failures, a conflict, letters, and both sinks."""
+    sqs = client("sqs")
+    url = sqs.get_queue_url(QueueName=made.queue)["QueueUrl"]
+    bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
+    for body in bodies:
+        sqs.send_message(QueueUrl=url, MessageBody=body)
+    with asking(sqs) as asked:
+        with said.consumer() as consumer:
+            doing(consumer, long=2.5)
+            source = SQSSource(Queue.from_uri(said.worker.queue), visibility=2.0, wait=1)
+            worker = Worker(consumer, source, Settings(concurrency=8, receivers=1, drain=10))
+            ended: list[Any] = []
+            thread = threading.Thread(target=lambda: ended.append(worker.run()), daemon=True)
+            thread.start()
+            _until(lambda: _is_empty(sqs, url))
+            worker.stop()
+            thread.join(PATIENCE)
+            twice_given_up(consumer)
+        assert [report.error for report in ended] == [None]
+    held_to(policy("worker", made), asked)
+
+
+def _is_empty(sqs: Any, url: str) -> bool:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return all(left[name] == "0" for name in names)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "the worker did not get through"
+        time.sleep(0.1)
+
+
+class Context:
+    """What Lambda hands over beside the event."""
+
+    aws_request_id = "r"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+def test_the_function_may_do_what_it_does(said: Config, made: Plan) -> None:
+    bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
+    records = [
+        {"messageId": str(number), "eventSource": "aws:sqs", "body": body, "attributes": {}}
+        for number, body in enumerate(bodies)
+    ]
+    with asking() as asked, said.consumer() as consumer:
+        doing(consumer, long=1.0)
+        handler = lambda_handler(consumer)
+        answer = handler({"Records": records}, Context())
+        assert len(answer["batchItemFailures"]) == 2, "the failed one, and the later one"
+        handler({"Records": records}, Context())
+        twice_given_up(consumer)
+    printed = policy("lambda", made)
+    held_to(printed, asked, "Poll", "Logs")
+    # These Lambda asks for itself, in the function's name: its own documentation lists them.
+    others = {it["Sid"]: it["Action"] for it in printed["Statement"]}
+    poll = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"]
+    assert (others["Poll"], others["Logs"]) == (
+        poll,
+        ["logs:CreateLogStream", "logs:PutLogEvents"],
+    )
+
+
+def ran(*args: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    assert not stop.value.code, args
+
+
+def test_who_operates_may_do_what_the_commands_do(
+    said: Config, made: Plan, client: Callable[[str], Any], endpoint: str
+) -> None:
+    sqs = client("sqs")
+    url = sqs.get_queue_url(QueueName=made.dead)["QueueUrl"]
+    for kind in ("to-queue", "to-bus"):
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event(kind, "dead")))
+    kept = said.consumer()
+    lost = [event("to-queue", f"l-{number}") for number in range(3)]
+    kept.shelf.put_letters(
+        [
+            Letter(f"{number:032x}", made.name, "dead", "r", "", b"", json.dumps(one).encode(), 1)
+            for number, one in enumerate(lost)
+        ]
+    )
+    Path("event.json").write_text(json.dumps(lost[0]))
+    with asking(sqs) as asked:
+        where = f"sqs://{made.dead}?region={REGION}&endpoint={endpoint}"
+        for place in ("store", where):
+            ran("letters", "list", "--from", place)
+        ran("letters", "redrive", "--from", "store")
+        ran("letters", "redrive", "--from", where)
+        ran("letters", "drop", "--from", "store", "--yes")
+        ran("stats")
+        ran("sweep")
+        ran("show", "event.json")
+        ran("forget", "event.json", "--yes")
+        ran("store", "check")
+        with said.consumer() as consumer:
+            doing(consumer, long=0)
+            # What failed once more is a letter again, and is kept where letters are kept.
+            consumer.process([event("fact", "again", "reject")])
+            consumer.redrive(consumer.letters())
+            twice_given_up(consumer)
+            consumer.process([event("state", "s", version=1)] * 2)
+    kept.close()
+    held_to(policy("operate", made), asked)
+
+
+def test_who_sends_may_do_what_sending_does(made: Plan, endpoint: str) -> None:
+    Path("event.json").write_text(json.dumps(event("fact", "sent")))
+    reached = ("--region", REGION, "--endpoint", endpoint)
+    with asking() as asked:
+        ran("send", "event.json", "--bus", made.bus, *reached)
+        ran("send", "event.json", "--queue", f"sqs://{made.queue}", *reached)
+    held_to(policy("send", made), asked)
+
+
+def test_who_applies_may_do_what_applying_does(
+    said: Config, plan: Plan, client: Callable[[str], Any]
+) -> None:
+    """On nothing, on what is there, and on what differs: a table without its index, a queue."""
+    client("dynamodb").create_table(
+        TableName=f"{plan.name}-old",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "eventHash", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "eventHash", "AttributeType": "S"}],
+    )
+    infra = replace(said.infra, bus=f"{plan.name}-bus")
+    new = replace(plan, bus=infra.bus)
+    with asking() as asked:
+        apply(infra, new, dry_run=True)
+        apply(infra, new)
+        apply(infra, replace(new, timeout=30))
+    held_to(
+        policy("apply", new),
+        asked | {Asked("dynamodb:UpdateTable", HERE.table(plan.name))},
+    )
+    assert plan.table is not None
+    old = replace(new, table=replace(plan.table, name=f"{plan.name}-old"))
+    with asking() as asked:
+        apply(infra, old)
+    assert Asked("dynamodb:UpdateTable", HERE.table(f"{plan.name}-old")) in asked
+    assert all(allows(policy("apply", old), one) for one in asked)

@@ -1,0 +1,58 @@
+"""The arithmetic of docs/cost.md, done again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from eventonce import Rule
+from eventonce.config import Worker
+from eventonce.infra.function import BATCH, MEMORY
+from eventonce.infra.resources import WAIT
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
+SUMS = re.findall(r"`([\d,.]+ [^`=]*) = ([\d,.]+)`", PAGE)
+
+
+def reckoned(text: str) -> float:
+    plain = text.replace(",", "").replace("\N{MULTIPLICATION SIGN}", "*")
+    assert re.fullmatch(r"[\d.*/+ ]+", plain), text
+    return float(eval(compile(ast.parse(plain, mode="eval"), "sum", "eval")))
+
+
+@pytest.mark.parametrize(("sum_", "shown"), SUMS)
+def test_each_line_comes_to_what_it_says(sum_: str, shown: str) -> None:
+    number = shown.replace(",", "")
+    places = len(number.partition(".")[2])
+    assert f"{reckoned(sum_):.{places}f}" == number
+
+
+def test_the_table_at_the_top_says_the_same() -> None:
+    assert len(SUMS) > 20
+    said = dict(re.findall(r"\| ([\w, ]+?) \| \$?([\d.]+)", PAGE.partition("## The")[0]))
+    found = {float(shown.replace(",", "")) for _, shown in SUMS}
+    for what, digits in (
+        ("DynamoDB, requests", 2),
+        ("DynamoDB, storage", 2),
+        ("SQS, standard", 2),
+        ("SQS, FIFO", 2),
+        ("Redis", 0),
+        ("PostgreSQL", 0),
+        ("SQLite", 0),
+    ):
+        assert float(said[what]) in {round(number, digits) for number in found}, what
+    copies = dict(re.findall(r"\| ([\w, ]+?) \| \$[\d.]+ \| \$([\d.]+ to \$[\d.]+)", PAGE))
+    assert copies["DynamoDB, requests"] == "0.13 to $0.75", "1 read unit, or 1 write and 1 read"
+    store, lambdas = 1.25 + 0.0221, 0.02 + 0.0333
+    whole = store + 0.48 + 1.00 + lambdas
+    assert f"about ${whole:.2f}, of which knowing copies is ${store:.2f}" in PAGE
+
+
+def test_it_reckons_with_the_defaults() -> None:
+    assert Rule(name="any", key="detail.id").remember == 10 * 86_400_000
+    assert (BATCH, MEMORY, WAIT) == (10, 256, 20)
+    assert Worker().wait == "5s"
+    assert "every five seconds (`wait`)" in PAGE
