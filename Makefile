@@ -29,8 +29,8 @@ test: $(STAMP) ## Set up and pass the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## Lint, types and the import rule
-	@$(BIN)/ruff format --check src tests benchmarks
-	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/ruff check src tests benchmarks examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --cache-dir .cache/imports
 

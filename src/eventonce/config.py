@@ -11,9 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce import presets
 from eventonce.consumer import Consumer, RuleSpec
 from eventonce.errors import ConfigError
-from eventonce.rules import Rule, parse_rules
+from eventonce.infra.plan import Infra
+from eventonce.ports import Store, Transactional
+from eventonce.rules import TRANSPORT, Rule
+from eventonce.rules.rulefile import parse_rules
 from eventonce.sinks import Sink, open_sink
 
 FILE: Final = Path("eventonce.toml")
@@ -25,16 +29,61 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[worker]`: where `eventonce run` receives, and how much it does at once."""
+    """The table `[worker]`: where `eventonce run` receives, and how much it does at once.
+
+    Durations are seconds or texts such as `"5m"`.
+    """
 
     queue: str = ""
+    """`sqs://NAME?region=…`, or the queue's URL."""
+    concurrency: int = 10
+    """Handlers side by side."""
+    receivers: int = 2
+    """Requests for messages side by side, each for ten at the most."""
+    visibility: float | str = "60s"
+    """How long a dead worker's messages stay with it; a living one's are renewed."""
+    wait: float | str = "5s"
+    """How long a request waits for a message: an idle worker asks this often and ends this late."""
+    drain: float | str = "25s"
+    """After SIGTERM: a little less than what an orchestrator usually gives before it kills."""
+    health: str | int = ""
+    """`HOST:PORT` or a port on loopback, for the health endpoint; empty for none."""
 
 
 class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[serve]`: where `eventonce serve` listens, and whom it believes."""
+    """The table `[serve]`: where `eventonce serve` listens, whom it believes, what it bears.
+
+    Durations are seconds or texts such as `"5m"`.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
+    api_keys: list[str] = []
+    """Several while one is being exchanged for another; the same for the two below."""
+    api_key_header: str = "x-api-key"
+    users: dict[str, str] = {}
+    """Names and passwords for Basic authentication."""
+    webhook_secrets: list[str] = []
+    """Standard Webhooks: `whsec_` and base64."""
+    webhook_tolerance: float | str = "5m"
+    anyone_may_send_events: bool = False
+    """Without any of the above: whether to listen elsewhere than on loopback all the same."""
+    max_body: int = 2 << 20
+    """Bytes: the largest event there is, or some thousand usual ones."""
+    max_events: int = 1_000
+    """In one request: each may become a letter, and each has its line in the answer."""
+    concurrency: int = 64
+    """Requests under way: with `max_body` this bounds the memory."""
+    header_timeout: float | str = "10s"
+    body_timeout: float | str = "10s"
+    answer_within: float | str = "4.5s"
+    """EventBridge waits five seconds; what runs longer goes on, and its sender may ask again."""
+    drain: float | str = "25s"
+    """After SIGTERM: as the worker's."""
+
+    def __repr__(self) -> str:
+        """Without the secrets: settings end up in logs."""
+        return f"Serve(host={self.host!r}, port={self.port!r})"
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,34 +94,58 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: str | list[str] = "auto"
     secrets: list[str] = []
     rule: list[Any] = []
+    override: dict[str, Any] = {}
+    """Fields in place of every rule's own, the presets' too, such as `remember` or `shadow`."""
     sink: list[Sink] = []
     letters: str = ""
     """Where letters go: empty for the store itself, or `sqs://queue`."""
     worker: Worker = Worker()
     serve: Serve = Serve()
+    infra: Infra = Infra()
     own_rules: tuple[Rule, ...] = ()
 
     def ruling(self, rules: Sequence[str] = ()) -> list[RuleSpec]:
         """Rules of one's own first, then the presets that were named here or in the file."""
         named = [self.rules] if isinstance(self.rules, str) else self.rules
-        return [*self.own_rules, *(rules or named)]
+        chosen: list[RuleSpec] = [*self.own_rules, *(rules or named)]
+        if not self.override:
+            return chosen
+        # With what takes all that no rule does: in shadow mode nothing at all is to be dropped.
+        return [*presets.overridden([*chosen, TRANSPORT], **self.override)]
 
     def consumer(
         self,
         *,
-        store: str | None = None,
+        store: str | Store | None = None,
         name: str | None = None,
         rules: Sequence[str] = (),
     ) -> Consumer:
         """The consumer the file describes, its sinks as handlers; arguments win over the file."""
+        if self.letters and self.letters == self.worker.queue:
+            raise ConfigError(
+                "letters: this is the very queue that events come from: they would come round for "
+                "ever. Name another, or leave it out to keep them in the store"
+            )
+        handlers = [(sink.match, open_sink(sink)) for sink in self.sink]
         consumer = Consumer(
             store or self.store or DEFAULT_STORE,
             name=name or self.name or None,
             rules=self.ruling(rules),
             secrets=[secret.encode() for secret in self.secrets],
+            letters=self.letters or None,
         )
         for sink in self.sink:
-            consumer.on(sink.match)(open_sink(sink))
+            if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):
+                consumer.close()
+                raise ConfigError(
+                    f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's own "
+                    f"transaction; it needs a store of sqlite: or postgresql:"
+                )
+        for match, handler in handlers:
+            consumer.on(match)(handler)
+            close = getattr(handler, "close", None)
+            if close is not None:
+                consumer.on_close(close)
         return consumer
 
 
@@ -95,7 +168,8 @@ def load(path: Path | None = None) -> Config:
     try:
         read = msgspec.convert(_filled(document, str(path)), Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        fields = f". A [[sink]] takes {', '.join(Sink.__struct_fields__)}"
+        raise ConfigError(f"{path}: {error}{fields if '$.sink' in str(error) else ''}") from error
     return msgspec.structs.replace(read, rule=rules, own_rules=tuple(own))
 
 

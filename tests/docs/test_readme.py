@@ -13,7 +13,7 @@ import pytest
 
 from eventonce import Consumer, presets
 from eventonce.cli import GROUPS, cli, main
-from eventonce.rules import parse_rules
+from eventonce.rules.rulefile import parse_rules
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

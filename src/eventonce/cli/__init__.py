@@ -8,14 +8,20 @@ from typing import Any, Final
 
 import click
 
-from eventonce.errors import ConfigError, EventonceError, StoreError, StoreMismatch
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    SourceUnavailable,
+    StoreError,
+    StoreMismatch,
+)
 
 FAILED: Final = 1
 """Some events failed."""
 MISUSED: Final = 2
 """Usage or configuration is wrong; trying again will not help."""
 AWAY: Final = 3
-"""The store is unavailable; trying again may help."""
+"""The store or the queue is unavailable; trying again may help."""
 
 GROUPS: Final = {
     "Start": {
@@ -26,7 +32,11 @@ GROUPS: Final = {
         "check": "Check a rule file, and the keys it gives, in CI.",
     },
     "Run": {
+        "run": "Work through an SQS queue, or a capture.",
+        "serve": "Receive events over HTTP.",
         "store": "Make, upgrade and verify a store: create, migrate, check.",
+        "send": "Put events on a bus, a queue or a receiver, several times over.",
+        "infra": "Make the AWS resources, or print them: apply, sam, terraform, iam.",
     },
     "Operate": {
         "stats": "Show how full the store is.",
@@ -65,7 +75,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Every option has an environment twin: --store is EVENTONCE_STORE. "
-    "Exit codes: 0 fine, 1 some events failed, 2 usage or configuration, 3 store unavailable.",
+    "Exit codes: 0 fine, 1 some events failed, 2 usage or configuration, 3 store or queue away.",
 )
 @click.version_option(package_name="eventonce", message="eventonce %(version)s")
 def cli() -> None:
@@ -95,4 +105,4 @@ def exit_code(error: EventonceError) -> int:
     """The exit code an error asks for."""
     if isinstance(error, ConfigError | StoreMismatch):
         return MISUSED
-    return AWAY if isinstance(error, StoreError) else FAILED
+    return AWAY if isinstance(error, StoreError | SourceUnavailable) else FAILED

@@ -91,6 +91,8 @@ def _page(found: Explanation) -> str:
         lines += [click.style("no key", fg="red")]
         lines += [f"  {fault}" for fault in found.missing]
         return "\n".join(lines)
+    if found.replay:
+        lines += [f"replay {found.replay} (a part of the key, for it is forced)"]
     lines += [f"key    {found.key.hex()}"]
     if found.kind == "state":
         lines += [f"order  {found.order}", "state", table(_rows(found.state), indent=2)]
@@ -110,7 +112,9 @@ def _differing(first: Explanation, second: Explanation) -> list[str]:
         return ["rule"]
     pairs = zip((*first.parts, *first.state), (*second.parts, *second.state), strict=False)
     differing = [one.expression for one, two in pairs if one != two]
-    return differing if first.order == second.order else [*differing, "order"]
+    if first.order != second.order:
+        differing.append("order")
+    return differing if first.replay == second.replay else [*differing, "replay"]
 
 
 def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
@@ -129,6 +133,8 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
     ]
     if "order" in differing:
         rows.append(("order", str(first.order), str(second.order)))
+    if "replay" in differing:
+        rows.append(("replay", first.replay or "(none)", second.replay or "(none)"))
     if same and first.kind == "fact":
         return f"{verdict}: {first.rule}, {first.key.hex()}\nthe second is a copy of the first"
     if same and not rows:

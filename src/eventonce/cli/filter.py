@@ -63,7 +63,13 @@ def command(
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     opened = open_store(uri or "memory:")
-    sieve = Sieve(opened, ruleset(config, rules, name), standard_output(), max_bytes=max_bytes)
+    sieve = Sieve(
+        opened,
+        ruleset(config, rules, name),
+        standard_output(),
+        max_bytes=max_bytes,
+        remembers=bool(uri),
+    )
     with click.progressbar(
         length=max(1, sum(Path(name).stat().st_size for name in files if name != "-")),
         label="filter",
@@ -76,7 +82,7 @@ def command(
             bar.update(sum(map(len, chunk.lines)) + len(chunk.lines))
     opened.close()
     click.echo(_summary(sieve.counts, as_json=as_json), err=True)
-    return 0 if sieve.counts.keys() <= {"done", *COPIES} else FAILED
+    return 0 if sieve.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
 
 
 def _reject(chunk: Chunk, refused: Refused, rejects: BinaryIO | None, *, as_json: bool) -> None:

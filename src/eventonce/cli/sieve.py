@@ -13,14 +13,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from eventonce.cli.output import write_whole
+from eventonce.clock import wall_clock
 from eventonce.envelope import read
 from eventonce.errors import EnvelopeError, StoreError
 from eventonce.ports import Store
-from eventonce.reasons import reason
-from eventonce.rules import Ruleset
+from eventonce.reasons import forgotten, reason
+from eventonce.rules import Rule, Ruleset
 from eventonce.runners import settle_patiently
-from eventonce.types import Claim, Settlement, Verdict
+from eventonce.types import Claim, Event, Settlement, Verdict
 
 RECENT: Final = 50_000
 """Facts passed on in this run that are known without asking the store, twice at the most: copies
@@ -52,16 +55,29 @@ class Plan(NamedTuple):
     copies: int
     """Lines that are copies of one beside them."""
     refused: list[Refused]
+    held: dict[int, Refused]
+    """The replays that are only looked at, and what becomes of those that are new."""
 
 
 class Sieve:
     """Plans lines, which asks nothing of the store, and passes them on."""
 
-    def __init__(self, store: Any, rules: Ruleset, out: BinaryIO, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rules: Ruleset,
+        out: BinaryIO,
+        *,
+        max_bytes: int,
+        remembers: bool = False,
+    ) -> None:
+        """`remembers` is whether the store outlives this run: only then can a replay be older than
+        what is remembered."""
         self._store: Store = store
         self._rules = rules
         self._out = out
         self._max_bytes = max_bytes
+        self._remembers = remembers
         self.counts: Counter[str] = Counter()
         self._young: dict[bytes, float] = {}
         self._old: dict[bytes, float] = {}
@@ -75,6 +91,7 @@ class Sieve:
         asked: dict[bytes, Asked] = {}
         copies = 0
         refused: list[Refused] = []
+        held: dict[int, Refused] = {}
         for at, line in enumerate(lines):
             try:
                 event = read(line, max_bytes=max_bytes)
@@ -83,6 +100,11 @@ class Sieve:
                 if line and not line.isspace():
                     refused.append(Refused(at, "invalid", str(error)))
                 continue
+            if event.replay and rule.on_replay != "force":
+                why = self._holds(event, rule, claim, at)
+                if why is not None:
+                    held[at] = why
+                    claim = replace(claim, peek=True)
             before = asked.get(claim.key)
             if before is None:
                 if claim.key in young or claim.key in old:
@@ -91,25 +113,37 @@ class Sieve:
                         copies += 1
                         continue
                 asked[claim.key] = claim, at, also(event, rule, nonce)
-            elif before[0].order == claim.order and before[0].digest == claim.digest:
+            elif (
+                before[0].order == claim.order
+                and before[0].digest == claim.digest
+                and before[0].peek == claim.peek
+            ):
                 copies += 1
             else:
                 groups.append(list(asked.values()))
                 asked = {claim.key: (claim, at, also(event, rule, nonce))}
         groups.append(list(asked.values()))
-        return Plan(lines, groups, copies, refused)
+        return Plan(lines, groups, copies, refused, held)
+
+    def _holds(self, event: Event, rule: Rule, claim: Claim, at: int) -> Refused | None:
+        """What keeps a replay from being passed on although it is new, if anything does."""
+        why = forgotten(event, claim, wall_clock()) if self._remembers else ""
+        if rule.on_replay == "report":
+            why = why or reason(claim, Verdict("run"))
+            return Refused(at, "ignored", f"replay, reported only: {why}")
+        return Refused(at, "dead", why) if why else None
 
     def sift(self, plan: Plan) -> list[Refused]:
         """Pass on what is new; gives back what is neither new nor a copy."""
         refused = list(plan.refused)
         for group in plan.groups:
-            self._pass(group, plan.lines, refused)
+            self._pass(group, plan, refused)
         self.counts.update(one.status for one in refused)
         if plan.copies:
             self.counts["duplicate"] += plan.copies
         return sorted(refused)
 
-    def _pass(self, group: Sequence[Asked], lines: Sequence[bytes], refused: list[Refused]) -> None:
+    def _pass(self, group: Sequence[Asked], plan: Plan, refused: list[Refused]) -> None:
         asking = [one for one in group if not one[2] or self._is_unknown(*one, refused)]
         if not asking:
             return
@@ -117,9 +151,11 @@ class Sieve:
         granted: list[Settlement] = []
         verdicts = self._store.claim([claim for claim, _, _ in asking])
         for (claim, at, _), verdict in zip(asking, verdicts, strict=True):
-            if verdict.kind == "run":
-                new.append(lines[at])
+            if verdict.token:
+                new.append(plan.lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
+            elif verdict.kind == "run":
+                refused.append(plan.held[at])
             else:
                 self._not_new(claim, at, verdict, refused)
         if new:

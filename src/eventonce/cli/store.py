@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -14,10 +14,7 @@ from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.ports import Finding, Upkeep
 from eventonce.stores import open_store
-from eventonce.types import Claim
-
-PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
-"""A claim that only looks: it writes nothing, and shows that the store answers."""
+from eventonce.stores.probe import PROBE
 
 
 @click.group()

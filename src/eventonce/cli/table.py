@@ -11,7 +11,7 @@ import click
 
 def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: int = 0) -> str:
     """The rows under their head; on a terminal the last column is cut where it ends."""
-    texts = [[str(cell) for cell in row] for row in ([head, *rows] if head else rows)]
+    texts = [[one_line(str(cell)) for cell in row] for row in ([head, *rows] if head else rows)]
     if not texts:
         return ""
     widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
@@ -24,3 +24,14 @@ def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent:
         line = " " * indent + "  ".join([*cells, last]).rstrip()
         lines.append(click.style(line, bold=True) if head and number == 0 else line)
     return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey."""
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """The text, line by line, with nothing in it that a terminal would obey."""
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else repr(line)[1:-1] for line in lines)

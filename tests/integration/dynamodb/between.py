@@ -30,6 +30,8 @@ class Between:
     def __init__(self, url: str) -> None:
         self.url = ""
         self.asked: list[str] = []
+        self.keys: set[str] = set()
+        """The access keys that requests were signed with."""
         self.always: Trick | None = None
         self._tricks: list[tuple[str, Trick]] = []
         self._to = urlsplit(url).netloc
@@ -56,6 +58,8 @@ class Between:
     def answer(self, operation: str, body: bytes, headers: dict[str, str]) -> Reply | None:
         with self._lock:
             self.asked.append(operation)
+            signed = headers.get("Authorization", "").partition("Credential=")[2]
+            self.keys.add(signed.partition("/")[0])
             trick = self.always
             for place, (wanted, waiting) in enumerate(self._tricks):
                 if wanted == operation:

@@ -1,0 +1,22 @@
+"""What the receiver does with a call: books its minutes, beside what it remembers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from eventonce import Job
+
+
+def book(job: Job) -> None:
+    """Exactly once: the line and the event's completion commit together, or neither does."""
+    call = job.event.detail
+    job.connection.execute(
+        "INSERT INTO eventonce_example (run, call, minutes) VALUES (%s, %s, %s)",
+        (call["run"], call["call"], call["minutes"]),
+    )
+    # `run.py` asks for this once: the worst moment to die, after the write and before the commit.
+    if Path("die").exists():
+        Path("die").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)

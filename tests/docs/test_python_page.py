@@ -1,0 +1,247 @@
+"""docs/python.md is true: every argument, method and field is on it, and its code runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Event, Job, Letter, Outcome
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Status
+from tests.docs.pages import DOCS, broken_links, sections
+from tests.docs.tables import plain, tables
+from tests.rows.row import detail_event
+
+PAGE = sections("python.md")
+TEXT = (DOCS / "python.md").read_text(encoding="utf-8")
+TABLES = tables("python.md")
+EVENTS = [{**detail_event("user.end"), "id": name} for name in ("a", "b")]
+
+
+class Crm:
+    """What the handlers of the page call."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+        self.up = True
+        self.known = True
+
+    def close_call(self, _body: Any, *, idempotency_key: str) -> str:
+        self.closed.append(idempotency_key)
+        return "closed"
+
+    def is_up(self) -> bool:
+        return self.up
+
+    def knows(self, _conversation: str) -> bool:
+        return self.known
+
+    def log(self, _body: Any) -> int:
+        return 7
+
+
+class Shown:
+    """The page's own code, block by block, in one scope."""
+
+    def __init__(self) -> None:
+        self.crm = Crm()
+        self.archived: list[Any] = []
+        self.again: list[Any] = []
+
+        async def archive(detail: Any) -> None:
+            self.archived.append(detail)
+
+        self.scope: dict[str, Any] = {
+            "crm": self.crm,
+            "events": EVENTS,
+            "archive": archive,
+            "bring_again": lambda *what: self.again.append(what),
+        }
+        exec(PAGE["An example"].blocks("python")[0], self.scope)
+
+    def run(self, title: str, having: str = "") -> None:
+        """Run the blocks of a section, those that hold this text."""
+        for block in PAGE[title].blocks("python"):
+            if having in block:
+                exec(block, self.scope)
+
+    @property
+    def consumer(self) -> Consumer:
+        found: Consumer = self.scope["consumer"]
+        return found
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
+    monkeypatch.chdir(tmp_path)
+    shown = Shown()
+    yield shown
+    shown.consumer.close()
+
+
+# --- every name is there ---
+
+
+def test_every_argument_of_a_consumer_is_described_with_its_default() -> None:
+    (table,) = [table for table in TABLES if table.head[0] == "argument"]
+    arguments = inspect.signature(Consumer).parameters
+    assert {plain(row["argument"]) for row in table.rows} == set(arguments)
+    for row in table.rows:
+        said, default = row["unless you say"], arguments[plain(row["argument"])].default
+        if said.startswith("`") and default is not None:
+            assert json.loads(said.split("`")[1]) == default, row
+
+
+def test_every_public_member_of_a_consumer_is_described() -> None:
+    consumer = Consumer("memory:")
+    for name in {*vars(Consumer), *vars(consumer)}:
+        if not name.startswith("_"):
+            assert re.search(rf"`{name}\b", TEXT), name
+    for method in (Consumer.process, Consumer.process_async, Consumer.once):
+        (heading,) = re.findall(rf"^### `{method.__name__}\((.*)\)`$", TEXT, re.MULTILINE)
+        names = [name for name in inspect.signature(method).parameters if name != "self"]
+        assert [part.split("=")[0] for part in heading.split(", ")] == names
+
+
+@pytest.mark.parametrize(
+    ("type_", "heading", "place"),
+    [
+        (Job, "field", 0),
+        (Outcome, "field", 1),
+        (Event, "field", 2),
+        (Letter, "field of a `Letter`", 0),
+    ],
+)
+def test_every_field_is_described(type_: type[msgspec.Struct], heading: str, place: int) -> None:
+    table = [table for table in TABLES if table.head[0] == heading][place]
+    names = {name for row in table.rows for name in re.findall(r"`(\w+)`", row[heading])}
+    public = {name for name in type_.__struct_fields__ if not name.startswith("_")}
+    public |= {name for name, it in vars(type_).items() if isinstance(it, property)}
+    assert names == public
+
+
+def test_as_many_statuses_as_are_said() -> None:
+    assert len(Status.__args__) == 12  # type: ignore[attr-defined]
+    assert "one of twelve" in TEXT
+
+
+# --- the code runs ---
+
+
+def test_the_example_closes_the_call_once(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(shown.crm.closed) == 1
+    assert shown.again == []
+    assert shown.consumer.process(EVENTS[0])[0].result == "closed"
+
+
+def test_a_file_makes_a_consumer(shown: Shown) -> None:
+    Path("eventonce.toml").write_text('[[sink]]\nto = "file:calls.jsonl"\n')
+    shown.run("The consumer")
+    assert len(Path("calls.jsonl").read_text().splitlines()) == 1
+
+
+def test_handlers_retry_reject_and_leave_results(shown: Shown) -> None:
+    shown.run("Handlers")
+    process = shown.consumer.process
+    call = detail_event("acd.end")
+    shown.crm.up = False
+    (failed,) = process([call])
+    assert (failed.status, failed.reason) == ("failed", "Retry: the CRM is down")
+    shown.crm.up = True
+    (done, copy) = process([call, call])
+    assert (done.result, copy.status, copy.result) == ({"ticket": 7}, "duplicate", {"ticket": 7})
+    shown.crm.known = False
+    (dead,) = process([detail_event("acd.end", sessionId="another")])
+    assert (dead.status, dead.reason) == ("dead", "rejected by the handler: no such call")
+    assert process([detail_event("customer.end")])[0].status == "done"
+    assert len(shown.archived) == 1
+
+
+def test_events_are_given_in_three_ways(shown: Shown) -> None:
+    shown.run("Giving it events", "asyncio")
+    assert shown.scope["statuses"] == ["duplicate", "duplicate"]
+    shown.scope["event"] = detail_event("user.end", sessionId="another")
+    shown.run("Giving it events", "once(")
+    assert shown.scope["acknowledged"]
+    shown.run("Giving it events", "once(")
+    assert (shown.scope["job"].run, shown.scope["job"].result) == (False, 7)
+
+
+def test_what_is_written_through_the_connection_commits_with_the_completion(shown: Shown) -> None:
+    calls = [
+        {"id": name, "detail-type": "call.ended", "detail": {"call": name}}
+        for name in ("1", "2", "1")
+    ]
+    with Consumer("sqlite:///sql.db") as consumer, closing(sqlite3.connect("sql.db")) as beside:
+        beside.execute("CREATE TABLE calls (id)")
+        shown.scope["from_sql"] = consumer
+        shown.run("Giving it events", "from_sql")
+        statuses = [outcome.status for outcome in consumer.process(calls)]
+        assert statuses == ["done", "done", "duplicate"]
+        assert beside.execute("SELECT id FROM calls").fetchall() == [("1",), ("2",)]
+
+
+def test_letters_are_listed_and_run_again(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    shown.run("Handlers")
+    shown.crm.known = False
+    shown.consumer.process([detail_event("acd.end"), b"no event"])
+    shown.crm.known = True
+    capsys.readouterr()
+    shown.run("Letters")
+    assert "dead genesys.session rejected by the handler: no such call" in capsys.readouterr().out
+    assert [outcome.status for outcome in shown.scope["outcomes"]] == ["done"]
+    assert [letter.status for letter in shown.consumer.letters()] == ["invalid"]
+
+
+def test_observers_are_told(
+    shown: Shown, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "eventonce.outcomes")
+    shown.run("Observers")
+    assert "Counter({'duplicate': 2})" in capsys.readouterr().out
+    assert len(caplog.records) == 2
+
+
+def test_something_is_put_around_handlers_and_a_consumer_over_another_store(shown: Shown) -> None:
+    with Consumer("memory:", name="plain", rules="genesys", handler=lambda _: None) as plain_one:
+        shown.scope.update(plain=plain_one, times=[])
+        shown.run("Around handlers, over another store")
+        plain_one.process(EVENTS)
+    assert len(shown.scope["times"]) == 1
+    elsewhere = shown.scope["elsewhere"]
+    assert [outcome.status for outcome in elsewhere.process(EVENTS)] == ["done", "duplicate"]
+    assert isinstance(elsewhere.store, MemoryStore)
+
+
+def test_the_fixture_and_the_contract_run_as_they_stand(pytester: pytest.Pytester) -> None:
+    fixture, contract = PAGE["Testing"].blocks("python")
+    pytester.makepyfile(
+        test_fixture=f"""
+class Crm:
+    closed = []
+crm = Crm()
+event = {EVENTS[0]!r}
+seen = set()
+def wrap_up(job):
+    if job.effect_id not in seen:
+        seen.add(job.effect_id)
+        crm.closed.append("call-1")
+"""
+        + fixture,
+        test_contract="from eventonce.stores.sqlite import SQLiteStore as MyStore\n" + contract,
+    )
+    ran = pytester.runpytest("-p", "no:cacheprovider", "-k", "copy_and_a_crash or in_the_order")
+    ran.assert_outcomes(passed=2, deselected=ran.parseoutcomes()["deselected"])
+
+
+def test_the_links_lead_somewhere() -> None:
+    assert broken_links(DOCS / "python.md") == []

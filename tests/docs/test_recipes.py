@@ -1,0 +1,228 @@
+"""docs/recipes.md is true: its snippets run, and each row of its tables comes out as it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.config import load
+from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.bench import ManualClock
+from tests.docs.arrivals import CASES, A, Arrival, B, Case, agent_leaves
+from tests.docs.desk import Cache, Desk, Down, Killed, Observed, Table
+from tests.docs.pages import DOCS, broken_links, sections
+from tests.servers.aws import REGION, emulated
+
+PAGE = sections("recipes.md")
+SHOWN = PAGE["How to read it"].blocks("python")[0]
+PRESETS = ["genesys", "relayed"]
+NOTHING = "\N{EN DASH}"
+
+
+def recipe_of(case: Case) -> str:
+    """The snippet the table is about: the last one before it that receives events."""
+    text = PAGE[case.section].text
+    table = [found.start() for found in re.finditer(r"^\| after", text, re.MULTILINE)][case.table]
+    snippets: list[str] = re.findall(r"```python\n(.*?)```", text[:table], re.DOTALL)
+    return next(snippet for snippet in reversed(snippets) if "def receive" in snippet)
+
+
+def under_the_recipe(case: Case, rows: Sequence[Sequence[str]]) -> list[str]:
+    desk = Desk()
+    shared = {
+        "cache": Cache(desk),
+        "table": Table(desk),
+        "now": lambda: desk.clock() / 1000,
+        "work": desk.work,
+        "receive": desk.work,
+    }
+    process: dict[str, Any] = {}
+
+    def start() -> None:
+        process.clear()
+        process.update(shared)
+        exec(recipe_of(case), process)
+
+    def deliver(arrival: Arrival) -> str:
+        if arrival.restarted:
+            start()
+        depth = len(desk.at_hand)
+        try:
+            if "receive_all" in process:
+                process["receive_all"]([arrival.event])
+            else:
+                process["receive"](arrival.event)
+        except Killed:
+            return "dies"
+        except (Down, KeyError, ValueError):
+            return "fails"
+        return "runs" if depth in desk.ran else "fails" if depth in desk.failed else "skips"
+
+    start()
+    return desk.deliver_all(case, rows, deliver)
+
+
+def consumer_of(case: Case, under: str, desk: Desk, folder: Path) -> Consumer:
+    if under == "shown":
+        scope: dict[str, Any] = {"work": desk.work}
+        exec(SHOWN, scope)
+        shown: Consumer = scope["consumer"]
+    else:
+        file = folder / "eventonce.toml"
+        file.write_text(PAGE[case.section].blocks("toml")[-1])
+        shown = load(file).consumer(store="memory:", name="crm-sync", rules=PRESETS)
+        shown.on()(lambda job: desk.work(job.event))
+    shown.close()
+    return shown.over(Observed(desk), clock=desk.clock)
+
+
+def under_eventonce(
+    case: Case, rows: Sequence[Sequence[str]], under: str, folder: Path
+) -> list[str]:
+    desk = Desk()
+    consumer = consumer_of(case, under, desk, folder)
+
+    def deliver(arrival: Arrival) -> str:
+        try:
+            (outcome,) = consumer.process([arrival.event])
+        except Killed:
+            return "dies"
+        assert (outcome.status in ("conflict", "invalid", "dead")) == any(
+            letter.reason == outcome.reason for letter in consumer.letters()
+        )
+        return outcome.status
+
+    return desk.deliver_all(case, rows, deliver)
+
+
+def rows_of(case: Case) -> list[list[str]]:
+    return [rows for rows in PAGE[case.section].tables() if rows[0][0] == "0s"][case.table]
+
+
+def words(cells: Sequence[str]) -> list[str]:
+    """The word of each cell that says what happens; what follows it only explains."""
+    return [re.split(r"[ :,]", cell)[0] for cell in cells]
+
+
+def named(case: Case) -> str:
+    return f"{case.section} {case.table}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_the_recipe_does_with_what_comes_as_its_table_says(case: Case) -> None:
+    rows = rows_of(case)
+    said = words([row[2] for row in rows])
+    happened = under_the_recipe(case, rows)
+    # What was acknowledged does not come again.
+    assert [
+        told if told == NOTHING else word for told, word in zip(said, happened, strict=True)
+    ] == said
+
+
+@pytest.mark.parametrize(
+    ("case", "under"),
+    [(case, under) for case in CASES for under in case.under],
+    ids=lambda it: named(it) if isinstance(it, Case) else it,
+)
+def test_eventonce_does_with_what_comes_as_its_table_says(
+    case: Case, under: str, tmp_path: Path
+) -> None:
+    rows = rows_of(case)
+    assert under_eventonce(case, rows, under, tmp_path) == words([row[3] for row in rows])
+
+
+def test_every_table_is_played_and_every_row_names_what_comes() -> None:
+    played = {(case.section, case.table) for case in CASES}
+    shown = {
+        (title, place)
+        for title, section in PAGE.items()
+        for place, _ in enumerate(rows for rows in section.tables() if rows[0][0] == "0s")
+    }
+    assert played == shown
+    for case in CASES:
+        labels = [re.match(r"`(\w+)`", row[1]) for row in rows_of(case)]
+        assert [label and label[1] for label in labels] == [one.label for one in case.arrivals]
+
+
+def test_a_row_that_says_lost_is_skipped_and_was_no_copy() -> None:
+    for case in CASES:
+        for _, what, recipe, status in rows_of(case):
+            if "**lost**" in recipe:
+                assert words([recipe])[0] in ("skips", "fails"), what
+                assert status not in ("duplicate", "stale", "unchanged"), what
+            if re.search(r"\*\*(again|too)\*\*", recipe):
+                assert words([recipe]) == ["runs"], what
+
+
+def test_every_rule_shown_is_a_rule_and_the_table_of_the_tutorial_opens(tmp_path: Path) -> None:
+    file = tmp_path / "eventonce.toml"
+    with emulated():
+        for section in PAGE.values():
+            for text in section.blocks("toml"):
+                file.write_text(text)
+                assert load(file).own_rules
+        file.write_text(PAGE["A hash of the detail"].blocks("toml")[0])
+        with load(file).consumer() as consumer:
+            assert isinstance(consumer.store, DynamoDBStore)
+            assert consumer.name == "crm-sync"
+
+
+def test_a_table_with_other_names_opens() -> None:
+    import boto3
+
+    with emulated():
+        client = boto3.client("dynamodb", region_name=REGION)
+        scope: dict[str, Any] = {"client": client}
+        exec(PAGE["A hash of the detail"].blocks("python")[-1], scope)
+    assert scope["store"]._table.layout.key == "pk"
+    assert scope["store"]._table.layout.expiry == "ttl"
+
+
+def test_the_transport_id_alone_knows_redelivery_for_days_and_no_second_publish() -> None:
+    scope: dict[str, Any] = {"work": lambda _: None}
+    exec(SHOWN + PAGE["event.id for five minutes"].blocks("python")[-1], scope)
+    clock = ManualClock()
+    shown: Consumer = scope["consumer"]
+    shown.on()(lambda _: None)
+    shown.close()
+    consumer = shown.over(MemoryStore(clock=clock), clock=clock)
+    assert consumer.process([A.event])[0].status == "done"
+    clock.advance(9 * 86_400)
+    assert [it.status for it in consumer.process([A.event, B.event])] == ["duplicate", "done"]
+
+
+def test_another_field_beside_the_id_makes_no_difference() -> None:
+    keys = {(event["id"], event["detail"].get("interactionId")) for event in (A.event, B.event)}
+    assert len(keys) == 2
+
+
+def test_a_rule_may_say_that_a_copy_does_less_harm_than_a_delay(tmp_path: Path) -> None:
+    case = Case("An error is a copy", 0, [])
+    desk = Desk()
+    consumer = consumer_of(case, "toml", desk, tmp_path)
+    event = {**agent_leaves("a"), "detail-type": "v2.detail.events.conversation.{id}.user.start"}
+    desk.at_hand.append(Arrival("a", event, store_away=True))
+    assert consumer.process([event])[0].status == "unguarded"
+
+
+def test_lambda_is_told_what_must_come_again() -> None:
+    desk = Desk()
+    (snippet,) = PAGE["Log it and answer 200"].blocks("python")[1:]
+    consumer = consumer_of(CASES[0], "shown", desk, Path())
+    scope: dict[str, Any] = {"consumer": consumer}
+    exec(snippet, scope)
+    desk.at_hand.append(Arrival("a", A.event, crm_down=True))
+    with pytest.raises(Exception, match="1 events not settled"):
+        scope["handler"]([A.event], None)
+    desk.at_hand[-1] = A
+    assert scope["handler"]([A.event], None)["statusCode"] == 200
+
+
+def test_the_links_lead_somewhere() -> None:
+    assert broken_links(DOCS / "recipes.md") == []

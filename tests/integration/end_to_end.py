@@ -1,0 +1,209 @@
+"""What both ways through share: an emulated account, calls put on its bus in every way copies come
+about, and a queue at the end in which each effect is counted."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from tests.servers.aws import emulated, ministack
+
+BUS = "calls"
+SOURCE = "com.example.genesys"
+"""Not `aws.partner/…`: as on AWS nobody but the partner may put such events, and the emulator takes
+a partner's events but delivers none."""
+TYPE = "v2.detail.events.conversation.{id}.user.end"
+SINK = "effects"
+PATIENCE = 90
+"""Seconds: what is waited for takes a tenth of that on a quiet machine."""
+
+
+def call(name: str, *, do: str = "", seconds: float = 0) -> dict[str, Any]:
+    """The detail of a Genesys event, and what its handler shall do with it."""
+    return {
+        "topicName": f"v2.detail.events.conversation.{name}.user.end",
+        "version": "2",
+        "timestamp": "2026-05-04T09:15:27.482Z",
+        "eventBody": {
+            "eventTime": 1777886127391,
+            "conversationId": name,
+            "participantId": "c6a53fd2",
+            "sessionId": "1b8e4c38",
+            "do": do,
+            "seconds": seconds,
+        },
+    }
+
+
+HANDLER = """
+import os, time
+from pathlib import Path
+from eventonce.sinks import SqsQueue
+
+sink = SqsQueue("sqs://effects")
+
+def handle(job):
+    body = job.event.body
+    if body["do"] == "fail twice" and job.attempt < 3:
+        raise LookupError("not yet")
+    if body["do"] == "hang once" and job.attempt == 1:
+        Path(os.environ["FOLDER"], "hanging").touch()
+        time.sleep(600)
+    if body["do"] == "take long":
+        time.sleep(body["seconds"])
+    sink(job)
+"""
+"""A handler that sends each event on; whatever goes wrong does so before that."""
+
+
+class Account:
+    """An emulated account, and what happens in it."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.sqs = boto3.client("sqs")
+        self.events = boto3.client("events")
+        self.sink = self.sqs.create_queue(QueueName=SINK)["QueueUrl"]
+
+    def close(self) -> None:
+        self.sqs.close()
+        self.events.close()
+
+    def url(self, queue: str) -> str:
+        return str(self.sqs.get_queue_url(QueueName=queue)["QueueUrl"])
+
+    def put(self, *calls: dict[str, Any]) -> None:
+        """Put these calls on the bus."""
+        entries = [
+            {
+                "EventBusName": BUS,
+                "Source": f"{SOURCE}/cloud",
+                "DetailType": TYPE,
+                "Detail": json.dumps(detail),
+            }
+            for detail in calls
+        ]
+        answer = self.events.put_events(Entries=entries)
+        assert answer["FailedEntryCount"] == 0, answer
+
+    def archive(self) -> None:
+        """Keep from now on what is put on the bus."""
+        bus = self.events.describe_event_bus(Name=BUS)["Arn"]
+        self.events.create_archive(ArchiveName="all", EventSourceArn=bus)
+
+    def replay(self) -> None:
+        """Put everything that was archived on the bus again, as a replay."""
+        archive = self.events.describe_archive(ArchiveName="all")
+        now = datetime.now(UTC)
+        self.events.start_replay(
+            ReplayName="again",
+            EventSourceArn=archive["ArchiveArn"],
+            EventStartTime=now - timedelta(hours=1),
+            EventEndTime=now + timedelta(hours=1),
+            Destination={"Arn": archive["EventSourceArn"]},
+        )
+        wait_for(
+            lambda: self.events.describe_replay(ReplayName="again")["State"] == "COMPLETED",
+            "the replay",
+        )
+
+    def redeliver(self, queue: str, events: Sequence[str]) -> None:
+        """Send the same events once more, with the ids they had."""
+        for event in events:
+            self.sqs.send_message(QueueUrl=self.url(queue), MessageBody=event)
+
+    def drained(self, queue: str) -> None:
+        """Wait until nothing is left in this queue, seen or unseen, for some moments."""
+        url, quiet = self.url(queue), [0]
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+
+        def empty() -> bool:
+            found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+            quiet[0] = 0 if any(map(int, found["Attributes"].values())) else quiet[0] + 1
+            return quiet[0] == 3
+
+        wait_for(empty, f"the queue {queue} to be empty")
+
+    def effects(self) -> list[str]:
+        """Every event that came out at the end, and stays there."""
+        found: list[str] = []
+        while True:
+            answer = self.sqs.receive_message(
+                QueueUrl=self.sink, MaxNumberOfMessages=10, VisibilityTimeout=600
+            )
+            if not answer.get("Messages"):
+                break
+            found += [message["Body"] for message in answer["Messages"]]
+        for body in found:
+            self.sqs.send_message(QueueUrl=self.sink, MessageBody=body)
+        return found
+
+    def counted(self) -> Counter[str]:
+        """How often each call had its effect."""
+        return Counter(
+            json.loads(event)["detail"]["eventBody"]["conversationId"] for event in self.effects()
+        )
+
+
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, f"waited for {what} in vain"
+        time.sleep(0.1)
+
+
+@contextmanager
+def account() -> Iterator[Account]:
+    """An account of its own, which boto3 finds in this process and those it starts."""
+    with emulated(), ministack() as endpoint:
+        os.environ["AWS_ENDPOINT_URL"] = endpoint
+        try:
+            made = Account(endpoint)
+            yield made
+            made.close()
+        finally:
+            del os.environ["AWS_ENDPOINT_URL"]
+
+
+def deploy(name: str, code: str, *, timeout: int = 10, **env: str) -> str:
+    """A function of this name; answers its ARN. The emulator's Python has eventonce."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as package:
+        package.writestr("function.py", code)
+        package.writestr("handling.py", HANDLER)
+    client = boto3.client("lambda")
+    made = client.create_function(
+        FunctionName=name,
+        Runtime=f"python{sys.version_info.major}.{sys.version_info.minor}",
+        Handler="function.handler",
+        Role=f"arn:aws:iam::000000000000:role/{name}",
+        Code={"ZipFile": archive.getvalue()},
+        Timeout=timeout,
+        Environment={"Variables": env},
+    )
+    client.close()
+    return str(made["FunctionArn"])
+
+
+def apply(config: Path, *options: str) -> dict[str, Any]:
+    """`eventonce infra apply`, as a user types it."""
+    command = [*(sys.executable, "-m", "eventonce", "infra", "apply"), "--config", str(config)]
+    done = subprocess.run(
+        [*command, *options, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

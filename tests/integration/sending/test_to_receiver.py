@@ -1,0 +1,201 @@
+"""`eventonce send` to a receiver that answers; and what goes wrong before anything is sent."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.answers import respond
+from eventonce.cli import main
+from eventonce.envelope import read_body
+from eventonce.sending.copies import renewed
+from tests.integration.sending.sent import Send, event
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Answers like the receiver, with a consumer behind it."""
+
+    consumer: Consumer
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        repeated = self.headers.get("x-repeat")
+        if repeated:
+            self._answered(403, f"repeated:\n{repeated}".encode())
+            return
+        answer = respond(self.consumer.process(read_body(raw)), 0)
+        self._answered(answer.status, answer.body)
+
+    def _answered(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    consumer = Consumer("memory:", handler=lambda _: None)
+    handler = type("R", (Receiver,), {"consumer": consumer})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    # It looks this often whether it shall end.
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/events"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    consumer.close()
+
+
+def test_a_receiver_says_what_became_of_each_copy(send: Send, url: str) -> None:
+    result = send("--url", url, "--copies", "3", "--fresh", events=[event(1), event(2)])
+    assert result.code == 0
+    assert result.out.startswith("2 events, 3 copies: 6 taken\n")
+    told = send("--url", url, "--json", events=[event(1)]).told
+    assert told["answers"] == {"duplicate": 1}
+
+
+def test_a_status_that_is_no_success_is_a_refusal(send: Send, url: str) -> None:
+    Path("events.jsonl").write_text(f"{json.dumps(event(1))}\nnothing\n")
+    result = send("--url", url, "--json")
+    assert result.code == 1
+    assert result.told["answers"] == {"done": 1, "invalid": 1}
+    (refusal,) = result.told["refusals"]
+    assert (refusal["number"], refusal["code"]) == (2, "HTTP 400")
+    assert "not JSON" in refusal["reason"]
+
+
+def test_a_receiver_that_is_away_is_a_refusal_without_an_answer(send: Send) -> None:
+    result = send("--url", "http://127.0.0.1:1/events", "--json", events=[event(1)])
+    assert result.code == 1
+    assert result.told["answers"] == {"no answer": 1}
+
+
+def test_a_header_is_never_shown(send: Send, url: str) -> None:
+    secret = secrets.token_hex(8)
+    result = send("--url", url, "--header", f"X-Api-Key: {secret}", events=[event(1)])
+    assert result.code == 0
+    assert secret not in result.out + result.err
+    for wrong in (secret, f"a b: {secret}", f"x: {secret}\nmore", f"x: {secret}\N{EURO SIGN}"):
+        refused = send("--url", url, "--header", wrong)
+        assert refused.code == 2
+        assert secret not in refused.out + refused.err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "http://user:S@127.0.0.1:1/",
+        "http://127.0.0.1:99999/S",
+        "http://[::1/S",
+        "http://h/\xe9S",
+        "",
+    ],
+)
+def test_an_address_that_is_none_is_told_and_not_repeated(send: Send, wrong: str) -> None:
+    secret = secrets.token_hex(8)
+    refused = send("--url", wrong.replace("S", secret), events=[event(1)])
+    assert refused.code == 2
+    assert "--url" in refused.err
+    assert secret not in refused.out + refused.err
+
+
+def test_headers_go_with_it_and_a_server_that_repeats_them_shows_no_secret(
+    send: Send, url: str
+) -> None:
+    secret = secrets.token_hex(8)
+    Path("events.jsonl").write_text("nothing\n")
+    result = send("--url", url, "--header", f"X-Repeat: Bearer {secret}")
+    assert result.code == 1
+    assert "repeated: Bearer ***" in result.out
+    assert secret not in result.out + result.err
+
+
+def test_stdin_is_sent_as_often_as_a_file(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(json.dumps([event(1), event(2)]).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(SystemExit) as stop:
+        main(["send", "-", "--url", url, "--copies", "2", "--every", "0", "--json"])
+    assert not stop.value.code
+    assert json.loads(capsys.readouterr().out)["answers"] == {"done": 2, "duplicate": 2}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--bus", "b", "--queue", "sqs://q"),
+        ("--queue", "sqs://q", "--source", "x"),
+        ("--bus", "b", "--header", "a: b"),
+        ("--bus", "b", "--copies", "0"),
+        ("--bus", "b", "--every", "-1"),
+        ("--bus", "b", "--every", "nan"),
+        ("--bus", "b", "--every", "inf"),
+    ],
+)
+def test_a_wrong_use_is_said_to_be_one(send: Send, args: tuple[str, ...]) -> None:
+    assert send(*args, events=[event(1)]).code == 2
+
+
+def test_what_is_typed_wins_over_the_environment(
+    send: Send, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENTONCE_BUS", "b")
+    monkeypatch.setenv("EVENTONCE_SOURCE", "s")
+    assert send("--url", url, events=[event(1)]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "extra"),
+    [
+        ("['infra', 'sam', '--source', 'x']", "dynamodb"),
+        ("['send', 'event.json', '--bus', 'b']", "sqs"),
+        ("['send', 'event.json', '--queue', 'sqs://q']", "sqs"),
+    ],
+)
+def test_a_missing_extra_is_named(args: str, extra: str, tmp_path: Path) -> None:
+    (tmp_path / "event.json").write_text(json.dumps(event(1)))
+    script = tmp_path / "without.py"
+    script.write_text(
+        "import sys\nsys.modules['boto3'] = sys.modules['botocore'] = None\n"
+        f"from eventonce.cli import main\nmain({args})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert f'pip install "eventonce[{extra}]"' in done.stderr
+
+
+def test_an_empty_file_is_told(send: Send, url: str) -> None:
+    result = send("--url", url, events=[])
+    assert result.code == 2
+    assert "no event" in result.err
+
+
+def test_a_fresh_copy_differs_in_its_id_and_nothing_else() -> None:
+    detail = b'{"n": 1.0, "big": 123456789012345678901}'
+    raw = b'{"id": "a", "source": "s", "detail-type": "t", "detail": %s}' % detail
+    one, two = renewed(raw), renewed(raw)
+    assert one != two
+    assert json.loads(one) | {"id": "a"} == json.loads(raw)
+    assert detail in one
+    for other in (b"no", b'{"orderId": 1}'):
+        assert renewed(other) == other

@@ -1,0 +1,136 @@
+"""From a bus through a rule, SQS and a real Lambda with DynamoDB into a sink: each effect once.
+
+ministack stands for AWS. It repeats no asynchronous invocation of a Lambda; Amazon's own runtime
+client is given the event again here, under the same request id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.integration.end_to_end import (
+    BUS,
+    HANDLER,
+    SOURCE,
+    Account,
+    account,
+    apply,
+    call,
+    deploy,
+    wait_for,
+)
+from tests.servers.lambda_runtime import environment
+
+QUEUE = "crm"
+STORE = "dynamodb://crm"
+TIMEOUT = 3
+"""Seconds: one call hangs until Lambda kills its function, and the test waits for that."""
+VISIBILITY = 1
+"""Seconds: what `infra apply` sets, six time-outs, would be waited for again and again."""
+
+CONFIG = f"""
+name = "crm"
+store = "{STORE}"
+rules = "genesys"
+
+[infra]
+bus = "{BUS}"
+source = "{SOURCE}"
+timeout = {TIMEOUT}
+"""
+
+FUNCTION = f"""
+from eventonce import Consumer
+from eventonce.aws import lambda_handler
+from handling import handle
+
+consumer = Consumer("{STORE}", name="crm", rules="genesys", handler=handle)
+handler = lambda_handler(consumer)
+"""
+FILES = {"function.py": FUNCTION, "handling.py": HANDLER}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    folder = tmp_path_factory.mktemp("lambda")
+    with account() as made:
+        config = folder / "eventonce.toml"
+        config.write_text(CONFIG)
+        assert apply(config)["steps"]
+        assert apply(config)["steps"] == []
+        # Two overlapping rules: every event comes twice, with the same id.
+        assert apply(config, "--rule", "crm-too")["steps"]
+        made.archive()
+        deploy("crm", FUNCTION, timeout=TIMEOUT, FOLDER=str(folder))
+        connect(made)
+        yield made
+
+
+def connect(made: Account) -> None:
+    """The function behind the queue."""
+    url = made.url(QUEUE)
+    made.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(VISIBILITY)})
+    found = made.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    functions = boto3.client("lambda")
+    functions.create_event_source_mapping(
+        EventSourceArn=found["Attributes"]["QueueArn"],
+        FunctionName="crm",
+        BatchSize=10,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+    )
+    functions.close()
+
+
+def records() -> list[dict[str, Any]]:
+    """What the store remembers: facts that took effect, and letters if there were any."""
+    client = boto3.client("dynamodb")
+    items: list[dict[str, Any]] = client.scan(TableName="crm")["Items"]
+    client.close()
+    return items
+
+
+def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account) -> None:
+    plain = [f"plain-{number}" for number in range(5)]
+    troubled = [
+        call("fails", do="fail twice"),
+        call("hangs", do="hang once"),
+        call("lasts", do="take long", seconds=1.5 * VISIBILITY),
+    ]
+    world.put(*map(call, plain), *troubled)
+    expected = dict.fromkeys([*plain, "fails", "hangs", "lasts"], 1)
+    world.drained(QUEUE)
+    assert world.counted() == expected
+
+    # Every copy that can come afterwards: published again, delivered again, replayed.
+    world.put(*map(call, plain))
+    world.redeliver(QUEUE, world.effects())
+    world.replay()
+    world.drained(QUEUE)
+    assert world.counted() == expected
+    assert len(records()) == len(expected)
+
+
+def test_a_function_that_eventbridge_invokes_is_retried_under_one_request_id(
+    world: Account, tmp_path: Path
+) -> None:
+    event = {
+        "version": "0",
+        "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718",
+        "detail-type": "v2.detail.events.conversation.{id}.user.end",
+        "source": f"{SOURCE}/cloud",
+        "time": "2026-05-04T09:15:27Z",
+        "detail": call("directly", do="fail twice"),
+    }
+    with environment(FILES, env={"FOLDER": str(tmp_path)}) as runtime:
+        answers = runtime.invoke_async(event)
+        again = runtime.invoke_async(event)
+    assert [answer.kind for answer in answers] == ["error", "error", "response"]
+    assert json.loads(again[0].payload["body"])["duplicates"] == 1
+    wait_for(lambda: world.counted()["directly"] >= 1, "its effect")
+    assert world.counted()["directly"] == 1

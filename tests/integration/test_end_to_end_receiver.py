@@ -1,0 +1,118 @@
+"""From a bus through a rule and an API destination to the receiver, into a sink: each effect once.
+
+ministack delivers to an API destination, with its key, and never again: what EventBridge does after
+429 and 5xx, until it is answered with a success, the test does itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.end_to_end import (
+    BUS,
+    HANDLER,
+    SOURCE,
+    TYPE,
+    Account,
+    account,
+    call,
+    wait_for,
+)
+from tests.servers.receiver import JSON, Receiving, receiving
+
+KEY = "not-a-secret-key"
+CONFIG = f"""
+store = "sqlite:///desk.db"
+name = "desk"
+rules = "genesys"
+
+[[sink]]
+to = "handling:handle"
+
+[serve]
+api_keys = ["{KEY}"]
+"""
+RULES = 2
+AGAIN = (429, 503)
+"""After these EventBridge sends again."""
+
+
+@pytest.fixture
+def world() -> Iterator[Account]:
+    with account() as made:
+        made.events.create_event_bus(Name=BUS)
+        made.archive()
+        yield made
+
+
+@pytest.fixture
+def receiver(world: Account, tmp_path: Path) -> Iterator[Receiving]:
+    (tmp_path / "handling.py").write_text(HANDLER)
+    with receiving(tmp_path, CONFIG, "--verbose") as running:
+        yield running
+
+
+def connect(world: Account, url: str) -> None:
+    """Two overlapping rules, each with the receiver as its API destination."""
+    events = world.events
+    key = {"ApiKeyName": "x-api-key", "ApiKeyValue": KEY}
+    connection = events.create_connection(
+        Name="desk", AuthorizationType="API_KEY", AuthParameters={"ApiKeyAuthParameters": key}
+    )["ConnectionArn"]
+    destination = events.create_api_destination(
+        Name="desk", ConnectionArn=connection, InvocationEndpoint=url, HttpMethod="POST"
+    )["ApiDestinationArn"]
+    pattern = json.dumps({"source": [{"prefix": SOURCE}]})
+    target = {"Id": "desk", "Arn": destination, "RoleArn": "arn:aws:iam::000000000000:role/desk"}
+    for rule in ("desk", "desk-too")[:RULES]:
+        events.put_rule(Name=rule, EventBusName=BUS, EventPattern=pattern)
+        events.put_targets(Rule=rule, EventBusName=BUS, Targets=[target])
+
+
+def retry(receiver: Receiving, event: dict[str, Any]) -> list[int]:
+    """What EventBridge does with what it was told to send again; the answers it gets."""
+    answers: list[int] = []
+
+    def sent() -> bool:
+        answers.append(receiver.ask(event, headers={**JSON, "x-api-key": KEY}).status)
+        return answers[-1] not in AGAIN
+
+    wait_for(sent, "an answer after which EventBridge is content")
+    return answers
+
+
+def delivered(receiver: Receiving, name: str) -> int:
+    """How many events of this type its log tells of."""
+    return receiver.log.read_text().count(name)
+
+
+def test_each_effect_once_whatever_goes_wrong_on_the_way(
+    world: Account, receiver: Receiving
+) -> None:
+    plain = [f"plain-{number}" for number in range(3)]
+    connect(world, f"http://127.0.0.1:{receiver.port}/events")
+    world.put(*map(call, plain))
+    total = RULES * len(plain)
+    wait_for(lambda: delivered(receiver, TYPE) == total, "the deliveries")
+
+    troubled = call("fails", do="fail twice")
+    event = {"id": "e-1", "detail-type": TYPE, "source": SOURCE, "detail": troubled}
+    assert retry(receiver, event) == [503, 503, 200]
+    total += 3
+
+    # Every copy that can come afterwards: published again, delivered again, replayed.
+    world.put(*map(call, plain))
+    total += RULES * len(plain)
+    for effect in world.effects():
+        assert retry(receiver, json.loads(effect)) == [200]
+        total += 1
+    world.replay()
+    total += RULES * 2 * len(plain)
+    wait_for(lambda: delivered(receiver, TYPE) == total, "the deliveries")
+    expected = dict.fromkeys([*plain, "fails"], 1)
+    assert world.counted() == expected

@@ -1,0 +1,59 @@
+"""What `eventonce init` writes: right as it stands, and right with every example taken in."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from eventonce.cli import main
+from eventonce.config import Config, load
+from eventonce.rules import Rule
+
+EXAMPLE = re.compile(r"^# (\[.*\]|\w+ = .*)$", re.MULTILINE)
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    text = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
+    for name in VARIABLE.findall(text):
+        monkeypatch.setenv(name, f"a long random text: {name}")
+    with pytest.raises(SystemExit):
+        main(["init", "--preset", "genesys"])
+    return Path("eventonce.toml").read_text(encoding="utf-8")
+
+
+def check(text: str) -> Config:
+    Path("eventonce.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "eventonce.toml"])
+    assert not ended.value.code
+    return load()
+
+
+def test_as_it_stands_it_names_store_name_and_rules(written: str) -> None:
+    config = check(written)
+    assert (config.store, config.name) == ("sqlite:///eventonce.db", "my-consumer")
+    assert config.rules == ["genesys"]
+    assert (config.own_rules, config.override, config.sink) == ((), {}, [])
+
+
+def test_every_example_in_it_is_accepted(written: str) -> None:
+    config = check(EXAMPLE.sub(r"\1", written))
+    assert [rule.kind for rule in config.own_rules] == ["fact", "state"]
+    assert config.override["remember"] == "20d"
+    assert [sink.match for sink in config.sink] == ["v2.detail.events.conversation.*", "*"]
+    assert config.letters.startswith("sqs://")
+    assert config.worker.queue.startswith("sqs://")
+    assert config.serve.api_keys == ["a long random text: EVENTONCE_API_KEY"]
+    assert config.infra.source == "aws.partner/genesys.com"
+
+
+def test_it_shows_every_table_and_every_field_of_a_rule(written: str) -> None:
+    shown = set(re.findall(r"^#? ?(?:\[+)?(\w+)(?:\]+| = )", written, re.MULTILINE))
+    assert set(Config.__struct_fields__) - {"own_rules"} <= shown
+    assert set(Rule.__struct_fields__) <= shown
