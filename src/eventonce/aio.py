@@ -128,6 +128,10 @@ class OnAsyncio:
             raise
         finally:
             self._world.renewer.leave(ticket)
+        if len(self._returned) == len(tasks):
+            self._returned.clear()
+            self._under_way = ()
+            return tasks
         finished = {self._returned.popleft() for _ in range(len(self._returned))}
         self._under_way = [task for task in tasks if task not in finished]
         return list(finished)
@@ -145,14 +149,14 @@ class OnAsyncio:
                 self._started.add(asyncio.ensure_future(self._on_loop(task)))
             else:
                 self._waiting.append(task)
-        hired = 0
-        while self._waiting and hired < self._most:
-            more = min(max(1, hired), len(self._waiting), self._most - hired)
+        hired, most = 0, min(self._most, len(self._waiting))
+        while self._waiting and hired < most:
+            if hired:
+                await asyncio.wait(self._threads, timeout=QUICK)
+            more = min(max(1, hired), len(self._waiting), most - hired)
             for _ in range(more):
                 self._hire()
             hired += more
-            if self._waiting:
-                await asyncio.wait(self._threads, timeout=QUICK)
 
     def _hire(self) -> None:
         thread = self._handlers.submit(self._work, contextvars.copy_context())
@@ -167,6 +171,7 @@ class OnAsyncio:
                 task = self._waiting.popleft()
             except IndexError:
                 return
+            # Each in a context of its own: what one leaves there the next shall not see.
             context.copy().run(invoke, task, self._world.transactions)
             self._returned.append(task)
 

@@ -1,15 +1,13 @@
-"""`eventonce serve` as a process, over real sockets: what slow, large and many clients can do to
-it, what it does when its store is away, and how it ends."""
+"""`eventonce serve` as a process: what it answers, what it does when too much comes or its store is
+away, and how it ends. What its clients can do to it stands in `test_receiver_clients`."""
 
 from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -95,146 +93,13 @@ def call(name: str) -> dict[str, Any]:
     return {"id": name, "detail-type": "call", "source": "s", "detail": {"call": name}}
 
 
-def rest(line: socket.socket) -> bytes:
-    """What still comes until the server ends the connection."""
-    said = b""
-    try:
-        while piece := line.recv(65_536):
-            said += piece
-    except ConnectionResetError:
-        pass
-    return said
-
-
-HEAD = b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-
-
-@pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    place = Place(tmp_path_factory.mktemp("patient"))
-    with place.serving('max_body = 100_000\nanswer_within = "1m"') as serving:
-        yield serving
-
-
-@pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    """A receiver whose clients must be quick: nothing is sent to it that must arrive."""
-    place = Place(tmp_path_factory.mktemp("impatient"))
-    with place.serving('header_timeout = "300ms"\nbody_timeout = "300ms"') as serving:
-        yield serving
-
-
-def test_events_and_their_copies_are_answered(patient: Receiving) -> None:
-    assert patient.ask(call("a")).body["events"][0]["status"] == "done"
-    assert patient.ask([call("a"), call("b")]).body["statuses"] == {"duplicate": 1, "done": 1}
-    assert patient.ask(path="/health").status == 200
-    assert patient.ask(path="/ready").body == {"status": "ok"}
-    assert patient.ask(path="/openapi.json").body["openapi"] == "3.1.0"
-
-
-def test_a_body_that_is_declared_too_large_is_refused_before_it_is_sent(
-    patient: Receiving,
-) -> None:
-    with patient.connect() as line:
-        line.sendall(HEAD + b"content-length: 100001\r\nexpect: 100-continue\r\n\r\n")
-        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
-
-
-def test_a_chunked_body_that_grows_too_large_is_refused_while_it_is_sent(
-    patient: Receiving,
-) -> None:
-    chunk = b"1000\r\n" + b" " * 0x1000 + b"\r\n"
-    with patient.connect() as line:
-        line.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunk * 30 + b"0\r\n\r\n")
-        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
-
-
-def test_clients_that_do_not_finish_their_headers_are_cut_off(impatient: Receiving) -> None:
-    beginnings = [b"", b"POST /ev", HEAD, HEAD + b"x-long: "]
-    with ExitStack() as stack:
-        lines = [stack.enter_context(impatient.connect()) for _ in beginnings]
-        for line, said in zip(lines, beginnings, strict=True):
-            line.sendall(said)
-        assert [rest(line) for line in lines] == [b""] * len(lines)
-    assert impatient.ask(path="/health").status == 200
-
-
-CUT_OFF = r"reset|[Bb]roken pipe"
-
-
-def _drip(line: socket.socket, piece: bytes) -> None:
-    """Send a little again and again, until the server has ended the connection."""
-    pause = threading.Event()
-    for _ in range(PATIENCE * 20):
-        line.sendall(piece)
-        pause.wait(0.05)
-
-
-def test_a_client_that_drips_its_headers_is_cut_off(impatient: Receiving) -> None:
-    with impatient.connect() as line:
-        line.sendall(HEAD)
-        with pytest.raises(OSError, match=CUT_OFF):
-            _drip(line, b"x-a: b\r\n")
-
-
-def test_a_second_request_on_a_connection_has_no_more_time_than_the_first(
-    impatient: Receiving,
-) -> None:
-    with impatient.connect() as line:
-        line.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert line.recv(65_536).startswith(b"HTTP/1.1 200")
-        with pytest.raises(OSError, match=CUT_OFF):
-            _drip(line, b"x")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [HEAD + b"content-length: 50\r\n\r\n{", HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"],
-    ids=["declared", "chunked"],
-)
-def test_a_client_that_does_not_finish_its_body_gets_408_and_is_cut_off(
-    impatient: Receiving, said: bytes
-) -> None:
-    with impatient.connect() as line:
-        line.sendall(said)
-        assert rest(line).startswith(b"HTTP/1.1 408")
-
-
-def test_a_client_that_drips_its_body_gets_no_more_time(impatient: Receiving) -> None:
-    with impatient.connect() as line:
-        line.sendall(HEAD + b"content-length: 90000\r\n\r\n")
-        with pytest.raises(OSError, match=CUT_OFF):
-            _drip(line, b" ")
-
-
-def test_a_client_that_goes_on_sending_after_its_answer_is_cut_off(impatient: Receiving) -> None:
-    with impatient.connect() as line:
-        line.sendall(HEAD + b"content-length: 100000000\r\n\r\n")
-        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
-        with pytest.raises(OSError, match=CUT_OFF):
-            _drip(line, b" " * 100)
-
-
-def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Receiving) -> None:
-    with impatient.connect() as line, pytest.raises(OSError, match=CUT_OFF):
-        _drip(line, b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 500)
-
-
-def test_headers_without_end_are_refused(patient: Receiving) -> None:
-    with patient.connect() as line:
-        line.sendall(HEAD)
-        with pytest.raises(OSError, match=CUT_OFF):
-            _drip(line, b"x-a: " + b"b" * 10_000 + b"\r\n")
-
-
-def test_who_only_keeps_connections_open_shuts_nobody_out(place: Place) -> None:
-    with place.serving('concurrency = 1\nheader_timeout = "10m"') as serving, ExitStack() as stack:
-        lines = [stack.enter_context(serving.connect()) for _ in range(50)]
-        assert serving.ask(call("a")).status == 200
-        # The first ones gave way; the last are there still.
-        assert rest(lines[0]) == b""
-        lines[-1].sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert lines[-1].recv(65_536).startswith(b"HTTP/1.1 200")
+def test_events_and_their_copies_are_answered(place: Place) -> None:
+    with place.serving('answer_within = "1m"') as serving:
+        assert serving.ask(call("a")).body["events"][0]["status"] == "done"
+        assert serving.ask([call("a"), call("b")]).body["statuses"] == {"duplicate": 1, "done": 1}
+        assert serving.ask(path="/health").status == 200
+        assert serving.ask(path="/ready").body == {"status": "ok"}
+        assert serving.ask(path="/openapi.json").body["openapi"] == "3.1.0"
 
 
 def test_more_requests_than_the_bound_are_sent_away_for_a_moment(place: Place) -> None:

@@ -7,10 +7,12 @@ from tests.mutants.mutant import Mutant
 WORKER = "src/eventonce/worker/"
 SOURCE = "src/eventonce/sources/"
 PARTS = "tests/unit/test_worker_parts.py::test_"
+WHOLE = "tests/unit/test_worker_whole.py::test_"
 CRASHES = "tests/integration/worker/test_crashes.py::test_"
 ENDING = "tests/integration/worker/test_ending.py::test_"
 OUTAGES = "tests/integration/worker/test_outages.py::test_"
 CAPTURE = "tests/unit/test_worker_capture.py::test_"
+SQS = "tests/unit/test_sqs.py::test_"
 WORK = "tests/integration/worker/test_work.py::test_"
 
 WORKERS = (
@@ -19,7 +21,7 @@ WORKERS = (
         WORKER + "upkeep.py",
         "        kept = desk.kept_since(now - share)\n",
         "        kept: list[Delivery] = []\n",
-        (PARTS + "what_is_in_work_is_held_until_it_is_settled",),
+        (WHOLE + "what_is_in_work_is_held_until_it_is_settled",),
     ),
     Mutant(
         "worker: what failed is acknowledged",
@@ -31,7 +33,7 @@ WORKERS = (
     Mutant(
         "worker: a busy copy comes again at once",
         WORKER + "hands.py",
-        "    return _pause(outcome.retry_at - time.time() * 1000, spread)",
+        "    return _pause(after, spread)",
         "    return _pause(0, spread)",
         (CRASHES + "a_busy_copy_is_pushed_back_to_the_end_of_the_lease",),
     ),
@@ -47,14 +49,14 @@ WORKERS = (
         WORKER + "worker.py",
         "        unbegun = self._desk.close()\n",
         "        unbegun = self._desk.close()[:0]\n",
-        (PARTS + "an_ending_worker_gives_back_what_it_had_not_begun",),
+        (WHOLE + "an_ending_worker_gives_back_what_it_had_not_begun",),
     ),
     Mutant(
         "worker: requests under way are not waited for",
         WORKER + "desk.py",
         "            while (self._at_hand or self._promised) and",
         "            while self._at_hand and",
-        (PARTS + "an_ending_worker_gives_back_what_still_comes_in",),
+        (WHOLE + "an_ending_worker_gives_back_what_still_comes_in",),
     ),
     Mutant(
         "worker: what could not be finished keeps its lease",
@@ -113,6 +115,27 @@ WORKERS = (
         (WORK + "quick_events_do_not_wait_for_a_slow_one",),
     ),
     Mutant(
+        "worker: what a hand leaves waits until somebody comes back",
+        WORKER + "desk.py",
+        "            self._wake()\n            return taken\n",
+        "            return taken\n",
+        (WHOLE + "what_comes_again_does_not_wait_for_a_slow_one_that_came_again_too",),
+    ),
+    Mutant(
+        "worker: one event that the store cannot hold makes it away",
+        WORKER + "hands.py",
+        "AWAY: Final = (StoreUnavailable, StoreMismatch)\n",
+        "AWAY: Final = StoreError\n",
+        (WHOLE + "an_event_that_the_store_cannot_hold_does_not_make_the_store_away",),
+    ),
+    Mutant(
+        "worker: ends when a queue that let us in refuses for a while",
+        WORKER + "receiving.py",
+        "        except EventonceError as error:\n            if not",
+        "        except SourceUnavailable as error:\n            if not",
+        (WHOLE + "a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not",),
+    ),
+    Mutant(
         "worker: what killed a worker is taken with others",
         WORKER + "desk.py",
         "            if taken[0].times == 1:\n",
@@ -124,7 +147,7 @@ WORKERS = (
         WORKER + "crew.py",
         "                self._news.put(Died(name, error))\n",
         "                pass\n",
-        (PARTS + "a_worker_whose_side_task_dies_stops_with_its_error",),
+        (WHOLE + "a_worker_whose_side_task_dies_stops_with_its_error",),
     ),
     Mutant(
         "worker: is ready while it ends",
@@ -143,9 +166,16 @@ WORKERS = (
     Mutant(
         "sqs: keeps a client whose credentials have expired",
         "src/eventonce/sqs/queue.py",
-        "        if code in faults.STALE:\n",
-        "        if False:\n",
+        "        if code in faults.STALE or ",
+        "        if ",
         (OUTAGES + "expired_credentials_are_read_anew",),
+    ),
+    Mutant(
+        "sqs: keeps a client that found no credentials",
+        "src/eventonce/sqs/queue.py",
+        " or type(error).__name__ in faults.LACKING:\n",
+        ":\n",
+        (SQS + "a_client_that_found_no_credentials_is_made_anew_until_it_does",),
     ),
     Mutant(
         "sqs: a message is held beyond twelve hours",
@@ -171,5 +201,12 @@ WORKERS = (
         "            return self._exhausted and not self._later\n",
         "            return self._exhausted\n",
         (CAPTURE + "what_is_postponed_is_given_again_when_its_time_has_come",),
+    ),
+    Mutant(
+        "lines: what was read before a broken file is lost with it",
+        SOURCE + "lines.py",
+        "            bodies.extend(islice(self._events, most))\n",
+        "            bodies = list(islice(self._events, most))\n",
+        (CAPTURE + "a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it",),
     ),
 )

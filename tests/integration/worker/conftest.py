@@ -193,6 +193,18 @@ def site(tmp_path: Path, servers: Servers) -> Iterator[Site]:
 
 
 @pytest.fixture
+def sites(tmp_path: Path, servers: Servers) -> Iterator[dict[str, Site]]:
+    """One for plain handlers and one for async ones, by their sink: waited for together."""
+    with ExitStack() as stack:
+        made = {}
+        for sink in ("waiting", "awaiting"):
+            folder = tmp_path / sink
+            folder.mkdir()
+            made[sink] = Site(folder, servers, stack, fifo=False)
+        yield made
+
+
+@pytest.fixture
 def fifo_site(tmp_path: Path, servers: Servers) -> Iterator[Site]:
     with ExitStack() as stack:
         yield Site(tmp_path, servers, stack, fifo=True)

@@ -5,52 +5,58 @@ from __future__ import annotations
 import json
 import signal
 
-import pytest
-
 from tests.integration.worker.conftest import Site, event, finished, until
 
 
-@pytest.mark.parametrize("sink", ["waiting", "awaiting"])
-def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(site: Site, sink: str) -> None:
-    site.configure(sink, concurrency=2, visibility="60s", lease="60s")
-    site.send(*map(event, range(5)))
-    worker = site.start("--json")
-    until(lambda: len(site.notes("begun")) == 2)
-    worker.send_signal(signal.SIGTERM)
-    site.go()
-    code, said = finished(worker)
-    assert code == 0, said
-    assert "ending: SIGTERM" in said
-    (summary,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    assert summary == {"done": 2, "unfinished": 0}
-    assert len(site.notes("ran")) == 2
-    # Nobody has the others: not for the minute that a killed worker's messages would be away.
-    assert site.counts() == (3, 0)
-    site.start()
-    until(lambda: len(site.notes("ran")) == 5)
-    site.emptied()
-    assert len(set(site.notes("ran"))) == 5
-
-
-@pytest.mark.parametrize("sink", ["waiting", "awaiting"])
-def test_what_does_not_finish_in_time_is_freed_and_runs_elsewhere_at_once(
-    site: Site, sink: str
+def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(
+    sites: dict[str, Site],
 ) -> None:
-    site.configure(sink, drain="0.5s", visibility="10m", lease="10m")
-    site.send(event(1))
-    worker = site.start()
-    site.noted("begun 1")
-    worker.send_signal(signal.SIGINT)
-    code, said = finished(worker)
-    assert code == 1, said
-    assert "1 events are not finished" in said
-    assert site.notes("cancelled") == ["cancelled 1"] * (sink == "awaiting")
-    site.go()
-    site.start()
-    # Neither the visibility nor the lease of ten minutes is waited for.
-    site.noted("ran 1")
-    site.emptied()
-    assert site.notes("ran") == ["ran 1"]
+    for sink, site in sites.items():
+        site.configure(sink, concurrency=2, visibility="60s", lease="60s")
+        site.send(*map(event, range(5)))
+    workers = [(site, site.start("--json")) for site in sites.values()]
+    for site, worker in workers:
+        until(lambda site=site: len(site.notes("begun")) == 2)  # type: ignore[misc]
+        worker.send_signal(signal.SIGTERM)
+        site.go()
+    for site, worker in workers:
+        code, said = finished(worker)
+        assert code == 0, said
+        assert "ending: SIGTERM" in said
+        (summary,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        assert summary == {"done": 2, "unfinished": 0}
+        assert len(site.notes("ran")) == 2
+        # Nobody has the others: not for the minute that a killed worker's messages would be away.
+        assert site.counts() == (3, 0)
+        site.start()
+    for site in sites.values():
+        until(lambda site=site: len(site.notes("ran")) == 5)  # type: ignore[misc]
+        site.emptied()
+        assert len(set(site.notes("ran"))) == 5
+
+
+def test_what_does_not_finish_in_time_is_freed_and_runs_elsewhere_at_once(
+    sites: dict[str, Site],
+) -> None:
+    for sink, site in sites.items():
+        site.configure(sink, drain="0.5s", visibility="10m", lease="10m")
+        site.send(event(1))
+    workers = [(sink, site, site.start()) for sink, site in sites.items()]
+    for _, site, worker in workers:
+        site.noted("begun 1")
+        worker.send_signal(signal.SIGINT)
+    for sink, site, worker in workers:
+        code, said = finished(worker)
+        assert code == 1, said
+        assert "1 events are not finished" in said
+        assert site.notes("cancelled") == ["cancelled 1"] * (sink == "awaiting")
+        site.go()
+        site.start()
+    for site in sites.values():
+        # Neither the visibility nor the lease of ten minutes is waited for.
+        site.noted("ran 1")
+        site.emptied()
+        assert site.notes("ran") == ["ran 1"]
 
 
 def test_the_second_signal_ends_the_worker_at_once(site: Site) -> None:

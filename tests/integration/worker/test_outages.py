@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -137,6 +138,8 @@ def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
     with working(consumer, source(site.through(between.url))) as worker:
         until(lambda: worker.state()["store"]["why"])
         assert not worker.state()["ready"]
+        # Long enough for a request, were one made.
+        time.sleep(0.7)
         with serving(port=port):
             # Each message that is received and given back is closer to its queue's own limit.
             assert "ReceiveMessage" not in between.asked

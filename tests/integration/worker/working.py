@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from eventonce import Consumer, Rule
-from eventonce.ports import Source
+from eventonce.ports import Delivery, Source
 from eventonce.sources import SQSSource
 from eventonce.sqs import Queue
 from eventonce.types import Job
@@ -28,9 +29,20 @@ class Ran:
         self.numbers.append(job.event.detail["n"])
 
 
+class Polling(SQSSource):
+    """Does not wait for messages in a request, so that a test does not wait for that to end; but
+    between requests, so that tests beside it have a processor too."""
+
+    def receive(self, most: int) -> list[Delivery]:
+        received = super().receive(most)
+        if not received:
+            time.sleep(0.05)
+        return received
+
+
 def source(uri: str, *, visibility: float = 2) -> SQSSource:
-    """It does not wait for messages, so that a test does not wait for its end."""
-    return SQSSource(Queue.from_uri(uri), visibility=visibility, wait=0)
+    """A queue as a source for a worker that ends at once when it is told to."""
+    return Polling(Queue.from_uri(uri), visibility=visibility, wait=0)
 
 
 @contextmanager

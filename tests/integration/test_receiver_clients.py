@@ -1,0 +1,161 @@
+"""`eventonce serve` as a process, over real sockets: what slow, large and many clients do to it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.servers import PATIENCE
+from tests.servers.receiver import Receiving, receiving
+
+SETTINGS = """
+store = "memory:"
+[[sink]]
+to = "handlers:handle"
+[serve]
+"""
+EVENT = {"id": "a", "detail-type": "call", "source": "s", "detail": {}}
+
+
+def serving(folder: Path, more: str) -> AbstractContextManager[Receiving]:
+    (folder / "handlers.py").write_text("def handle(job): pass")
+    return receiving(folder, SETTINGS + more)
+
+
+def rest(line: socket.socket) -> bytes:
+    """What still comes until the server ends the connection."""
+    said = b""
+    try:
+        while piece := line.recv(65_536):
+            said += piece
+    except ConnectionResetError:
+        pass
+    return said
+
+
+HEAD = b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
+    with serving(tmp_path_factory.mktemp("patient"), "max_body = 100_000") as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
+    """A receiver whose clients must be quick: nothing is sent to it that must arrive."""
+    more = 'header_timeout = "300ms"\nbody_timeout = "300ms"'
+    with serving(tmp_path_factory.mktemp("impatient"), more) as receiver:
+        yield receiver
+
+
+def test_a_body_that_is_declared_too_large_is_refused_before_it_is_sent(
+    patient: Receiving,
+) -> None:
+    with patient.connect() as line:
+        line.sendall(HEAD + b"content-length: 100001\r\nexpect: 100-continue\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
+
+
+def test_a_chunked_body_that_grows_too_large_is_refused_while_it_is_sent(
+    patient: Receiving,
+) -> None:
+    chunk = b"1000\r\n" + b" " * 0x1000 + b"\r\n"
+    with patient.connect() as line:
+        line.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunk * 30 + b"0\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
+
+
+def test_clients_that_do_not_finish_their_headers_are_cut_off(impatient: Receiving) -> None:
+    beginnings = [b"", b"POST /ev", HEAD, HEAD + b"x-long: "]
+    with ExitStack() as stack:
+        lines = [stack.enter_context(impatient.connect()) for _ in beginnings]
+        for line, said in zip(lines, beginnings, strict=True):
+            line.sendall(said)
+        assert [rest(line) for line in lines] == [b""] * len(lines)
+    assert impatient.ask(path="/health").status == 200
+
+
+CUT_OFF = r"reset|[Bb]roken pipe"
+
+
+def _drip(line: socket.socket, piece: bytes) -> None:
+    """Send a little again and again, until the server has ended the connection."""
+    pause = threading.Event()
+    for _ in range(PATIENCE * 20):
+        line.sendall(piece)
+        pause.wait(0.05)
+
+
+def test_a_client_that_drips_its_headers_is_cut_off(impatient: Receiving) -> None:
+    with impatient.connect() as line:
+        line.sendall(HEAD)
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b"x-a: b\r\n")
+
+
+def test_a_second_request_on_a_connection_has_no_more_time_than_the_first(
+    impatient: Receiving,
+) -> None:
+    with impatient.connect() as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 200")
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b"x")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [HEAD + b"content-length: 50\r\n\r\n{", HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"],
+    ids=["declared", "chunked"],
+)
+def test_a_client_that_does_not_finish_its_body_gets_408_and_is_cut_off(
+    impatient: Receiving, said: bytes
+) -> None:
+    with impatient.connect() as line:
+        line.sendall(said)
+        assert rest(line).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_drips_its_body_gets_no_more_time(impatient: Receiving) -> None:
+    with impatient.connect() as line:
+        line.sendall(HEAD + b"content-length: 90000\r\n\r\n")
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b" ")
+
+
+def test_a_client_that_goes_on_sending_after_its_answer_is_cut_off(impatient: Receiving) -> None:
+    with impatient.connect() as line:
+        line.sendall(HEAD + b"content-length: 100000000\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 413")
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b" " * 100)
+
+
+def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Receiving) -> None:
+    with impatient.connect() as line, pytest.raises(OSError, match=CUT_OFF):
+        _drip(line, b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 500)
+
+
+def test_headers_without_end_are_refused(patient: Receiving) -> None:
+    with patient.connect() as line:
+        line.sendall(HEAD)
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b"x-a: " + b"b" * 10_000 + b"\r\n")
+
+
+def test_who_only_keeps_connections_open_shuts_nobody_out(tmp_path: Path) -> None:
+    more = 'concurrency = 1\nheader_timeout = "10m"'
+    with serving(tmp_path, more) as receiver, ExitStack() as stack:
+        lines = [stack.enter_context(receiver.connect()) for _ in range(50)]
+        assert receiver.ask(EVENT).status == 200
+        # The first ones gave way; the last are there still.
+        assert rest(lines[0]) == b""
+        lines[-1].sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert lines[-1].recv(65_536).startswith(b"HTTP/1.1 200")
