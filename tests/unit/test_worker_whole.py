@@ -58,7 +58,7 @@ class Shelf:
 def _working(consumer: Consumer, source: Shelf) -> Iterator[list[Report]]:
     worker = Worker(consumer, source, Settings(drain=PATIENCE))
     reports: list[Report] = []
-    thread = threading.Thread(target=lambda: reports.append(worker.run()))
+    thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
     try:
         yield reports
@@ -117,7 +117,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun() -> None:
     source.waiting = [_event(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
-    thread = threading.Thread(target=worker.run)
+    thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     _until(lambda: len(source.acknowledged) == 50)
     # Quick until now, so that some are kept at hand; what comes again is taken alone.
@@ -148,7 +148,7 @@ def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
     source.waiting = [_event(1), _event(2)]
     consumer = Consumer(MemoryStore(), handler=_not_to_be_run)
     worker = Worker(consumer, source, Settings(receivers=1, drain=PATIENCE))
-    thread = threading.Thread(target=worker.run)
+    thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     worker.stop()
     thread.join(PATIENCE)
@@ -306,15 +306,10 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     first.times = 5
     source.waiting = [first]
     consumer = Consumer(Choosy(), handler=lambda _: None)
-    worker = Worker(consumer, source, Settings(drain=PATIENCE))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    _until(lambda: source.postponed)
-    # Nor for a moment: that would have been said.
-    assert "too large" not in caplog.text
-    worker.stop()
-    thread.join(PATIENCE)
-    consumer.close()
+    with _working(consumer, source):
+        _until(lambda: source.postponed)
+        # Nor for a moment: that would have been said.
+        assert "too large" not in caplog.text
     # More and more slowly, although no attempt was counted.
     ((_, seconds),) = source.postponed
     assert seconds > 10

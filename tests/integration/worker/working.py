@@ -50,7 +50,7 @@ def working(consumer: Consumer, taken_from: Source, **settings: Any) -> Iterator
     """A worker, until the block is left; it must then end as it should."""
     worker = Worker(consumer, taken_from, Settings(**settings))
     reports: list[Report] = []
-    thread = threading.Thread(target=lambda: reports.append(worker.run()))
+    thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
     try:
         yield worker
