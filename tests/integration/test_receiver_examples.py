@@ -89,7 +89,7 @@ def run(example: str) -> list[str]:
 
 def test_fastapi_books_each_payment_once_and_refuses_a_wrong_signature() -> None:
     said = run("fastapi_app")
-    assert said[-1] == "booked {'ann': 42}"
+    assert said[-1] == "booked {'a1': 42}"
     shown = (ROOT / "examples" / "fastapi_app" / "README.md").read_text()
     assert "\n".join(said) in shown
 

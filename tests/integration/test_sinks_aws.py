@@ -109,7 +109,7 @@ def test_versions_of_one_subject_are_one_group_and_keep_their_order(
     endpoint: str, name: str
 ) -> None:
     uri = made(endpoint, f"{name}.fifo")
-    versions = [agent(who, version) for version in (1, 2, 3) for who in ("ann", "bob")]
+    versions = [agent(who, version) for version in (1, 2, 3) for who in ("a1", "a2")]
     assert statuses(through(SqsQueue(uri), *versions)) == ["done"] * 6
     groups: dict[str, list[int]] = {}
     for message in received(uri):

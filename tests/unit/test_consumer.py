@@ -38,7 +38,7 @@ def call(number: int | str, id: str | None = None, **more: object) -> bytes:
 
 
 def agent(version: int, status: str, at: int = 0) -> bytes:
-    detail = {"agent": "ann", "version": version, "status": status, "at": START + at}
+    detail = {"agent": "a1", "version": version, "status": status, "at": START + at}
     return msgspec.json.encode(
         {"id": f"{version}-{status}", "detail-type": "agent", "detail": detail}
     )

@@ -113,7 +113,7 @@ def unreadable(count: int = 1) -> None:
                 b'{"detail-type": "t", "detail": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
                 b"no \x1b[2J event \xff\n at all",
                 *(
-                    {"id": "v", "detail-type": "t", "detail": {"agent": "ann", "version": version}}
+                    {"id": "v", "detail-type": "t", "detail": {"agent": "a1", "version": version}}
                     for version in range(count)
                 ),
             ]

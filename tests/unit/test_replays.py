@@ -129,7 +129,7 @@ def test_a_forced_replay_of_a_subject_keeps_the_order_within_itself(
     make: Make, ran: list[str]
 ) -> None:
     def agent(version: int, replay: str = "") -> dict[str, Any]:
-        detail = {"agent": "ann", "version": version}
+        detail = {"agent": "a1", "version": version}
         name = f"v{version}{replay}"
         return {"id": name, "detail-type": "agent", "replay-name": replay, "detail": detail}
 
@@ -280,7 +280,7 @@ def test_an_old_version_of_a_state_is_stale_or_a_letter(make: Make, ran: list[st
             "detail-type": "agent",
             "time": iso(30),
             "replay-name": replay,
-            "detail": {"agent": "ann", "version": version},
+            "detail": {"agent": "a1", "version": version},
         }
 
     consumer = make(AGENT)

@@ -94,14 +94,14 @@ def test_the_header_of_the_key_may_have_another_name(made: Any) -> None:
 
 
 def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
-    desk = made(users={"ann": "one:two", "bob": "drei€"})
-    assert desk.status(basic("ann:one:two")) == 200
-    assert desk.status(basic("bob:drei€")) == 200
+    desk = made(users={"a1": "one:two", "a2": "drei€"})
+    assert desk.status(basic("a1:one:two")) == 200
+    assert desk.status(basic("a2:drei€")) == 200
     for headers in (
-        basic("ann:drei€"),
-        basic("ann:"),
+        basic("a1:drei€"),
+        basic("a1:"),
         basic(":"),
-        basic("ann"),
+        basic("a1"),
         {"authorization": "Basic"},
         {"authorization": "Basic !!!"},
         {"authorization": "Bearer YW5uOm9uZTp0d28="},
@@ -110,22 +110,22 @@ def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
 
 
 def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> None:
-    desk = made(api_keys=["key-1"], users={"ann": "pw-1"}, webhook_secrets=[SECRET])
+    desk = made(api_keys=["key-1"], users={"a1": "pw-1"}, webhook_secrets=[SECRET])
     answer = ask(desk.app, BODY, headers={**JSON, "x-api-key": "guess"})
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == (
         'ApiKey header="x-api-key", Basic realm="eventonce", charset="UTF-8", StandardWebhooks'
     )
-    for secret in ("key-1", "ann", "pw-1", SECRET, "guess"):
+    for secret in ("key-1", "a1", "pw-1", SECRET, "guess"):
         assert secret not in str(answer)
 
 
 def test_several_ways_are_open_at_once(made: Any) -> None:
-    desk = made(api_keys=["key"], users={"ann": "pw"}, webhook_secrets=[SECRET])
-    right = [{"x-api-key": "key"}, basic("ann:pw"), signed(SECRET, BODY, at=time.time())]
+    desk = made(api_keys=["key"], users={"a1": "pw"}, webhook_secrets=[SECRET])
+    right = [{"x-api-key": "key"}, basic("a1:pw"), signed(SECRET, BODY, at=time.time())]
     assert [desk.status(headers) for headers in right] == [200, 200, 200]
     # One that fits suffices, whatever stands beside it.
-    assert desk.status({"x-api-key": "wrong", **basic("ann:pw")}) == 200
+    assert desk.status({"x-api-key": "wrong", **basic("a1:pw")}) == 200
     assert desk.status({"x-api-key": "wrong", **signed(OTHER, BODY, at=time.time())}) == 401
 
 
@@ -239,11 +239,11 @@ def test_without_authentication_it_must_be_said_that_anyone_may_send() -> None:
     [
         ({"api_keys": [""]}, "api_keys holds an empty text"),
         ({"api_keys": ["fine", " "]}, "api_keys holds an empty text"),
-        ({"users": {"ann": ""}}, "users holds an empty text"),
+        ({"users": {"a1": ""}}, "users holds an empty text"),
         ({"webhook_secrets": ["whsec_"]}, "no secret"),
         ({"webhook_secrets": ["whsec_hunter2!"]}, "no secret"),
         ({"webhook_secrets": ["hunter2hunter2"]}, "16 bytes or more was expected"),
-        ({"users": {"ann:bob": "hunter2"}}, "no name has a colon"),
+        ({"users": {"a1:a2": "hunter2"}}, "no name has a colon"),
         ({"api_keys": ["k"], "api_key_header": ""}, "no name of a header"),
         ({"api_keys": ["k"], "api_key_header": 'x"y'}, "no name of a header"),
         ({"api_keys": ["k"], "api_key_header": "schlüssel"}, "no name of a header"),

@@ -20,7 +20,7 @@ from tests.unit.asking import ask
 RULE = Rule(name="any", match="*", key=["detail.call"], missing="hash")
 CONSUMER = Consumer("memory:", rules=RULE, handler=lambda _: None)
 KEY = "a-key-for-the-tests"
-APP = receiver(CONSUMER, Serve(api_keys=[KEY], users={"ann": "pw"}, max_events=50))
+APP = receiver(CONSUMER, Serve(api_keys=[KEY], users={"a1": "pw"}, max_events=50))
 
 
 @schemathesis.serializer("application/x-ndjson")
