@@ -318,3 +318,17 @@ def test_headers_reach_the_rules_and_secrets_reach_no_letter() -> None:
     assert b"hunter2" not in letter.event
     assert b"dTpwYXNz" not in letter.event
     consumer.close()
+
+
+def test_an_event_larger_than_the_consumer_takes_is_its_own_letter() -> None:
+    ran: list[str] = []
+    consumer = Consumer(
+        "memory:", handler=lambda job: ran.append(job.event.id), rules="eventbridge", max_bytes=200
+    )
+    app = receiver(consumer, Serve(anyone_may_send_events=True))
+    answer = ask(app, [call("small"), call("large", text="x" * 300)])
+    assert answer.statuses == ["done", "invalid"]
+    assert ran == ["small"]
+    (letter,) = consumer.letters()
+    assert b"large" in letter.event
+    consumer.close()

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -102,7 +102,7 @@ def command(
     )
     tally = Tally()
     made = consumer(said, handler, command="run", store=store, name=name, rules=rules)
-    with made:
+    with made, closing(source):
         _log(verbose=verbose)
         made.observers += [tally, to_log()]
         if isinstance(source, Lines):

@@ -97,7 +97,12 @@ class Events:
                 return self._unauthenticated(complaint)
         public = {name: value for name, value in headers.items() if name != self._key_header}
         try:
-            return read_body(body, public, max_events=self._limits.max_events)
+            return read_body(
+                body,
+                public,
+                max_bytes=self._consumer.max_bytes,
+                max_events=self._limits.max_events,
+            )
         except EnvelopeError as error:
             return refuse(413, str(error))
 
