@@ -10,33 +10,20 @@ import pytest
 
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
-from eventonce.types import Claim, Settlement
+from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, serving
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
+    with serving() as cluster, opened(cluster):
         yield cluster
 
 
 @pytest.fixture
 def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    store = PostgresStore(cluster.uri())
-    yield store
-    store.close()
-
-
-def completed(store: PostgresStore, claims: list[Claim]) -> list[Settlement]:
-    """Claimed, and how they would be completed."""
-    runs = store.claim(claims)
-    assert {run.kind for run in runs} == {"run"}
-    return [
-        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
-    ]
+    with opened(cluster) as store:
+        yield store
 
 
 def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) -> None:

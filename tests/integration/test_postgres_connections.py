@@ -17,34 +17,21 @@ from eventonce import Consumer, Rule
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, version
-from eventonce.types import Claim, Settlement
+from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, bouncing, serving
 from tests.servers.relay import relaying
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
+    with serving() as cluster, opened(cluster):
         yield cluster
 
 
 @pytest.fixture
 def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    store = PostgresStore(cluster.uri())
-    yield store
-    store.close()
-
-
-def completed(store: PostgresStore, claims: list[Claim]) -> list[Settlement]:
-    """Claimed, and how they would be completed."""
-    runs = store.claim(claims)
-    assert {run.kind for run in runs} == {"run"}
-    return [
-        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
-    ]
+    with opened(cluster) as store:
+        yield store
 
 
 def test_a_batch_is_one_round_trip_to_claim_and_one_to_settle(cluster: Cluster) -> None:

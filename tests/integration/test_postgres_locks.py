@@ -24,34 +24,22 @@ from eventonce.testing.cases.samples import (
     new_letters,
     version,
 )
-from eventonce.types import Action, Claim, Settlement
+from eventonce.types import Action, Settlement
+from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, postgres18, serving
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     # A deadlock is looked for at once: our own time-out would otherwise end it before it is seen.
-    with serving(postgres18, "-c", "deadlock_timeout=20ms") as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
+    with serving(postgres18, "-c", "deadlock_timeout=20ms") as cluster, opened(cluster):
         yield cluster
 
 
 @pytest.fixture
 def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    store = PostgresStore(cluster.uri())
-    yield store
-    store.close()
-
-
-def completed(store: PostgresStore, claims: list[Claim]) -> list[Settlement]:
-    """Claimed, and how they would be completed."""
-    runs = store.claim(claims)
-    assert {run.kind for run in runs} == {"run"}
-    return [
-        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
-    ]
+    with opened(cluster) as store:
+        yield store
 
 
 def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
