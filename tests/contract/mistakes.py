@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -269,8 +269,12 @@ def _pausing(transaction: TextbookTransaction) -> TextbookTransaction:
     return transaction
 
 
-def committing_now_and_then(path: Path) -> TextbookStore:
-    """Answers before its answer is safe: a killed worker's last ones are gone."""
+A_WHILE: Final = 100
+"""Calls: more than a worker of the contract makes before it is killed, whenever that is."""
+
+
+def committing_too_late(path: Path) -> TextbookStore:
+    """Answers before its answer is safe: what a killed worker was told is gone."""
 
     @contextmanager
     def transaction() -> Iterator[TextbookTransaction]:
@@ -278,7 +282,7 @@ def committing_now_and_then(path: Path) -> TextbookStore:
             if not store.connection.in_transaction:
                 store.connection.execute("BEGIN IMMEDIATE")
             yield TextbookTransaction(store.connection)
-            if next(calls) % 3 == 0:
+            if next(calls) % A_WHILE == 0:
                 store.connection.execute("COMMIT")
 
     calls = count(1)

@@ -86,15 +86,15 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
         crashes.a_run_that_never_ends_is_taken_over_and_at_last_given_up,
     ),
     (
-        textbook(mistakes.committing_now_and_then),
+        textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_after_its_claim_is_taken_over,
     ),
     (
-        textbook(mistakes.committing_now_and_then),
+        textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_after_its_effect_is_not_followed_by_an_older_version,
     ),
     (
-        textbook(mistakes.committing_now_and_then),
+        textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_at_any_moment_leaves_nothing_half_done,
     ),
     (bent(claim=mistakes.claim_in_the_events_time), clocks.an_events_own_time_ends_no_lease),
@@ -161,6 +161,10 @@ CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Crew], ...]] = (
 )
 
 
+RACES_ENOUGH: Final = 10
+"""A race can be won by luck, on a machine that is busy with something else; not so many."""
+
+
 def _play_all(opener: Opener) -> None:
     with opened(opener) as store:
         for program in HOLES.values():
@@ -184,8 +188,10 @@ def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("make", "race", "crew"), CAUGHT_IN_A_RACE)
 def test_a_race_is_lost(make: Making, race: Race, crew: Crew, tmp_path: Path) -> None:
+    opener = make(tmp_path)
     with pytest.raises(AssertionError):
-        race(make(tmp_path), crew)
+        for _ in range(RACES_ENOUGH):
+            race(opener, crew)
 
 
 @pytest.mark.parametrize("mistake", LAW)
