@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from eventonce.errors import ConfigError, EnvelopeError, EventonceError
+from eventonce.organisations import organisation
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -131,8 +132,6 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     source: str = ""
     type: str = ""
     """The EventBridge detail-type, with `{id}` standing for the ids of a Genesys topic."""
-    org: str = ""
-    """The organisation the event belongs to, whichever integration published it."""
     time: str = ""
     replay: str = ""
     """The name of the archive replay that brought the event, empty if it came live."""
@@ -142,7 +141,14 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
+    own_org: str = ""
+    """The organisation as the event itself has it; empty where its source names it."""
     _detail: Any = msgspec.UNSET
+
+    @property
+    def org(self) -> str:
+        """The organisation the event belongs to, whichever integration published it."""
+        return self.own_org or organisation(self.source)
 
     @property
     def detail(self) -> Any:

@@ -171,6 +171,11 @@ def _play_all(opener: Opener) -> None:
             play(program, store)
 
 
+def _run_often(race: Race, opener: Opener, crew: Crew) -> None:
+    for _ in range(RACES_ENOUGH):
+        race(opener, crew)
+
+
 TOO_RARE: Final = {"keeps every tie"}
 """What takes seventeen ties of one subject to notice is left to the holes."""
 
@@ -188,10 +193,8 @@ def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("make", "race", "crew"), CAUGHT_IN_A_RACE)
 def test_a_race_is_lost(make: Making, race: Race, crew: Crew, tmp_path: Path) -> None:
-    opener = make(tmp_path)
     with pytest.raises(AssertionError):
-        for _ in range(RACES_ENOUGH):
-            race(opener, crew)
+        _run_often(race, make(tmp_path), crew)
 
 
 @pytest.mark.parametrize("mistake", LAW)

@@ -72,7 +72,7 @@ def slower(ruleset: Ruleset, given_: Event, *, walk: bool) -> Ruleset:
     only: dict[str, Any] = {"picker": None} if walk else {}
     slow = Ruleset(ruleset.rules, name=ruleset.name, secrets=[SECRET])
     slow._fits = {
-        (given_.form, given_.source, given_.org, given_.type): [
+        (given_.form, given_.source, given_.own_org, given_.type): [
             msgspec.structs.replace(fit, **only) for fit in fits
         ]
     }

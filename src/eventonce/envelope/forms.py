@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -16,10 +14,6 @@ from eventonce.types import NO_HEADERS, Event
 
 Fields = Mapping[str, Any]
 """The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
-
-_GENESYS: Final = re.compile(
-    r"aws\.partner/genesys\.com(?:\.test)?/cloud/([^/]+)(?:/.*)?", re.DOTALL
-)
 
 
 class Wrapped(msgspec.Struct, frozen=True):
@@ -35,18 +29,6 @@ class Wrapped(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = NO_HEADERS
     keep: bool = False
     """Whether the carrier says something about the event that must not be lost with it."""
-
-
-@lru_cache(maxsize=1024)
-def known_organisation(source: str) -> str:
-    """The Genesys organisation of a source, whichever of its integrations it names; else empty."""
-    match = _GENESYS.fullmatch(source)
-    return match[1] if match else ""
-
-
-def organisation(source: str) -> str:
-    """The same for a source of any length: what no organisation has is not remembered."""
-    return known_organisation(source) if len(source) <= 512 else ""
 
 
 def unwrapped(fields: Fields) -> Wrapped | None:
@@ -149,7 +131,6 @@ def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
         string(fields.get("id")),
         source,
         type_,
-        organisation(source),
         string(fields.get("time")),
         string(fields.get("replay-name")),
         "eventbridge",
@@ -191,7 +172,7 @@ def _notification(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
         raw,
         raw,
         type=_topic(fields),
-        org=string(body.get("organizationId")),
+        own_org=string(body.get("organizationId")),
         time=string(fields.get("timestamp")),
         form="genesys",
     )

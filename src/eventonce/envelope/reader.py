@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.envelope import forms, jsontext
-from eventonce.envelope.forms import Wrapped, known_organisation, organisation
+from eventonce.envelope.forms import Wrapped
 from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
+from eventonce.organisations import organisation
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 1 << 20
@@ -47,7 +48,6 @@ _classic: Final = msgspec.json.Decoder(_Classic).decode
 
 def read(
     source: Source,
-    *,
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] = NO_HEADERS,
     layers: int = MAX_LAYERS,
@@ -60,14 +60,13 @@ def read(
     if headers is not NO_HEADERS:
         headers = {name.lower(): value for name, value in headers.items()}
     if type(source) is bytes and len(source) <= max_bytes:
-        small = len(source) <= SHALLOW
         try:
             envelope = _classic(source)
             if (
                 envelope.type
                 and _first(envelope.detail) == _BRACE
                 and (source.isascii() or jsontext.is_text(source))
-                and (small or jsontext.is_shallow(source))
+                and (len(source) <= SHALLOW or jsontext.is_shallow(source))
             ):
                 return Event(
                     source,
@@ -75,7 +74,6 @@ def read(
                     envelope.id,
                     envelope.source,
                     envelope.type,
-                    known_organisation(envelope.source) if small else organisation(envelope.source),
                     envelope.time,
                     envelope.replay,
                     "eventbridge",
@@ -204,7 +202,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         id=event.id or wrapped.id,
         source=event.source or wrapped.source,
         type=event.type or wrapped.type,
-        org=event.org or organisation(wrapped.source),
+        own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
         headers=event.headers or wrapped.headers,

@@ -72,7 +72,7 @@ class Ruleset:
 
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
         """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
-        names = (event.form, event.source, event.org, event.type)
+        names = (event.form, event.source, event.own_org, event.type)
         quick = self._quick.get(names)
         try:
             if quick is not None:
@@ -142,7 +142,7 @@ class Ruleset:
             if len(self._fits) >= _REMEMBERED:
                 self._fits.clear()
                 self._quick.clear()
-            names = (event.form, event.source, event.org, event.type)
+            names = (event.form, event.source, event.own_org, event.type)
             self._fits[names] = found
             header = (self.name, event.org, event.type)
             quick = quick_claimer(found[0].entry.plan, header, self._keyring)
@@ -169,7 +169,7 @@ class Ruleset:
     def _fit(self, tree: Tree) -> _Fit:
         """The first rule that fits this very event."""
         event = tree.event
-        fits = self._fits.get((event.form, event.source, event.org, event.type))
+        fits = self._fits.get((event.form, event.source, event.own_org, event.type))
         *asking, last = fits or self._find(event)
         for fit in asking:
             if fit.entry.plan.fits(tree):
