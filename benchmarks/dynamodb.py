@@ -2,7 +2,7 @@
 
 Measured is what the client spends, in CPU time and in request units; an emulator's own time says
 nothing about the service's. Ours goes from bytes to outcomes, with claim and completion;
-Powertools is given ready dicts. The last figures are those of docs/decisions/0010.
+Powertools is given ready dicts. The last figures are those of docs/decisions/0007.
 """
 
 from __future__ import annotations
