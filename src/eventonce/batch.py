@@ -52,6 +52,7 @@ class Batch:
         max_bytes: int,
         redrive: bool = False,
         end: End | None = None,
+        tries: int | None = None,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """Read each event and find its handler, rule and claim."""
@@ -85,6 +86,8 @@ class Batch:
                 _judge_replay(task, clock)
             if end is not None:
                 _fit(task, end)
+            if tries is not None and tries < claim.attempts:
+                task.claim = msgspec.structs.replace(task.claim, attempts=tries)
             self.tasks.append(task)
             self._places.append(len(self._outcomes))
             self._outcomes.append(UNDECIDED)

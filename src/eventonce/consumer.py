@@ -18,7 +18,7 @@ from eventonce.log import log
 from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
 from eventonce.routing import Route, Routes
 from eventonce.rules import Rule, Ruleset
-from eventonce.runners import AroundBlock, Inline, Scope, World, drive, salvage
+from eventonce.runners import AroundBlock, Inline, Scope, WorkOff, World, drive, salvage
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -61,6 +61,13 @@ class Consumer:
         under `process_async`. `letters` is where events that are given up go: the store, unless it
         is an SQS queue's `sqs://name`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
+        if not isinstance(opened, Store):
+            raise ConfigError(
+                "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
+                f"not {store!r}"
+            )
+        if threads < 1:
+            raise ConfigError(f"Consumer: threads must be at least 1, not {threads}")
         if name is None:
             if not getattr(opened, "embedded", False):
                 raise ConfigError(
@@ -104,16 +111,20 @@ class Consumer:
         *,
         within: float | None = None,
         margin: float | None = None,
+        tries: int | None = None,
     ) -> list[Outcome]:
         """Run what is new; one outcome per event, in order.
 
         `within` is how many seconds this process may still live, if somebody will end it: no lease
         is then renewed beyond that moment, and a fact's does not last longer in the first place.
         Once no more than `margin` of them are left, no plain handler begins: what waits is freed.
+
+        `tries` is how often an event is brought at the most, if whoever brings it then drops it: it
+        is given up at that attempt, and so kept as a letter, where its rule would allow more.
         """
         started = time.perf_counter()
         end = None if within is None else _end(within, margin)
-        return self._told(self._run(self._batch(events, end=end)), started)
+        return self._told(self._run(self._batch(events, end=end, tries=tries)), started)
 
     async def process_async(self, events: Iterable[Incoming] | Incoming) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
@@ -208,6 +219,11 @@ class Consumer:
         transport leaves it more time than most do."""
         self._world.pauses = pauses
 
+    def work_with(self, work_off: WorkOff) -> None:
+        """Run the plain handlers of a `process` call this way: for a caller with threads to spare,
+        who need not stand by while one handler keeps the others of its batch waiting."""
+        self._world.work_off = work_off
+
     def abandon(self) -> None:
         """For a process that is about to end: cancel async handlers, complete what has returned,
         free what still runs. A plain handler cannot be stopped: end the process at once."""
@@ -243,6 +259,7 @@ class Consumer:
         *,
         redrive: bool = False,
         end: End | None = None,
+        tries: int | None = None,
     ) -> Batch:
         if route_of is None and not self._routes:
             raise ConfigError(
@@ -257,6 +274,7 @@ class Consumer:
             max_bytes=self.max_bytes,
             redrive=redrive,
             end=end,
+            tries=tries,
             clock=self._world.clock,
         )
         return batch

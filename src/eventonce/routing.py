@@ -66,6 +66,8 @@ class Routes:
 
 
 def _route(handler: Handler) -> Route:
+    if not callable(handler):
+        raise ConfigError(f"expected a handler, a function that takes a job, not {handler!r}")
     if is_generator(handler):
         raise ConfigError(f"{handler!r} is a generator: calling it runs nothing; remove `yield`")
     return Route(handler, is_async(handler))

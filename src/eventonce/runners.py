@@ -26,6 +26,11 @@ SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
 some patience, but the transport's own deadline must not pass meanwhile."""
 
 
+WorkOff = Callable[[Sequence[Task], list[Task], Callable[[Task], None]], None]
+"""Runs these tasks, and appends each that has returned to the list; it may leave some for another
+time. When it comes back or raises, none of them runs any more."""
+
+
 class World:
     """What all runners of one consumer share."""
 
@@ -36,7 +41,13 @@ class World:
         self.renewer = Renewer(store)
         self.pauses: Sequence[float] | None = None
         """Between tries to settle, where others than `SETTLE_PAUSES` are wanted."""
+        self.work_off: WorkOff = one_by_one
+        """How the plain handlers of a batch are run."""
         self.transactions = store if isinstance(store, Transactional) else None
+
+    def run(self, task: Task) -> None:
+        """Run a plain handler, here and now."""
+        invoke(task, self.transactions)
 
 
 def is_async(handler: Handler) -> bool:
@@ -134,6 +145,9 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
     try:
         value = task.handler(job)
         if value is not None and hasattr(value, "__await__"):
+            if hasattr(value, "close"):
+                # Or Python would warn of it, long after and elsewhere.
+                value.close()
             raise ConfigError(_NOT_AWAITED.format(task.handler))
     except BaseException as error:
         if isinstance(error, Exception):
@@ -171,6 +185,17 @@ def salvage(tasks: Sequence[Task], store: Store) -> None:
         store.settle(settlements)
 
 
+def one_by_one(tasks: Sequence[Task], finished: list[Task], run: Callable[[Task], None]) -> None:
+    """Here and now, in their order; after a while the rest is left, and what returned settled."""
+    clock = time.monotonic
+    end = clock() + WAVE
+    for task in tasks:
+        run(task)
+        finished.append(task)
+        if clock() > end:
+            break
+
+
 class Inline:
     """Effects done here and now, one after the other: for Lambda, scripts and the command line."""
 
@@ -187,14 +212,8 @@ class Inline:
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         finished: list[Task] = []
         ticket = self._world.renewer.watch(tasks, finished)
-        transactions, clock = self._world.transactions, time.monotonic
-        end = clock() + WAVE
         try:
-            for task in tasks:
-                invoke(task, transactions)
-                finished.append(task)
-                if clock() > end:
-                    break
+            self._world.work_off(tasks, finished, self._world.run)
         except BaseException:
             salvage(tasks, self._world.store)
             raise

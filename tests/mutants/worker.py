@@ -11,6 +11,7 @@ WHOLE = "tests/unit/test_worker_whole.py::test_"
 CRASHES = "tests/integration/worker/test_crashes.py::test_"
 ENDING = "tests/integration/worker/test_ending.py::test_"
 OUTAGES = "tests/integration/worker/test_outages.py::test_"
+LINE = "tests/unit/test_worker_line.py::test_"
 CAPTURE = "tests/unit/test_worker_capture.py::test_"
 SQS = "tests/unit/test_sqs.py::test_"
 WORK = "tests/integration/worker/test_work.py::test_"
@@ -208,5 +209,19 @@ WORKERS = (
         "            bodies.extend(islice(self._events, most))\n",
         "            bodies = list(islice(self._events, most))\n",
         (CAPTURE + "a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it",),
+    ),
+    Mutant(
+        "worker: nobody helps where one handler keeps the others waiting",
+        WORKER + "desk.py",
+        "                    self._calls.append(line)\n",
+        "",
+        (LINE + "quick_events_taken_with_a_slow_one_run_beside_it",),
+    ),
+    Mutant(
+        "worker: what is helped with is left before it has ended",
+        WORKER + "line.py",
+        "            self._left.wait_for(lambda: not self._helpers)\n",
+        "",
+        (LINE + "a_line_is_closed_only_when_nobody_is_at_it",),
     ),
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
+from eventonce.errors import ConfigError
 from eventonce.testing.bench import Bench
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -94,3 +96,20 @@ def test_what_fails_comes_again_until_it_is_settled(eventonce: Bench) -> None:
 
     outcomes = eventonce.deliver(call(1), to=handler, rules=RULE)
     assert [outcome.status for outcome in outcomes] == ["failed", "failed", "done"]
+
+
+@pytest.mark.parametrize("given", [{"copies": 0}, {"crash_after": "effects"}])
+def test_what_would_deliver_nothing_or_kill_nobody_is_refused(
+    eventonce: Bench, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        eventonce.deliver(call(1), to=Crm(honours=True).close, rules=RULE, **given)
+
+
+def test_without_a_seed_the_order_is_kept(eventonce: Bench) -> None:
+    ran: list[int] = []
+    events = [call(number) for number in range(20)]
+    eventonce.deliver(
+        events, to=lambda job: ran.append(job.event.detail["call"]), shuffle=False, rules=RULE
+    )
+    assert ran == list(range(20))

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from eventonce.batch import Incoming
 from eventonce.consumer import ONE, Consumer, RuleSpec
-from eventonce.errors import StoreUnavailable
+from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.ports import Handler
 from eventonce.runners import is_async
 from eventonce.stores.memory import MemoryStore
@@ -90,9 +90,15 @@ class Bench:
         acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
         answered.
         """
+        if copies < 1:
+            raise ConfigError(f"deliver: copies must be at least 1, not {copies}")
+        if crash_after not in (None, "claim", "effect"):
+            raise ConfigError(
+                f'deliver: crash_after must be "claim" or "effect", not {crash_after!r}'
+            )
         given = [events] if isinstance(events, ONE) else events
         deliveries = [event for event in given for _ in range(copies)]
-        if shuffle is not None:
+        if shuffle is not None and shuffle is not False:
             random.Random(shuffle).shuffle(deliveries)
         crashing = _Crashing(crash_after)
         outcomes: list[Outcome] = []

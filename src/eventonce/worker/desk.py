@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from eventonce.ports import Delivery
+from eventonce.worker.line import Line
 from eventonce.worker.pace import QUICK, Pace
 
 TOGETHER: Final = 20
@@ -30,6 +31,9 @@ class Desk:
         self._waiting: deque[list[Delivery]] = deque()
         self._at_hand: dict[int, Delivery] = {}
         self._leaving: set[int] = set()
+        self._lines: dict[Line, float] = {}
+        """In work, with when somebody last came to work on them."""
+        self._calls: deque[Line] = deque()
         self._in_work = 0
         self._busy = 0
         self._promised = 0
@@ -85,8 +89,8 @@ class Desk:
             self._promised -= promised
             self._room.notify_all()
 
-    def take(self) -> list[Delivery] | None:
-        """Wait for something to do; None if there will be nothing more.
+    def take(self) -> list[Delivery] | Line | None:
+        """Wait for something to do, or somebody to help; None if there will be nothing more.
 
         Who comes back from work takes what there is. Who was idle leaves the others a moment to
         come back first, unless there is enough for one more.
@@ -96,6 +100,11 @@ class Desk:
             while True:
                 if self._closed:
                     return None
+                if self._calls:
+                    self._busy += 1
+                    called = self._calls.popleft()
+                    self._wake()
+                    return called
                 portion = self._pace.portion(self._in_work) if self._waiting else 0
                 if portion > 0 and (comes_back or late or self._hands_wanted()):
                     break
@@ -112,6 +121,25 @@ class Desk:
             # What is left must not wait for who is in work now: that may take its time.
             self._wake()
             return taken
+
+    def lay_open(self, line: Line) -> None:
+        """What a hand has begun to work off: others may be called to help with it."""
+        with self._lock:
+            self._lines[line] = time.monotonic()
+
+    def take_away(self, line: Line) -> None:
+        """The hand has come to its end."""
+        with self._lock:
+            del self._lines[line]
+
+    def call_help(self, before: float) -> None:
+        """Call idle hands where some still wait for one that was begun before that moment."""
+        with self._lock:
+            for line, since in self._lines.items():
+                if since < before and line:
+                    self._lines[line] = time.monotonic()
+                    self._calls.append(line)
+            self._work.notify(len(self._calls))
 
     def left_work(self, deliveries: Sequence[Delivery]) -> None:
         """These are worked on no more, and on their way out."""

@@ -6,7 +6,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -23,10 +23,11 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.groups import Groups
-from eventonce.ports import Delivery
+from eventonce.ports import Delivery, Task
 from eventonce.types import Event, Outcome
 from eventonce.worker.desk import Desk
 from eventonce.worker.leaving import Leaving
+from eventonce.worker.line import Line
 from eventonce.worker.pace import Pace
 from eventonce.worker.pulse import Pulse
 
@@ -57,6 +58,10 @@ class Hand:
     def work(self) -> None:
         """Until the desk closes."""
         while (taken := self._desk.take()) is not None:
+            if isinstance(taken, Line):
+                taken.help()
+                self._desk.rest()
+                continue
             settled: list[Delivery] = []
             later: dict[int, tuple[Delivery, float]] = {}
             try:
@@ -75,6 +80,18 @@ class Hand:
             finally:
                 self._let_go(taken, settled, later)
                 self._desk.rest()
+
+    def work_off(
+        self, tasks: Sequence[Task], finished: list[Task], run: Callable[[Task], None]
+    ) -> None:
+        """Run what was taken together, so that idle hands can help."""
+        line = Line(tasks, finished, run)
+        self._desk.lay_open(line)
+        try:
+            line.work()
+        finally:
+            self._desk.take_away(line)
+            line.close()
 
     def _let_go(
         self,

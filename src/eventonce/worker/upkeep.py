@@ -19,6 +19,9 @@ SHARE: Final = 4
 TICK: Final = 1.0
 """Seconds after which a thread that waits looks whether it is still needed."""
 
+LONG: Final = 0.5
+"""Seconds one handler may keep those waiting that were taken with it, before others take them."""
+
 PROBED: Final = 10.0
 """Seconds of silence after which the store is asked whether it is there."""
 
@@ -50,6 +53,12 @@ def let_go(leaving: Leaving, crew: Crew) -> None:
     while not crew.stopping:
         if leaving.wait(TICK):
             crew.sleep(leaving.send())
+
+
+def share(desk: Desk, crew: Crew) -> None:
+    """Call idle hands to those that are held up, until the crew is stopping."""
+    while not crew.sleep(LONG):
+        desk.call_help(time.monotonic() - LONG)
 
 
 def look_after(store: Store, crew: Crew, pulse: Pulse) -> None:

@@ -108,12 +108,14 @@ class Worker:
     def _start(self) -> None:
         crew, desk, source = self._crew, self._desk, self._source
         hand = Hand(self._consumer, desk, self._leaving, self._pace, self._store)
+        self._consumer.work_with(hand.work_off)
         for number in range(self._settings.concurrency):
             crew.start(f"hand-{number}", hand.work)
         receiving = Receiving(source, desk, crew, self._queue, self._store)
         for number in range(self._settings.receivers):
             crew.start(f"receiver-{number}", receiving.another if number else receiving.first)
         crew.start("letting-go", partial(upkeep.let_go, self._leaving, crew))
+        crew.start("calling", partial(upkeep.share, desk, crew))
         store = self._consumer.store
         crew.start("probing", partial(upkeep.look_after, store, crew, self._store))
         if source.hold < inf:
