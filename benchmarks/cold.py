@@ -52,7 +52,7 @@ def run() -> Iterator[Figure]:
         ratio = median(ours_ / theirs_ for ours_, theirs_ in times)
         yield Figure("import eventonce.aws", 1000 * mine, "ms")
         yield Figure("import Powertools' idempotency", 1000 * other, "ms")
-        yield Figure("ours against Powertools'", ratio, "times", at_most=MOST)
+        yield Figure("ours against Powertools', median of the rounds", ratio, "times", at_most=MOST)
         yield Figure("base installation", _megabytes(ours), "MB", at_most=MEGABYTES)
 
 
