@@ -1,5 +1,5 @@
-"""The memory store as it fills: claim and complete in batches of 1,000, at 10 thousand keys and at a
-million. Ten million would take gigabytes of this process, which nobody has a memory store for.
+"""The memory store as it fills: claim and complete in batches of 1,000, at 10 thousand keys and at
+a million. Ten million would take gigabytes of this process: nobody has a memory store for that.
 """
 
 from __future__ import annotations

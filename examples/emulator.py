@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PATIENCE = 90
+PATIENCE = 240
 """Seconds that may be waited for: one is enough on a quiet machine."""
 
 

@@ -75,7 +75,8 @@ class Batch:
                 also = rules.also(event, rule, nonce)
             except EnvelopeError as error:
                 self._refuse(
-                    envelope.kept(event), Outcome(event, "invalid", str(error), error=error)
+                    envelope.kept(event),
+                    Outcome(event, "invalid", str(error), error.rule, error=error),
                 )
                 continue
             if redrive:

@@ -61,7 +61,7 @@ class Consumer:
         under `process_async`. `letters` is where events that are given up go: the store, unless it
         is an SQS queue's `sqs://name`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
-        if not isinstance(opened, Store):
+        if not _is_store(opened):
             raise ConfigError(
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
                 f"not {store!r}"
@@ -301,6 +301,10 @@ class Consumer:
                 except Exception:  # noqa: BLE001  what an observer raises is its own problem
                     log().exception("observer %r failed", observer)
         return outcomes
+
+
+def _is_store(given: object) -> bool:
+    return isinstance(given, Store)
 
 
 def _end(within: float, margin: float | None) -> End:

@@ -19,10 +19,12 @@ class ConfigError(EventonceError):
 class EnvelopeError(EventonceError):
     """This is not an event, or its key is incomplete."""
 
-    def __init__(self, message: str | None = None, *, place: str = "") -> None:
+    def __init__(self, message: str | None = None, *, place: str = "", rule: str = "") -> None:
         super().__init__(message)
         self.place = place
         """Where in the event: a dotted path or a byte offset, empty where neither fits."""
+        self.rule = rule
+        """The rule that takes the event and finds no key in it; empty if it came to no rule."""
 
 
 class StoreError(EventonceError):

@@ -22,6 +22,9 @@ REFUSED: Final[dict[Kept, str]] = {
 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
+GIVEN_UP: Final = "given up, kept as a letter"
+"""What a log says of such an event, and what an alarm looks for in it."""
+
 TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, record BLOB) WITHOUT R
 CREATE TABLE IF NOT EXISTS letters (id TEXT PRIMARY KEY, consumer TEXT, at INTEGER, letter BLOB);
 """
 
+WAIT = 60.0
+"""Seconds for another's lock: eight processes at once may hold a slow disk for long."""
+
 as_bytes = msgspec.msgpack.encode
 as_record = msgspec.msgpack.Decoder(Record).decode
 as_letter = msgspec.msgpack.Decoder(Letter).decode
@@ -39,12 +43,26 @@ class TextbookStore:
         self.lock = threading.Lock()
         self.swept_to = b""
         self.connection = sqlite3.connect(
-            path, timeout=20, isolation_level=None, check_same_thread=False
+            path, timeout=WAIT, isolation_level=None, check_same_thread=False
         )
         # Safe from a killed process, not from a power cut, which no test here brings about.
         self.connection.execute("PRAGMA synchronous = OFF")
-        self.connection.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self.connection.executescript(TABLES)
+
+    def _write_ahead(self) -> None:
+        """Of two that take up a new file at once, SQLite lets one wait and tells the other that it
+        is locked."""
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     @contextmanager
     def transaction(self) -> Iterator[TextbookTransaction]:

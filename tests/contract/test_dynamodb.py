@@ -10,6 +10,7 @@ import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.testing.contract import Opener, StoreContract
+from tests.servers import PATIENCE
 from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
 
 EXAMPLES = 20
@@ -20,7 +21,8 @@ def _opener(endpoint: str) -> Opener:
     table = f"contract-{secrets.token_hex(4)}"
     DynamoDBStore(table, region=REGION, endpoint=endpoint).create()
     return Opener(
-        partial(DynamoDBStore, table, region=REGION, endpoint=endpoint),
+        # Said here, for other processes open it too.
+        partial(DynamoDBStore, table, region=REGION, endpoint=endpoint, timeout=PATIENCE),
         sweeps=False,
         counts=False,
         own_clock=True,

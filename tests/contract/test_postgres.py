@@ -11,6 +11,7 @@ from psycopg_pool import ConnectionPool
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.contract import Opener, StoreContract
 from eventonce.testing.opener import EXAMPLES
+from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
 
 FEWER = 50
@@ -18,7 +19,8 @@ FEWER = 50
 
 
 def _opener(uri: str, examples: int = EXAMPLES) -> Opener:
-    return Opener(partial(PostgresStore, uri), own_clock=True, examples=examples)
+    patient = f"{uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}"
+    return Opener(partial(PostgresStore, patient), own_clock=True, examples=examples)
 
 
 def _made(uri: str) -> str:
@@ -49,7 +51,7 @@ def bouncer_uri(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def pool(cluster: Cluster) -> Iterator[ConnectionPool]:
-    with ConnectionPool(cluster.uri(), min_size=1, max_size=10) as pool:
+    with ConnectionPool(cluster.uri(), min_size=1, max_size=10, timeout=PATIENCE) as pool:
         yield pool
 
 

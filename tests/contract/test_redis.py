@@ -11,11 +11,13 @@ import pytest
 
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.contract import CASES, Opener, StoreContract
+from tests.servers import PATIENCE
 from tests.servers.valkey import clustered, redis7, redis62, serving
 
 
 def _opener(uri: str) -> Opener:
-    return Opener(partial(RedisStore.from_uri, uri), sweeps=False, own_clock=True)
+    patient = f"{uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}"
+    return Opener(partial(RedisStore.from_uri, patient), sweeps=False, own_clock=True)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.contract import Opener, StoreContract
-from tests.contract.elsewhere import TextbookStore
+from tests.contract.elsewhere import WAIT, TextbookStore
 
 
 class TestMemory(StoreContract):
@@ -23,7 +23,7 @@ class TestMemory(StoreContract):
 class TestSQLite(StoreContract):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
-        return Opener(partial(SQLiteStore, tmp_path / "eventonce.db"))
+        return Opener(partial(SQLiteStore, tmp_path / "eventonce.db", wait=WAIT))
 
 
 class TestTextbook(StoreContract):

@@ -11,6 +11,8 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.aws import lambda_handler
+from eventonce.infra.function import environment
+from eventonce.infra.plan import Infra, planned
 from tests.docs.pages import DOCS, broken_links
 
 PAGE = DOCS / "lambda.md"
@@ -31,11 +33,15 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def test_the_first_example_closes_a_call_once() -> None:
-    code = blocks()[0].replace('"dynamodb://crm-sync"', '"memory:"')
-    assert "memory:" in code
+def test_the_first_example_closes_a_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the templates tell it, and another store."""
+    told = environment(planned(Infra(source="aws.partner/genesys.com"), name="crm-sync"))
+    for name, value in (told | {"EVENTONCE_STORE": "memory:"}).items():
+        monkeypatch.setenv(name, value)
     function: dict[str, Any] = {"crm": Crm()}
-    exec(code, function)
+    exec(blocks()[0], function)
+    assert set(re.findall(r'os\.environ\["(\w+)"\]', blocks()[0])) == set(told)
+    assert function["consumer"].name == "crm-sync"
     event = json.loads((SHAPES / "genesys_acd_end_voice.json").read_text())
     event["detail-type"] = event["detail-type"].replace("acd.end", "user.end")
     again = {**event, "id": "another"}

@@ -75,6 +75,18 @@ def wrap_up(job):
     pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
+def test_what_explain_is_shown_to_print_is_what_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("event.json").write_bytes(SHAPE.read_bytes())
+    (block,) = (block for block in blocks("console") if "genesys.session" in block)
+    command, _, shown = block.partition("\n")
+    with pytest.raises(SystemExit):
+        main(command.removeprefix("$ eventonce ").split())
+    assert capsys.readouterr().out == shown
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_the_rules_shown_are_rules(text: str) -> None:
     assert parse_rules(text, name="README.md")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
+from eventonce.errors import StoreUnavailable
 from eventonce.ports import Store
 from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Claim, Settlement
 from tests.servers.postgres import Cluster
+from tests.servers.valkey import until
+
+T = TypeVar("T")
 
 
 def completed(store: Store, claims: Sequence[Claim]) -> list[Settlement]:
@@ -27,3 +32,26 @@ def opened(cluster: Cluster) -> Iterator[PostgresStore]:
     store.create()
     yield store
     store.close()
+
+
+def answered(ask: Callable[[], T]) -> T:
+    """What the store says to this once it has time for it; asking again is safe."""
+    answers: list[T] = []
+
+    def told() -> bool:
+        try:
+            answers.append(ask())
+        except StoreUnavailable:
+            return False
+        return True
+
+    until(told)
+    return answers[0]
+
+
+def alone(cluster: Cluster, name: str = "eventonce", *, left: int = 0) -> None:
+    """Wait until so many connections of this name are left: a server sees only after a moment that
+    another end is gone, and until then its transaction lasts."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE %s::text IN (application_name, usename)"
+    with cluster.connect() as connection:
+        until(lambda: connection.execute(query, (name,)).fetchone() == (left,))

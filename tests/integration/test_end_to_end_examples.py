@@ -13,8 +13,9 @@ import pytest
 from tests.servers import missing
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 150
-"""Seconds for an example: it takes six on a quiet machine, and waits for its queue up to ninety."""
+PATIENCE = 600
+"""Seconds for an example: it takes six on a quiet machine, and waits for its queue for up to four
+minutes."""
 
 
 @pytest.mark.parametrize("name", ["lambda_sqs", "worker_sqlite"])

@@ -36,6 +36,8 @@ to = "handling:handle"
 
 [serve]
 api_keys = ["{KEY}"]
+# However slow the machine, what is asked is answered with what came of it.
+answer_within = "60s"
 """
 RULES = 2
 AGAIN = (429, 503)

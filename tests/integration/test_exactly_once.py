@@ -7,6 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -99,9 +101,8 @@ def worker(database: Path, now: int, step: str = "") -> subprocess.CompletedProc
 
 
 def effects(database: Path) -> int:
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM effects").fetchone()
-    connection.close()
     return int(count)
 
 
@@ -121,8 +122,9 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SQLiteStore:
-    return SQLiteStore(tmp_path / "app.db")
+def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+    with closing(SQLiteStore(tmp_path / "app.db")) as opened:
+        yield opened
 
 
 def table(store: SQLiteStore) -> None:

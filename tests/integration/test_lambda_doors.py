@@ -12,10 +12,20 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from tests.integration.end_to_end import BUS, SOURCE, TYPE, Account, account, call, deploy, wait_for
+from tests.integration.end_to_end import (
+    BUS,
+    PATIENCE,
+    SOURCE,
+    TYPE,
+    Account,
+    account,
+    call,
+    deploy,
+    wait_for,
+)
 from tests.servers.aws import REGION
 
-STORE = "dynamodb://doors"
+STORE = "dynamodb://doors?timeout=60"
 FUNCTION = f"""
 from eventonce import Consumer
 from eventonce.aws import lambda_handler
@@ -99,7 +109,7 @@ class Doors:
     def _posted(self, host: str, path: str, event: dict[str, Any], **headers: str) -> None:
         """A request as a client of that host sends it, to where the emulator listens."""
         emulator = urlsplit(self.world.endpoint)
-        line = http.client.HTTPConnection(emulator.hostname or "", emulator.port, timeout=30)
+        line = http.client.HTTPConnection(emulator.hostname or "", emulator.port, timeout=PATIENCE)
         headers |= {"Host": host, "Content-Type": "application/json"}
         line.request("POST", path, json.dumps([event]), headers)
         answer = line.getresponse()

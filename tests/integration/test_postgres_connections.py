@@ -17,7 +17,8 @@ from eventonce import Consumer, Rule
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, version
-from tests.integration.granted import completed, opened
+from tests.integration.granted import answered, completed, opened
+from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, bouncing, serving
 from tests.servers.relay import relaying
 
@@ -83,7 +84,7 @@ def test_the_callers_pool_survives_a_restart_of_its_connections(cluster: Cluster
         pool.wait()
         store = PostgresStore(pool)
         cluster.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
             "WHERE application_name = 'theirs'"
         )
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
@@ -134,16 +135,16 @@ def test_connections_that_are_all_held_are_told_of(cluster: Cluster) -> None:
 
     def hold(_: object) -> None:
         held.set()
-        free.wait(5)
+        free.wait(PATIENCE)
 
     with ThreadPoolExecutor(1) as threads:
         holding = threads.submit(store._database.do, hold)
-        held.wait(5)
+        assert held.wait(PATIENCE)
         with pytest.raises(StoreUnavailable, match=r"all 1 connections .*\?connections="):
             store.stats()
         free.set()
         holding.result()
-    store.stats()
+    answered(store.stats)
     store.close()
 
 
@@ -154,20 +155,21 @@ from eventonce.testing.cases.samples import fact, new_keys
 
 store = PostgresStore(sys.argv[1])
 keys = new_keys(40)
+HOUR = 3_600_000
 with store.transaction() as transaction:
     assert transaction.connection.execute("SELECT 1").fetchone() == (1,)
-assert store.claim([fact(keys[0])])[0].kind == "run"
+assert store.claim([fact(keys[0], lease=HOUR)])[0].kind == "run"
 children = []
 for _ in range(3):
     child = os.fork()
     if child == 0:
-        runs = sum(store.claim([fact(key)])[0].kind == "run" for key in keys)
+        runs = sum(store.claim([fact(key, lease=HOUR)])[0].kind == "run" for key in keys)
         with store.transaction() as transaction:
             transaction.connection.execute("SELECT 1")
         store.close()
         os._exit(runs)
     children.append(child)
-runs = sum(store.claim([fact(key)])[0].kind == "run" for key in keys)
+runs = sum(store.claim([fact(key, lease=HOUR)])[0].kind == "run" for key in keys)
 runs += sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 # The children's end has not touched the parent's connections.
 pids = [store._database.do(lambda it: it.info.backend_pid) for _ in range(3)]
@@ -182,7 +184,7 @@ def test_one_store_serves_both_sides_of_a_fork(cluster: Cluster) -> None:
         [sys.executable, "-W", "error", "-c", FORKS, cluster.uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -212,7 +214,7 @@ def test_a_pool_that_was_forked_is_refused(cluster: Cluster) -> None:
         [sys.executable, "-c", FORKED_POOL, cluster.uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

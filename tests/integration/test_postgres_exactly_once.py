@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -17,12 +18,17 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
+from tests.integration.granted import alone
 from tests.servers.postgres import Cluster, serving
 from tests.servers.relay import Relay, relaying
+from tests.servers.valkey import until
 
-RULE = Rule(name="call", match="call", key=["detail.call"], lease="1s")
-LONGER = msgspec.structs.replace(RULE, lease="3s")
-"""For runs that are renewed: on a busy machine a renewal may be late by a good part of a second."""
+RULE = Rule(name="call", match="call", key=["detail.call"])
+BRIEF = msgspec.structs.replace(RULE, lease="1s")
+"""For runs that are killed, and that others are to take over soon."""
+RENEWED = msgspec.structs.replace(RULE, lease="9s")
+"""For runs that are renewed, after a third of it: on a busy machine a renewal may be late by
+seconds."""
 
 MOST_PIECES = 60
 """More than any way through the work takes: connecting twice, and five questions."""
@@ -40,7 +46,7 @@ def write(job: Job) -> None:
 
 def work(uri: str, number: int) -> None:
     """What the killed process runs: one event, one effect."""
-    with Consumer(uri, name="calls", rules=RULE, handler=write) as consumer:
+    with Consumer(uri, name="calls", rules=BRIEF, handler=write) as consumer:
         (outcome,) = consumer.process([call(number)])
     sys.stdout.write(outcome.status)
 
@@ -81,17 +87,17 @@ def worker(relay: Relay, number: int) -> subprocess.Popen[bytes]:
 def killed_at(cluster: Cluster, piece: int) -> bool:
     """Run the event of this number, killing its process when so many pieces have passed between it
     and the server; whether it came to that."""
-    victim: list[subprocess.Popen[bytes]] = []
+    victim: Future[subprocess.Popen[bytes]] = Future()
 
     def passes(number: int) -> bool:
         if number == piece:
-            victim[0].kill()
-            victim[0].wait()
+            victim.result().kill()
+            victim.result().wait()
         return number < piece
 
     with relaying(cluster.port, passes) as relay:
         process = worker(relay, piece)
-        victim.append(process)
+        victim.set_result(process)
         said, _ = process.communicate()
     if process.returncode == 0:
         assert said == b"done"
@@ -106,6 +112,7 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
     while killed_at(cluster, kills):
         kills += 1
         assert kills < MOST_PIECES
+    alone(cluster)
     time.sleep(1.1)  # the last one's lease
     there = set(effects(cluster)) - {kills}
     assert 0 < len(there) < kills
@@ -146,16 +153,29 @@ def test_a_run_that_was_overtaken_has_its_writes_undone(
     assert (outcome.status, effects(cluster)) == ("fenced", {})
 
 
+def outlive(job: Job, other: PostgresStore) -> None:
+    """Write, and wait until the lease reaches further than it did; it is nobody else's then."""
+    write(job)
+    begun = other.show(job.key)
+    assert begun is not None
+
+    def renewed() -> bool:
+        record = other.show(job.key)
+        assert record is not None
+        return record.held_until > begun.held_until
+
+    until(renewed)
+    (verdict,) = other.claim([msgspec.structs.replace(job.claim, nonce=7)])
+    assert verdict.kind == "busy"
+    assert verdict.until > begun.held_until
+
+
 def test_a_lease_is_renewed_while_the_handler_has_its_transaction_open(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    def slow(job: Job) -> None:
-        write(job)
-        time.sleep(3.5)
-        (verdict,) = store.claim([msgspec.structs.replace(job.claim, nonce=7)])
-        assert verdict.kind == "busy"
-
-    consumer = Consumer(store, name="renewed", rules=LONGER, handler=slow)
+    consumer = Consumer(
+        store, name="renewed", rules=RENEWED, handler=lambda job: outlive(job, store)
+    )
     (outcome,) = consumer.process([call(1)])
     assert (outcome.status, effects(cluster)) == ("done", {1: 1})
 
@@ -225,7 +245,7 @@ def test_a_connection_that_dies_in_the_transaction_completes_nothing(
     def cut(job: Job) -> None:
         write(job)
         pid = job.connection.info.backend_pid
-        cluster.execute(f"SELECT pg_terminate_backend({pid}, 5000)")
+        cluster.execute(f"SELECT pg_terminate_backend({pid}, 60000)")
 
     consumer = Consumer(store, name="cut", rules=RULE, handler=cut)
     (outcome,) = consumer.process([call(1)])
@@ -237,15 +257,10 @@ def test_handlers_in_transactions_do_not_keep_leases_from_being_renewed(cluster:
     """More of them than connections: they queue, and what they hold is not what renewals need."""
     cluster.execute("TRUNCATE effects")
     other = PostgresStore(cluster.uri())
-
-    def slow(job: Job) -> None:
-        write(job)
-        time.sleep(3.5)
-        (verdict,) = other.claim([msgspec.structs.replace(job.claim, nonce=7)])
-        assert verdict.kind == "busy"
-
     uri = cluster.uri(options="?transactions=2&connections=1")
-    with Consumer(uri, name="many", rules=LONGER, handler=slow) as consumer:
+    with Consumer(
+        uri, name="many", rules=RENEWED, handler=lambda job: outlive(job, other)
+    ) as consumer:
         outcomes = asyncio.run(consumer.process_async([call(number) for number in range(4)]))
     other.close()
     assert [outcome.status for outcome in outcomes] == ["done"] * 4

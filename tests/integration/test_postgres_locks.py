@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -25,8 +26,13 @@ from eventonce.testing.cases.samples import (
     version,
 )
 from eventonce.types import Action, Settlement
-from tests.integration.granted import completed, opened
+from tests.integration.granted import answered, completed, opened
+from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, postgres18, serving
+from tests.servers.valkey import until
+
+TRIES = 20
+"""A lock is waited for half a second, which a busy machine may let pass: then it is done again."""
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +63,22 @@ def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
                 else version(key, chance.randrange(1, 100), lease=5)
                 for key in some
             ]
-            runs = store.claim(claims, now=now)
+            # Who is kept waiting by somebody who is slow is told so, and no deadlock.
+            runs = answered(partial(store.claim, claims, now=now))
             ended = [
                 Settlement(claim, run.token, chance.choice(("complete", "release", "extend")))
                 for claim, run in zip(claims, runs, strict=True)
                 if run.token
             ]
             chance.shuffle(ended)
-            store.settle(ended, now=now)
+            answered(partial(store.settle, ended, now=now))
             if chance.random() < 0.2:
-                store.forget(chance.sample(keys, 10))
+                answered(partial(store.forget, chance.sample(keys, 10)))
             if chance.random() < 0.2:
-                store.sweep(100, now=now + 30 * HOUR)
-            store.put_letters(chance.sample(letters, 10))
-            store.drop_letters([letter.id for letter in chance.sample(letters, 10)])
+                answered(partial(store.sweep, 100, now=now + 30 * HOUR))
+            answered(partial(store.put_letters, chance.sample(letters, 10)))
+            dropped = [letter.id for letter in chance.sample(letters, 10)]
+            answered(partial(store.drop_letters, dropped))
         store.close()
 
     letters = new_letters(30)
@@ -116,11 +124,11 @@ def test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(
     with store.transaction() as transaction:
         assert transaction.settle(ended[0]) == "kept"
         copies = [fact(key) for key in keys]
-        begun = time.monotonic()
+        begun = wall_clock()
         verdicts = store.claim(copies)
-        assert time.monotonic() - begun < 10
+        assert wall_clock() - begun < PATIENCE * SECOND
         assert [verdict.kind for verdict in verdicts] == ["busy"] + ["run"] * 5
-        assert 0 < verdicts[0].until - wall_clock() <= SECOND
+        assert begun < verdicts[0].until <= wall_clock() + SECOND
         assert [verdict.attempt for verdict in verdicts[1:]] == [2, 2, 1, 1, 1]
         extended = [Settlement(copies[n], verdicts[n].token, "extend") for n in range(1, 6)]
         with pytest.raises(StoreUnavailable, match="1 of 6 records are locked"):
@@ -130,48 +138,62 @@ def test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(
     assert store.claim([fact(keys[0])])[0].kind == "duplicate"
 
 
-def test_a_record_that_is_locked_for_a_moment_is_waited_for(store: PostgresStore) -> None:
-    claim = fact(*new_keys(1), lease=1)
-    (ended,) = completed(store, [claim])
-    time.sleep(0.01)
-    settled, asked = threading.Event(), threading.Event()
+def seen_waiting(cluster: Cluster, *asked: Future[Any]) -> bool:
+    """Whether all of these come to wait for a lock; if not, one was answered before."""
 
-    def finish() -> None:
-        with store.transaction() as transaction:
-            assert transaction.settle(ended) == "kept"
-            settled.set()
-            asked.wait(5)
-            time.sleep(0.1)
+    def waiting() -> int:
+        with cluster.connect() as connection:
+            row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+        assert row is not None
+        return int(row[0])
 
-    with ThreadPoolExecutor(1) as threads:
-        finishing = threads.submit(finish)
-        settled.wait(5)
-        asked.set()
-        assert store.claim([fact(claim.key)])[0].kind == "duplicate"
-        finishing.result()
+    until(lambda: any(it.done() for it in asked) or waiting() >= len(asked))
+    return not any(it.done() for it in asked)
 
 
-def test_the_clock_is_read_after_the_lock_was_had(store: PostgresStore) -> None:
+def test_a_record_that_is_locked_for_a_moment_is_waited_for(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    for _ in range(TRIES):
+        claim = fact(*new_keys(1), lease=1)
+        (ended,) = completed(store, [claim])
+        time.sleep(0.01)
+        with ThreadPoolExecutor(1) as threads:
+            with store.transaction() as transaction:
+                assert transaction.settle(ended) == "kept"
+                asked = threads.submit(store.claim, [fact(claim.key)])
+                waited = seen_waiting(cluster, asked)
+            (verdict,) = asked.result()
+        if waited and verdict.kind != "busy":
+            break
+    assert waited
+    assert verdict.kind == "duplicate"
+
+
+def test_the_clock_is_read_after_the_lock_was_had(cluster: Cluster, store: PostgresStore) -> None:
     """Who had to wait is granted a whole lease from then on, and remembered as long."""
-    first, last = fact(*new_keys(1), lease=1), fact(*new_keys(1), lease=HOUR)
     actions: tuple[Action, ...] = ("release", "extend")
-    ends = [
-        Settlement(ended.claim, ended.token, action)
-        for ended, action in zip(completed(store, [first, last]), actions, strict=True)
-    ]
-    time.sleep(0.01)
-    with ThreadPoolExecutor(2) as threads:
-        with store.transaction() as transaction:
-            assert [transaction.settle(ended) for ended in ends] == ["kept", "kept"]
-            asked = threads.submit(store.claim, [fact(first.key)])
-            done = msgspec.structs.replace(ends[1], action="complete")
-            settled = threads.submit(store.settle, [done])
-            time.sleep(0.1)
-            assert not asked.done()
-            assert not settled.done()
-            before = wall_clock()
-        (verdict,) = asked.result()
-        assert settled.result() == ["kept"]
+    for _ in range(TRIES):
+        first, last = fact(*new_keys(1), lease=1), fact(*new_keys(1), lease=HOUR)
+        ends = [
+            Settlement(ended.claim, ended.token, action)
+            for ended, action in zip(completed(store, [first, last]), actions, strict=True)
+        ]
+        time.sleep(0.01)
+        with ThreadPoolExecutor(2) as threads:
+            with store.transaction() as transaction:
+                assert [transaction.settle(ended) for ended in ends] == ["kept", "kept"]
+                asked = threads.submit(store.claim, [fact(first.key)])
+                done = msgspec.structs.replace(ends[1], action="complete")
+                settled = threads.submit(store.settle, [done])
+                waited = seen_waiting(cluster, asked, settled)
+                before = wall_clock()
+            (verdict,) = asked.result()
+            given_up = settled.exception()
+        if waited and verdict.kind != "busy" and given_up is None:
+            break
+    assert waited
+    assert settled.result() == ["kept"]
     assert verdict.kind == "run"
     assert verdict.until - fact(b"").lease >= before
     record = store.show(last.key)

@@ -17,7 +17,10 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys
 from eventonce.types import Settlement
+from tests.integration.granted import alone, answered
+from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, prepared, serving
+from tests.servers.valkey import until
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
@@ -43,19 +46,22 @@ def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: C
     store = PostgresStore(cluster.uri(options="?timeout=1&application_name=frozen"))
     key, other = new_keys(2)
     claim = fact(key)
-    (run,) = store.claim([claim])
+    (run,) = answered(lambda: store.claim([claim]))
+    alone(cluster, "frozen", left=1)
     (pid,) = backends(cluster, "frozen")
     os.kill(pid, signal.SIGSTOP)
     try:
         begun = time.monotonic()
         with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
             store.settle([Settlement(claim, run.token, "complete")])
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < PATIENCE
         # The next call goes its own way.
-        assert store.claim([fact(other)])[0].kind == "run"
+        following = fact(other)
+        assert answered(lambda: store.claim([following]))[0].kind == "run"
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert store.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    settlement = Settlement(claim, run.token, "complete")
+    assert answered(lambda: store.settle([settlement])) == ["kept"]
     store.close()
 
 
@@ -105,7 +111,7 @@ def test_a_server_that_crashes_keeps_what_it_answered() -> None:
             ]
             assert set(store.settle(ended)) == {"kept"}
             process.send_signal(signal.SIGQUIT)  # all at once, and nothing put away
-            process.wait(10)
+            process.wait(PATIENCE)
         with cluster.running():
             copies = store.claim([fact(claim.key) for claim in claims])
             assert {copy.kind for copy in copies} == {"duplicate"}
@@ -133,6 +139,10 @@ def replicated() -> Iterator[tuple[Cluster, ExitStack, Cluster]]:
             )
         running.enter_context(primary.running(*together))
         stack.enter_context(replica.running())
+        with primary.connect() as connection:
+            # Until then whatever is committed waits for it.
+            query = "SELECT state, sync_state FROM pg_stat_replication"
+            until(lambda: connection.execute(query).fetchall() == [("streaming", "sync")])
         yield primary, running, replica
 
 
@@ -183,6 +193,6 @@ def backends(cluster: Cluster, name: str) -> list[int]:
 def cut_all(cluster: Cluster) -> None:
     """End every connection of ours, as a restart or a firewall would."""
     cluster.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name = 'eventonce'"
     )

@@ -20,7 +20,7 @@ from tests.servers.receiver import receiving
 from tests.unit.asking import ask
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
+PATIENCE = 300
 """Seconds: two are usual for the one, six for the other."""
 
 
@@ -35,7 +35,9 @@ def test_the_page_begins_with_an_example_that_works(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         missing("curl is not installed")
     (tmp_path / "handlers.py").write_text(blocks("python")[0])
-    with receiving(tmp_path, blocks("toml")[0]) as serving:
+    # However long this machine takes, the sender shall be told how it ended.
+    settings = blocks("toml")[0] + '\n[serve]\nanswer_within = "1m"\n'
+    with receiving(tmp_path, settings) as serving:
         command = blocks("sh")[1].replace(":8080/", f":{serving.port}/")
         said = [
             subprocess.run(
@@ -74,6 +76,16 @@ def test_the_page_names_every_setting_with_its_default() -> None:
 
 
 def run(example: str) -> list[str]:
+    """What it says. A receiver answers within 4.5 seconds, if need be that it is not done yet: on a
+    machine that was so slow, it is run again."""
+    for _ in range(3):
+        said = _ran(example)
+        if not any(line.split()[1:2] == ["429"] for line in said):
+            break
+    return said
+
+
+def _ran(example: str) -> list[str]:
     env = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example / "run.py")],

@@ -18,8 +18,8 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore, calls
 from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_letters
 from eventonce.types import Settlement
-from tests.servers import free_port, running
-from tests.servers.valkey import Node, answers, serving, until, valkey
+from tests.servers import PATIENCE, free_port, running
+from tests.servers.valkey import Node, answers, caught_up, serving, until, valkey
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def at_once(store: RedisStore, threads: int) -> None:
 
     def slowly(lines: calls.Lines) -> Any:
         connection = take(lines)
-        gate.wait(10)
+        gate.wait(PATIENCE)
         return connection
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(threads) as pool:
@@ -131,7 +131,7 @@ def test_an_interrupted_call_leaves_no_reply_for_the_next(
 
 
 def test_threads_share_a_store_and_each_key_has_one_winner(node: Node) -> None:
-    store = RedisStore.from_uri(node.uri)
+    store = RedisStore.from_uri(f"{node.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
     keys, threads = new_keys(300), 32
     gate = threading.Barrier(threads)
 
@@ -196,7 +196,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 def fork_and_work(uri: str) -> None:
     """In a process of its own, since a fork of the tests' would carry their threads' locks."""
     command = [sys.executable, "-c", FORKING, uri]
-    ran = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    ran = subprocess.run(command, capture_output=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
 
 
@@ -209,23 +209,26 @@ def test_a_sentinel_leads_to_the_new_primary(tmp_path: Path) -> None:
         until(lambda: second.client().info("replication")["master_link_status"] == "up")
         port = free_port()
         config = tmp_path / "sentinel.conf"
+        # A primary that is slow for a moment is not down; and what fails is soon tried again.
         config.write_text(
             f"port {port}\nbind 127.0.0.1\nsentinel monitor events 127.0.0.1 {first.port} 1\n"
-            "sentinel down-after-milliseconds events 500\n"
+            "sentinel down-after-milliseconds events 60000\n"
+            "sentinel failover-timeout events 5000\n"
         )
         with running([valkey(), str(config), "--sentinel"], lambda: answers(port)):
             watch: Callable[..., Any] = Sentinel
-            sentinel = watch([("127.0.0.1", port)], socket_timeout=1)
-            client = sentinel.master_for("events", socket_timeout=1)
+            sentinel = watch([("127.0.0.1", port)], socket_timeout=PATIENCE)
+            client = sentinel.master_for("events", socket_timeout=PATIENCE)
             store = RedisStore(client)
-            claim = fact(*new_keys(1))
+            claim = fact(*new_keys(1), lease=600_000)
             until(lambda: len(sentinel.discover_slaves("events")) == 1)
             (run,) = store.claim([claim])
             until(lambda: store.show(claim.key) is not None)
             assert repr(store).startswith("RedisStore('Redis events'")
-            first.client().wait(1, 1_000)
+            caught_up(second, first)
             first.process.kill()
             first.process.wait()
+            sentinel.sentinels[0].sentinel_set("events", "down-after-milliseconds", 500)
             until(lambda: _settles(store, Settlement(claim, run.token, "complete")))
             assert second.client().role()[0] == b"master"
             store.close()

@@ -12,10 +12,12 @@ from redis.crc import key_slot
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.redis.names import TAGS, Names, partition
+from eventonce.stores.redis.place import place_of
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.types import Claim, Settlement
 from tests.integration.test_redis_clients import fork_and_work, works
-from tests.servers.valkey import Node, ValkeyCluster, clustered
+from tests.servers import PATIENCE
+from tests.servers.valkey import Node, ValkeyCluster, clustered, until
 
 NAMES = Names("eventonce")
 
@@ -136,14 +138,29 @@ def _move(cluster: ValkeyCluster, part: int, keys: list[bytes], *, finish: bool)
     here, there = _holder(cluster, slot)
     source, target = here.client(), there.client()
     names = {node.port: node.client().execute_command("CLUSTER MYID") for node in (here, there)}
-    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[here.port])
-    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[there.port])
+    _set_slot(target, slot, "IMPORTING", names[here.port])
+    _set_slot(source, slot, "MIGRATING", names[there.port])
     everything = source.scan_iter(match=f"*{{{TAGS[part]}}}*")
     for name in list(everything) if finish else NAMES.of(keys):
-        assert source.migrate("127.0.0.1", there.port, [name], 0, 1_000) == b"OK"
+        assert source.migrate("127.0.0.1", there.port, [name], 0, 60_000) == b"OK"
     if finish:
         for client in (target, source):
-            client.execute_command("CLUSTER SETSLOT", slot, "NODE", names[there.port])
+            _set_slot(client, slot, "NODE", names[there.port])
+
+
+def _set_slot(client: Any, *words: object) -> None:
+    """Valkey refuses it while it has not heard of its replica for a while."""
+
+    def done() -> bool:
+        try:
+            client.execute_command("CLUSTER SETSLOT", *words)
+        except redis.ResponseError as error:
+            if "NOREPLICAS" not in str(error):
+                raise
+            return False
+        return True
+
+    until(done)
 
 
 def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
@@ -158,7 +175,10 @@ def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
 
 def test_a_partition_that_is_gone_fails_alone() -> None:
     with clustered() as cluster:
-        store = RedisStore.from_uri(f"{cluster.uri}?timeout=1&connect_timeout=0.5")
+        # A settlement looks for a new primary for a second; who answers may take what it takes.
+        place = place_of(f"{cluster.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
+        client = place.connect_cluster()
+        store = RedisStore(client, timeout=1)
         claims = [fact(key) for key in new_keys(200)]
         runs = store.claim(claims)
         for node in (cluster.nodes[0], cluster.nodes[3]):
@@ -182,3 +202,4 @@ def test_a_partition_that_is_gone_fails_alone() -> None:
         with pytest.raises(StoreUnavailable):
             store.claim([claim for claim in again if partition(claim.key) in gone])
         store.close()
+        client.close()

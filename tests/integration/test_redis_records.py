@@ -70,19 +70,31 @@ def test_a_fact_takes_few_bytes(binary: Binary, digest: bytes) -> None:
 def test_redis_drops_a_record_at_its_millisecond(
     node: Node, store: RedisStore, window: int
 ) -> None:
-    claim = fact(*new_keys(1), lease=10, remember=window)
-    (run,) = store.claim([claim])
     client = node.client()
-    # Not completed yet: its attempts are counted for a day.
-    assert client.pexpiretime(_name(claim)) == run.until - 10 + DAY
-    store.settle([Settlement(claim, run.token, "complete")])
-    record = store.show(claim.key)
+    for _ in range(20):
+        claim = fact(*new_keys(1), lease=10, remember=window)
+        (run,) = store.claim([claim])
+        # Not completed yet: its attempts are counted for a day.
+        assert client.pexpiretime(_name(claim)) == run.until - 10 + DAY
+        settled = time.monotonic()
+        store.settle([Settlement(claim, run.token, "complete")])
+        record, expires = store.show(claim.key), client.pexpiretime(_name(claim))
+        # On a busy machine the window may be over before one has looked.
+        if time.monotonic() - settled < window / 1_000:
+            break
     assert record is not None
-    assert client.pexpiretime(_name(claim)) == record.expires
+    assert expires == record.expires
     if window < 1_000:
-        time.sleep(window / 1_000 + 0.01)
+        while _instant(client) <= record.expires:
+            time.sleep(0.01)
         assert client.exists(_name(claim)) == 0
         assert store.claim([fact(claim.key)])[0].kind == "run"
+
+
+def _instant(client: Any) -> int:
+    """Milliseconds by the server's own clock."""
+    seconds, microseconds = client.time()
+    return int(seconds * 1_000 + microseconds // 1_000)
 
 
 def test_a_lease_longer_than_the_memory_keeps_its_record(node: Node, store: RedisStore) -> None:

@@ -18,6 +18,7 @@ from eventonce.config import load
 from eventonce.sinks import Table
 from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Outcome
+from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, serving
 
 CALL = Rule(name="call", match="call", key=["detail.call"], lease="1s")
@@ -52,13 +53,19 @@ def table(cluster: Cluster) -> None:
     cluster.execute("DROP TABLE IF EXISTS events", TABLE)
 
 
+def patient(cluster: Cluster, user: str = "postgres") -> str:
+    """The store's URI; a server that this machine keeps waiting does not count as away."""
+    options = f"?timeout={PATIENCE}&connect_timeout={PATIENCE}"
+    return cluster.uri(user=user, options=options)
+
+
 def rows(cluster: Cluster) -> list[tuple[Any, ...]]:
     with cluster.connect() as connection:
         return connection.execute("SELECT type, event FROM events ORDER BY effect_id").fetchall()
 
 
 def process(cluster: Cluster, name: str, *events: bytes) -> list[Outcome]:
-    with Consumer(cluster.uri(), name=name, rules=CALL, handler=Table("events")) as consumer:
+    with Consumer(patient(cluster), name=name, rules=CALL, handler=Table("events")) as consumer:
         return consumer.process(events)
 
 
@@ -88,7 +95,7 @@ def test_a_worker_killed_between_insert_and_commit_leaves_the_row_exactly_once(
     cluster: Cluster,
 ) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-m", __name__, cluster.uri()],
+        [sys.executable, "-m", __name__, patient(cluster)],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
     )
@@ -97,7 +104,7 @@ def test_a_worker_killed_between_insert_and_commit_leaves_the_row_exactly_once(
     worker.kill()
     worker.communicate()
     assert rows(cluster) == []
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while (outcome := process(cluster, "killed", call(1))[0]).status == "busy":
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -141,7 +148,7 @@ def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Clu
     """What the driver refuses before it is sent has no code of the server's."""
     event = {"id": "1", "detail-type": "a\0b", "detail": {"call": 1}}
     with Consumer(
-        cluster.uri(), name="driver", rules=Rule(name="id", key=["id"]), handler=Table("events")
+        patient(cluster), name="driver", rules=Rule(name="id", key=["id"]), handler=Table("events")
     ) as consumer:
         (outcome,) = consumer.process([event])
     assert outcome.status == "dead"
@@ -155,7 +162,7 @@ def test_a_table_that_may_not_be_written_is_tried_again_and_says_so(cluster: Clu
         "GRANT USAGE ON SCHEMA eventonce TO reader",
         "GRANT ALL ON ALL TABLES IN SCHEMA eventonce TO reader",
     )
-    uri = cluster.uri(user="reader")
+    uri = patient(cluster, user="reader")
     with Consumer(uri, name="denied", rules=CALL, handler=Table("events")) as consumer:
         (outcome,) = consumer.process([call(1)])
     cluster.execute("DROP OWNED BY reader", "DROP ROLE reader")
@@ -164,7 +171,7 @@ def test_a_table_that_may_not_be_written_is_tried_again_and_says_so(cluster: Clu
 
 
 def test_a_table_works_beside_async_handlers(cluster: Cluster) -> None:
-    with Consumer(cluster.uri(), name="async", rules=CALL, handler=Table("events")) as consumer:
+    with Consumer(patient(cluster), name="async", rules=CALL, handler=Table("events")) as consumer:
         events = [call(number) for number in range(5)]
         outcomes = asyncio.run(consumer.process_async(events))
     assert {outcome.status for outcome in outcomes} == {"done"}
@@ -178,7 +185,7 @@ def test_the_file_names_the_table(cluster: Cluster, tmp_path: Path) -> None:
     )
     path = tmp_path / "eventonce.toml"
     path.write_text(
-        f'store = "{cluster.uri()}"\nname = "filed"\n[[sink]]\nto = "table:crm.events"\n'
+        f'store = "{patient(cluster)}"\nname = "filed"\n[[sink]]\nto = "table:crm.events"\n'
     )
     with load(path).consumer() as consumer:
         assert consumer.process([call(1)])[0].status == "done"

@@ -21,7 +21,7 @@ from eventonce.config import load
 from eventonce.sinks import Webhook
 from eventonce.testing.bench import ManualClock
 from eventonce.types import Outcome
-from tests.servers import free_port, missing
+from tests.servers import PATIENCE, free_port, missing
 from tests.servers.hook import Call, Hook, Reply, hooked
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=4, lease="1s")
@@ -40,7 +40,7 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture
 def sink(hook: Hook) -> Iterator[Webhook]:
-    sink = Webhook(hook.url, headers={"X-Api-Key": "a-long-secret"}, timeout=20)
+    sink = Webhook(hook.url, headers={"X-Api-Key": "a-long-secret"}, timeout=PATIENCE)
     yield sink
     sink.close()
 
@@ -225,7 +225,7 @@ if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", code, hook.url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, hook.url], check=True, timeout=PATIENCE)
     peers = {got.key: got.peer for got in hook.calls}
     assert peers["01"] != peers["02"]
     assert peers["02"] != peers["03"]
@@ -242,17 +242,18 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         *("-subj", "/CN=hook", "-addext", "subjectAltName=IP:127.0.0.1"),
         *("-out", str(paths[0]), "-keyout", str(paths[1])),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     return paths
 
 
 def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known, key = certificate(tmp_path)
     with hooked(certificate=(known, key)) as hook:
-        with Consumer("memory:", rules=CALL, handler=Webhook(hook.url)) as consumer:
+        doubting = Webhook(hook.url, timeout=PATIENCE)
+        with Consumer("memory:", rules=CALL, handler=doubting) as consumer:
             refused = one(consumer)
         monkeypatch.setenv("SSL_CERT_FILE", str(known))
-        trusting = Webhook(hook.url)
+        trusting = Webhook(hook.url, timeout=PATIENCE)
         with Consumer("memory:", rules=CALL, handler=trusting) as consumer:
             taken = [one(consumer, number).status for number in range(2)]
         trusting.close()
@@ -277,7 +278,7 @@ def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
 
     def kill(_: Call) -> Reply | None:
         # The receiver has taken it: the effect is there, and its caller will never know.
-        ready.wait(60)
+        ready.wait(PATIENCE)
         started[0].kill()
         started[0].wait()
         return None
@@ -286,11 +287,11 @@ def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
     command = [sys.executable, "-m", __name__, hook.url, database]
     started.append(subprocess.Popen(command, cwd=Path(__file__).parents[2]))
     ready.set()
-    assert started[0].wait(60) == -9
+    assert started[0].wait(PATIENCE) == -9
     hook.answer = lambda _: Reply()
-    sink = Webhook(hook.url)
+    sink = Webhook(hook.url, timeout=PATIENCE)
     with Consumer(f"sqlite:///{database}", rules=CALL, handler=sink) as consumer:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while (outcome := one(consumer)).status == "busy" and time.monotonic() < end:
             time.sleep(0.05)
     sink.close()

@@ -14,6 +14,7 @@ from eventonce import Consumer, Reject, Retry, Rule
 from eventonce.envelope import read
 from eventonce.sinks import Webhook
 from eventonce.types import Claim, Job
+from tests.servers import PATIENCE
 from tests.servers.hook import Reply, hooked
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -43,7 +44,7 @@ def speaking(answers: Answers, host: str = "127.0.0.1") -> Iterator[Spoken]:
     spoken = Spoken(listener.getsockname()[1], [], threading.Event(), threading.Event())
 
     def serve(peer: socket.socket, number: int) -> None:
-        with suppress(ConnectionError), peer, peer.makefile("rb") as lines:
+        with suppress(OSError), peer, peer.makefile("rb") as lines:
             for place, said in enumerate(answers(number)):
                 if place % 2 == 0:
                     length = 0
@@ -55,7 +56,7 @@ def speaking(answers: Answers, host: str = "127.0.0.1") -> Iterator[Spoken]:
                     lines.read(length)
                     spoken.asked.append(number)
                 elif said:
-                    spoken.idle.wait(30)
+                    spoken.idle.wait(PATIENCE)
                 peer.sendall(said)
                 if place % 2 == 1:
                     spoken.unasked.set()
@@ -67,7 +68,7 @@ def speaking(answers: Answers, host: str = "127.0.0.1") -> Iterator[Spoken]:
                 peer, _ = listener.accept()
             except OSError:
                 return
-            peer.settimeout(30)
+            peer.settimeout(PATIENCE)
             threading.Thread(target=serve, args=(peer, number), daemon=True).start()
             number += 1
 
@@ -88,7 +89,7 @@ def job(number: int) -> Job:
 
 
 def sink_of(spoken: Spoken, host: str = "127.0.0.1") -> Webhook:
-    return Webhook(f"http://{host}:{spoken.port}/", timeout=20)
+    return Webhook(f"http://{host}:{spoken.port}/", timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("interim", ["100 Continue", "102 Processing", "103 Early Hints"])
@@ -111,7 +112,7 @@ def test_what_a_server_says_unasked_is_not_the_next_event_s_answer(status: str) 
         sink = sink_of(spoken)
         sink(job(1))
         spoken.idle.set()
-        assert spoken.unasked.wait(30)
+        assert spoken.unasked.wait(PATIENCE)
         with pytest.raises(Retry, match="503"):
             sink(job(2))
         sink.close()

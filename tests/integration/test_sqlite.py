@@ -19,7 +19,7 @@ from eventonce.types import Claim, Settlement
 NOW = 1_790_000_000_000
 LEASE = 60_000
 PATIENCE = 60.0
-"""Seconds until a thread that says nothing counts as hung."""
+"""Seconds until a thread that says nothing counts as hung, or a lock as never released."""
 
 
 def fact(key: bytes | int, nonce: int = 1, *, remember: int = 864_000_000) -> Claim:
@@ -55,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sqlite(path: Path) -> Iterator[SQLiteStore]:
-    with closing(SQLiteStore(path, clock=lambda: NOW)) as opened:
+    with closing(SQLiteStore(path, clock=lambda: NOW, wait=PATIENCE)) as opened:
         yield opened
 
 
@@ -93,7 +93,7 @@ def test_readers_see_what_is_committed_while_another_writes(
 
 def test_many_may_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
     def open_and_close(number: int) -> None:
-        SQLiteStore(tmp_path / f"{number // 4}.db").close()
+        SQLiteStore(tmp_path / f"{number // 4}.db", wait=PATIENCE).close()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(open_and_close, range(80)))
@@ -246,20 +246,6 @@ def test_what_the_caller_sets_on_the_connection_does_not_disturb_the_store(
         transaction.connection.row_factory = lambda _, row: {"columns": row}
         assert transaction.settle(Settlement(fact(1), run.token, "extend")) == "kept"
     assert kinds(sqlite, [fact(1), fact(1, nonce=2)]) == ["run", "busy"]
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_transaction_ended_by_its_caller_is_told(sqlite: SQLiteStore, end: str) -> None:
-    def handle(settles: bool) -> None:
-        with sqlite.transaction() as transaction:
-            transaction.connection.execute(end)
-            if settles:
-                transaction.settle(Settlement(fact(1), 1, "complete"))
-
-    for settles in (False, True):
-        with pytest.raises(StoreError, match="ended inside its block"):
-            handle(settles)
-    assert kinds(sqlite, [fact(1)]) == ["run"]
 
 
 def test_threads_queue_for_a_transaction(sqlite: SQLiteStore) -> None:

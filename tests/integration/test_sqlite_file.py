@@ -214,6 +214,7 @@ def test_four_slashes_begin_a_path_from_the_root(tmp_path: Path) -> None:
         "sqlite:///a.db?synchronous=off",
         "sqlite:///a.db?wait=long",
         "sqlite:///a.db?wiat=5",
+        "sqlite:///a#b.db",
     ],
 )
 def test_a_uri_that_says_nothing_sensible_is_refused(uri: str) -> None:
@@ -260,8 +261,10 @@ def test_a_damaged_file_is_told(path: Path) -> None:
 def test_a_full_disk_is_told_and_nothing_of_the_call_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def limited(place: Place, mode: str, wait: float) -> sqlite3.Connection:
-        connection = connect(place, mode, wait)
+    def limited(
+        place: Place, mode: str, wait: float, kind: type[sqlite3.Connection]
+    ) -> sqlite3.Connection:
+        connection = connect(place, mode, wait, kind)
         connection.execute("PRAGMA max_page_count = 40")
         return connection
 

@@ -10,6 +10,7 @@ from tests.mutants.dynamodb import DYNAMODB
 from tests.mutants.engine import ENGINES
 from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
+from tests.mutants.postgres import POSTGRES
 from tests.mutants.redis import REDIS
 from tests.mutants.stores import STORES
 from tests.mutants.ways_out import WAYS_OUT
@@ -21,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LAW,
     *STORES,
     *DYNAMODB,
+    *POSTGRES,
     *REDIS,
     *ENGINES,
     *AWS,

@@ -35,6 +35,27 @@ AWS = (
         (UNIT + "what_must_come_again_is_raised_and_a_copy_never_is",),
     ),
     Mutant(
+        "aws: an event is tried more often than Lambda brings it",
+        HANDLER,
+        "        outcomes += clock.process(consumer, some, tries)\n",
+        "        outcomes += clock.process(consumer, some)\n",
+        (UNIT + "what_lambda_itself_brings_is_a_letter_before_lambda_drops_it",),
+    ),
+    Mutant(
+        "aws: what a queue brings is given up as early as what Lambda brings",
+        HANDLER,
+        "fires = not partial and records is event",
+        "fires = True",
+        (UNIT + "what_a_queue_or_a_sender_brings_is_tried_as_often_as_its_rule_says",),
+    ),
+    Mutant(
+        "deadline: what is given up is told to nobody",
+        DEADLINE,
+        "if outcome.status in LETTERED:",
+        "if outcome.status in LETTERED and not told:",
+        (UNIT + "what_is_given_up_is_in_the_log_whoever_observes",),
+    ),
+    Mutant(
         "deadline: an invocation with little time tries nothing",
         DEADLINE,
         "least = 0 if self._begun else 1",

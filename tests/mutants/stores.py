@@ -10,6 +10,7 @@ UNDER_LOCK = "tests/unit/test_memory.py::test_"
 CONTRACT = "tests/contract/test_stores.py::Test{}::test_case[{}]"
 HOLE = "tests/contract/test_stores.py::TestSQLite::test_hole[{}]"
 AT_WORK = "tests/integration/test_sqlite.py::test_"
+LENT = "tests/integration/test_sqlite_lent.py::test_"
 
 STORES = (
     Mutant(
@@ -65,8 +66,8 @@ STORES = (
     Mutant(
         "sqlite: a transaction takes its lock at its first write",
         SQLITE + "file.py",
-        'self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))',
-        'self._patiently(lambda: connection.execute("BEGIN"))',
+        'self._patiently(lambda: execute(connection, "BEGIN IMMEDIATE"))',
+        'self._patiently(lambda: execute(connection, "BEGIN"))',
         (AT_WORK + "a_call_holds_the_file_from_before_it_reads_until_it_commits",),
     ),
     Mutant(
@@ -142,9 +143,30 @@ STORES = (
     Mutant(
         "sqlite: the caller's writes are committed though the block raised",
         SQLITE + "handle.py",
-        'connection.execute("ROLLBACK")',
-        'connection.execute("COMMIT")',
+        "connection.undo()",
+        "connection.keep()",
         (AT_WORK + "a_run_that_was_overtaken_takes_its_writes_back",),
+    ),
+    Mutant(
+        "sqlite: the caller may commit",
+        SQLITE + "lent.py",
+        "return sqlite3.SQLITE_DENY if ends",
+        "return sqlite3.SQLITE_OK if ends",
+        (LENT + "a_handler_that_ends_the_transaction_leaves_no_effect_behind",),
+    ),
+    Mutant(
+        "sqlite: a statement after the transaction's end is committed alone",
+        SQLITE + "lent.py",
+        "    if not lent.in_transaction:\n",
+        "    if False:\n",
+        (LENT + "a_connection_that_was_kept_runs_nothing_outside_of_a_transaction",),
+    ),
+    Mutant(
+        "sqlite: a connection that was closed is lent again",
+        SQLITE + "handle.py",
+        "                if connection.closed:\n",
+        "                if False:\n",
+        (LENT + "a_connection_closed_behind_our_back_costs_its_own_run_alone",),
     ),
     Mutant(
         "sqlite: threads do not take turns",

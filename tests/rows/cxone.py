@@ -101,5 +101,6 @@ CXONE = [
         "cxone.acd",
         {"Type": "AgentState", "CurrentState": "Available", "StartTimeUTC": ISO},
         hands_on={"detail.Type": "transport-id"},
+        auto="auto.content",
     ),
 ]

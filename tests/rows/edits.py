@@ -7,7 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Topic, parse, paths
+from eventonce import presets
+from eventonce.rules.expressions import (
+    Each,
+    Expression,
+    Hash,
+    Max,
+    Path,
+    Topic,
+    parse,
+    parse_path,
+    paths,
+)
 from tests.rows.row import ORG, Row
 
 
@@ -24,11 +35,26 @@ def republished(row: Row) -> dict[str, Any]:
     detail = detail_of(event)
     if "metadata" in detail and "CorrelationId" in detail["metadata"]:
         detail["metadata"]["CorrelationId"] = "f00dfeed-55a2-4bd6-9f61-9a5c7a4a1e02-archival"
+    if "timestamp" in detail and not _keyed_on_timestamp(row):
+        detail["timestamp"] = "2026-03-05T17:00:09.120Z"
     if "traceId" in detail:
         detail["traceId"] = "trace-2"
     if "url" in detail.get("data", {}).get("s3Object", {}):
         detail["data"]["s3Object"]["url"] = "https://bucket.example/one?signature=b"
     return event
+
+
+def _keyed_on_timestamp(row: Row) -> bool:
+    """Whether the row's rule reads the notice's own time, by itself or in a hash of the detail."""
+    if not row.preset:
+        return True
+    rule = next(rule for rule in presets.resolve(row.preset) if rule.name == row.rule)
+    verified = [] if isinstance(rule.verify, bool) else rule.verify
+    trees = [*rule.key, *rule.subject, *([rule.order] if rule.order else []), *rule.state]
+    read = [path for text in trees for path in paths(parse(text))]
+    read += [parse_path(text) for text in verified]
+    steps = {path.steps for path in read if path.root == "detail"}
+    return ("timestamp",) in steps or (() in steps and "detail.timestamp" not in rule.ignore)
 
 
 def _reversed(value: Any) -> Any:

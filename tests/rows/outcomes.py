@@ -17,12 +17,16 @@ Story = list[tuple[dict[str, Any], str]]
 Events = Sequence[dict[str, Any]]
 
 
-def statuses(preset: str, events: Events) -> list[str]:
-    """What becomes of these events, given one after the other."""
+def statuses(preset: str, events: Events, every: float = 0) -> list[str]:
+    """What becomes of these events, given one after the other, so many seconds apart."""
     clock = ManualClock()
     store = MemoryStore(clock=clock)
     consumer = Consumer(store, name="test", rules=preset, handler=lambda _: None, clock=clock)
-    return [consumer.process([event])[0].status for event in events]
+    found: list[str] = []
+    for event in events:
+        found.append(consumer.process([event])[0].status)
+        clock.advance(every)
+    return found
 
 
 def at(second: int, millisecond: int = 0) -> str:

@@ -43,7 +43,7 @@ RELAYED = [
         "relayed",
         "relayed.event-id",
         relayed("interaction.ended", {"event-id": "e-1", "interaction-id": "i-1"}),
-        hands_on={"detail.event-id": "relayed.interaction"},
+        hands_on={"detail.event-id": "relayed.hash"},
     ),
     Row(
         "relayed",
@@ -65,10 +65,17 @@ RELAYED = [
     ),
     Row(
         "relayed",
+        "relayed.idempotency-key-beside",
+        relayed("call", {"conversation": "conv-1"}, IdempotencyKey="key-1"),
+        hands_on={"envelope.IdempotencyKey": "relayed.hash"},
+    ),
+    Row(
+        "relayed",
         "relayed.interaction",
         relayed("interaction.held", {"interaction-id": "i-1", "hold": 2, "timestamp": ISO}),
         hands_on={
             "detail.interaction-id": "relayed.hash-timed",
+            "detail.timestamp": "relayed.hash",
         },
     ),
     Row(
@@ -102,7 +109,6 @@ RELAYED = [
             "detail.status": "relayed.conversation-minute",
             "time(detail.timestamp)": "relayed.hash",
         },
-        auto="relayed.conversation-minute",
     ),
     Row(
         "relayed",
@@ -115,13 +121,24 @@ RELAYED = [
                 "timestamp": ISO,
             },
         ),
-        hands_on={"detail.data.id": "relayed.hash-timed"},
+        hands_on={"detail.data.id": "relayed.hash-timed", "detail.timestamp": "relayed.hash"},
     ),
     Row(
         "relayed",
         "relayed.payload",
         {"payload": {"interactionId": "i-1", "state": "ended", "timestamp": ISO}},
-        hands_on={"detail.interactionId": "relayed.hash-timed"},
+        hands_on={
+            "detail.interactionId": "relayed.hash-timed",
+            "detail.timestamp": "relayed.payload-untimed",
+        },
+        auto="auto.timed",
+    ),
+    Row(
+        "relayed",
+        "relayed.payload-untimed",
+        {"payload": {"interactionId": "i-1", "state": "ended"}, "source": "nice"},
+        hands_on={"detail.interactionId": "relayed.hash"},
+        auto="auto.content",
     ),
     Row(
         "relayed",
@@ -131,7 +148,6 @@ RELAYED = [
             "detail.interactionId": "relayed.hash-timed",
             "time(detail.timestamp)": "relayed.newest",
         },
-        auto="relayed.interaction-id",
     ),
     Row(
         "relayed",
@@ -141,13 +157,14 @@ RELAYED = [
             "detail.interactionId": "relayed.hash",
             "time(time)": "relayed.interaction-id",
         },
-        auto="relayed.interaction-id",
+        auto="eventbridge",
     ),
     Row(
         "relayed",
         "relayed.interaction-id",
         {"source": "nice", "detail-type": "ended", "detail": {"interactionId": "i-1", "n": 1}},
         hands_on={"detail.interactionId": "relayed.hash"},
+        auto="auto.content",
     ),
     Row(
         "relayed",
@@ -165,6 +182,7 @@ RELAYED = [
             "detail.conversationId": "relayed.hash-timed",
             'floor(detail.timestamp, "1m")': "relayed.hash",
         },
+        auto="eventbridge",
     ),
     Row(
         "relayed",

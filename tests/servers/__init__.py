@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import tempfile
@@ -14,8 +15,11 @@ from typing import NoReturn
 
 import pytest
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds a server may take to answer: they take two on a quiet machine."""
+
+FIRST_PORT = 10_000
+"""Below it stand the ports that services of a machine have by custom."""
 
 
 class NotStarted(Exception):
@@ -29,11 +33,35 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(*, room: int = 0) -> int:
+    """A loopback port nobody listens on now, and one that the system gives to nobody by itself.
+
+    Another process would sooner or later be given one of those between this and the start of the
+    server that it is for, or while that server is away. The port so far above it, where a server
+    wants `room`, is of the same kind.
+    """
+    ports = range(FIRST_PORT, _given_from() - room)
+    for _ in range(1_000):
+        # Not from `random`, which a property test seeds: two processes must not choose alike.
+        port = secrets.choice(ports) if ports else 0
+        with socket.socket() as probe, socket.socket() as above:
+            try:
+                probe.bind(("127.0.0.1", port))
+                port = int(probe.getsockname()[1])
+                if room:
+                    above.bind(("127.0.0.1", port + room))
+            except (OSError, OverflowError):
+                continue
+            return port
+    raise NotStarted("no loopback port is free")
+
+
+def _given_from() -> int:
+    """The first of the ports that the system gives to who asks for any; none may be known."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return 0
 
 
 @contextmanager
@@ -80,6 +108,8 @@ def _wait(
                 raise NotStarted(f"{process.args!r}: {error}\n{said()}") from error
             time.sleep(0.05)
         else:
+            if process.poll() is not None:
+                raise NotStarted(f"{process.args!r}: another answers in its place\n{said()}")
             return
 
 

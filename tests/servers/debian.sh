@@ -20,6 +20,10 @@ if [ ! -e "$rule" ]; then
     chmod +x "$rule"
     trap 'rm -f "$rule"' EXIT
 fi
-apt-get update -qq
+# A mirror may fail once, and another apt may be at work, as on a machine that has just started.
+patient="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300"
+# shellcheck disable=SC2086  one word an option
+apt-get $patient update -qq
 # shellcheck disable=SC2086  one word a package
-DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $wanted >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get $patient install -qq -y --no-install-recommends $wanted \
+    >/dev/null

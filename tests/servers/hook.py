@@ -83,7 +83,11 @@ def hooked(certificate: tuple[Path, Path] | None = None) -> Iterator[Hook]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        # Callers that come at once may all wait to be let in; the system sends a sixth one away.
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     # Kept connections of a test's clients must not keep the receiver from ending.
     server.block_on_close = False

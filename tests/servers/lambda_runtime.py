@@ -66,6 +66,8 @@ class Environment:
         """How many processes there were: more than one is a cold start after an end."""
         self.waiting: queue.Queue[Invocation | None] = queue.Queue()
         self.answers: queue.Queue[tuple[str, Answer]] = queue.Queue()
+        self.answering = threading.Lock()
+        """Held from before an answer is confirmed until it is among the answers."""
 
     @property
     def said(self) -> str:
@@ -104,8 +106,8 @@ class Environment:
                     return answer
                 continue
             if self._process.poll() is not None:
-                # It may have answered with its last breath.
-                with suppress(queue.Empty):
+                # It may have answered with its last breath, which is not yet written down.
+                with self.answering, suppress(queue.Empty):
                     return self.answers.get_nowait()[1]
                 return Answer("exit", self._process.returncode)
             if taken.is_set() and not begun:
@@ -236,15 +238,17 @@ class _Api(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         payload = json.loads(body) if body else None
-        # The process may be killed for its answer as soon as it is known: it is told first.
-        self._send(202, b"", {})
         *_, name, kind = self.path.removeprefix(API).split("/")
         if self.path == f"{API}/init/error":
-            self._environment.answers.put(("", Answer("init", payload)))
+            answer = "", Answer("init", payload)
         elif kind == "response":
-            self._environment.answers.put((name, Answer("response", payload)))
+            answer = name, Answer("response", payload)
         else:
-            self._environment.answers.put((name, Answer("error", payload)))
+            answer = name, Answer("error", payload)
+        with self._environment.answering:
+            # The process may be killed for its answer as soon as it is known: it is told first.
+            self._send(202, b"", {})
+            self._environment.answers.put(answer)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)

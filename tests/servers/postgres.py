@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import psycopg
+import pytest
 
-from tests.servers import free_port, missing, running
+from eventonce.stores.postgres import address
+from tests.servers import PATIENCE, free_port, missing, running
 
 Binaries = Callable[[], Path]
 
@@ -70,17 +72,23 @@ class Cluster(NamedTuple):
             *QUICK,
             *options,
         ]
-        with running(command, self._answers, user=self.user) as process:
+        with (
+            running(command, self._answers, user=self.user) as process,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            # A machine that is busy for some seconds is no outage, unless a test says so itself.
+            patch.setattr(address, "TIMEOUT", PATIENCE)
+            patch.setattr(address, "CONNECT_TIMEOUT", PATIENCE)
             try:
                 yield process
             finally:
                 # Asked politely it would wait for its clients to leave.
                 process.send_signal(signal.SIGINT)
-                process.wait(10)
+                process.wait(PATIENCE)
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
         """The driver's own connection, for what the tests do behind the store's back."""
-        return psycopg.connect(self.uri(database), autocommit=True, connect_timeout=5)
+        return psycopg.connect(self.uri(database), autocommit=True, connect_timeout=PATIENCE)
 
     def execute(self, *statements: str) -> None:
         with self.connect() as connection:

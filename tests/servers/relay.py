@@ -33,7 +33,12 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._server))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._server))
+            except OSError:
+                # The server is away: whoever comes is sent away too, and the next one is let in.
+                client.close()
+                continue
             self._lines += [client, server]
             for source, sink in ((client, server), (server, client)):
                 asks = source is client

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,16 +18,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from eventonce.stores.redis import place
 from tests.servers import PATIENCE, free_port, missing, running
 
 PRIMARIES = 3
 SLOTS = 16_384
 NODE_TIMEOUT = 1_000
-"""Milliseconds without a sign of life until a node counts as failed."""
+"""Milliseconds without a sign of life until a node counts as failed: the less it is, the more often
+they talk, and the sooner all of them know what one knows."""
+STEADY = 60_000
+"""Likewise, where none is to fail: on a busy machine a node may be silent for some seconds."""
 
 Binary = Callable[[], str]
 
@@ -72,7 +78,7 @@ class Node(NamedTuple):
 
     def client(self) -> Any:
         """The driver's own client, for what the tests do behind the store's back."""
-        return redis.Redis(port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(port=self.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
 
 
 @contextmanager
@@ -86,13 +92,19 @@ def serving(binary: Binary = valkey, *options: str, port: int | None = None) -> 
             *("--repl-diskless-sync-delay", "0"),
             *options,
         ]
-        with running(command, lambda: answers(chosen)) as process:
+        with (
+            running(command, lambda: answers(chosen)) as process,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            # A machine that is busy for some seconds is no outage, unless a test says so itself.
+            patch.setattr(place, "TIMEOUT", PATIENCE)
+            patch.setattr(place, "CONNECT_TIMEOUT", PATIENCE)
             yield Node(chosen, process)
 
 
 def answers(port: int) -> None:
     """Whether somebody there speaks Redis, with or without a password."""
-    with socket.create_connection(("127.0.0.1", port), timeout=1) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
         line.sendall(b"PING\r\n")
         said = line.recv(64)
     if not said.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")):
@@ -110,14 +122,33 @@ class ValkeyCluster(NamedTuple):
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         return f"redis+cluster://{hosts}"
 
+    def let_fail(self) -> None:
+        """Let the first primary be missed if it is gone, and its replica take its place."""
+        for node in self.nodes[1:]:
+            node.client().config_set("cluster-node-timeout", NODE_TIMEOUT)
+        self.nodes[PRIMARIES].client().config_set("cluster-replica-no-failover", "no")
+
+    def has_failed_over(self) -> bool:
+        """Whether all that are left know the first primary's replica in its place."""
+        port = self.nodes[PRIMARIES].port
+        for node in self.nodes[1:]:
+            ranges = node.client().execute_command("CLUSTER SLOTS")
+            if not any(first == 0 and primary[1] == port for first, _, primary, *_ in ranges):
+                return False
+        return bool(self.nodes[PRIMARIES].client().role()[0] == b"master")
+
 
 @contextmanager
 def clustered(binary: Binary = valkey, *options: str) -> Iterator[ValkeyCluster]:
-    """Three primaries, which have a third of the slots each, and a replica of each."""
+    """Three primaries, which have a third of the slots each, and a replica of each.
+
+    No replica takes its primary's place before it is let: not because a machine was slow.
+    """
     with ExitStack() as stack:
         settings = (
-            *("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT)),
+            *("--cluster-enabled", "yes", "--cluster-node-timeout", str(STEADY)),
             *("--cluster-require-full-coverage", "no"),
+            *("--cluster-replica-no-failover", "yes", "--cluster-replica-validity-factor", "0"),
             *options,
         )
         nodes = [
@@ -130,17 +161,7 @@ def clustered(binary: Binary = valkey, *options: str) -> Iterator[ValkeyCluster]
 
 def low_port() -> int:
     """A port with another one ten thousand above it, where a cluster's servers talk."""
-    while True:
-        port = free_port()
-        if port < 50_000:
-            return port
-        with socket.socket() as probe:
-            low = port - 20_000
-            try:
-                probe.bind(("127.0.0.1", low))
-            except OSError:
-                continue
-            return low
+    return free_port(room=10_000)
 
 
 def _join(nodes: Sequence[Node]) -> None:
@@ -150,11 +171,18 @@ def _join(nodes: Sequence[Node]) -> None:
         if number < PRIMARIES:
             first, last = (SLOTS * n // PRIMARIES for n in (number, number + 1))
             client.execute_command("CLUSTER ADDSLOTSRANGE", first, last - 1)
-        client.execute_command("CLUSTER MEET", "127.0.0.1", nodes[0].port)
+    for number, client in enumerate(clients):
+        for other in nodes[:number]:
+            client.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
     until(lambda: all(_known(client) == len(nodes) for client in clients))
     names = [client.execute_command("CLUSTER MYID") for client in clients]
     for number, client in enumerate(clients[PRIMARIES:]):
         client.execute_command("CLUSTER REPLICATE", names[number])
+    for client in clients:
+        client.config_set("cluster-node-timeout", NODE_TIMEOUT)
+    until(lambda: all(_in_order(client) for client in clients))
+    for client in clients:
+        client.config_set("cluster-node-timeout", STEADY)
     until(lambda: all(_in_order(client) for client in clients))
     until(lambda: all(_linked(client) for client in clients[PRIMARIES:]))
     for client in clients:
@@ -162,7 +190,9 @@ def _join(nodes: Sequence[Node]) -> None:
 
 
 def _known(client: Any) -> int:
-    return len(client.execute_command("CLUSTER NODES"))
+    """How many nodes this one knows by name; those it only shakes hands with are not counted."""
+    nodes = client.execute_command("CLUSTER NODES").values()
+    return sum("handshake" not in node["flags"] for node in nodes)
 
 
 def _in_order(client: Any) -> bool:
@@ -198,7 +228,12 @@ def door(to: int) -> Iterator[Door]:
                     inside, _ = listening.accept()
                 except OSError:
                     return
-                outside = socket.create_connection(("127.0.0.1", leading.to))
+                try:
+                    outside = socket.create_connection(("127.0.0.1", leading.to))
+                except OSError:
+                    # The server is away: whoever comes is sent away too, and the next one let in.
+                    inside.close()
+                    continue
                 for ends in ((inside, outside), (outside, inside)):
                     threading.Thread(target=_carry, args=ends, daemon=True).start()
 
@@ -215,6 +250,25 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
         end.close()
+
+
+def caught_up(replica: Node, primary: Node) -> None:
+    """Wait until this replica has what its primary has now."""
+    written = primary.client().info("replication")["master_repl_offset"]
+    client = replica.client()
+    until(lambda: bool(client.info("replication").get("slave_repl_offset", -1) >= written))
+
+
+@contextmanager
+def frozen(node: Node) -> Iterator[None]:
+    """It hangs until the block is left."""
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        # What it was about to say is said when it has stopped.
+        os.waitid(os.P_PID, node.process.pid, os.WSTOPPED)
+        yield
+    finally:
+        node.process.send_signal(signal.SIGCONT)
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -19,7 +19,10 @@ STATE = Rule(
     at="detail.at",
     unchanged_within="1h",
 )
-OPEN = Serve(anyone_may_send_events=True)
+PATIENT: dict[str, Any] = {"answer_within": "1m", "body_timeout": "1m"}
+"""For who is to be told what became of an event, however long this machine takes over it."""
+
+OPEN = Serve(anyone_may_send_events=True, **PATIENT)
 
 
 def call(name: str, **detail: Any) -> dict[str, Any]:

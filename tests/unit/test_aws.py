@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject
+from eventonce import Consumer, Job, Reject, Rule
 from eventonce.aws import NotSettled, lambda_handler
+from eventonce.observe import Tally
+from eventonce.reasons import GIVEN_UP
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 
@@ -173,6 +176,101 @@ def test_what_must_come_again_is_in_the_log_with_its_traceback(
     lambda_handler(consumer)({"Records": [record("a")]}, None)
     assert "failed type=call id=a: LookupError: no such call" in caplog.text
     assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("observers", [[], [Tally()]], ids=["unobserved", "observed"])
+def test_what_is_given_up_is_in_the_log_whoever_observes(
+    caplog: pytest.LogCaptureFixture, observers: list[Tally]
+) -> None:
+    """An alarm hangs on it: nothing else says so where letters are kept in the table."""
+
+    def fail(job: Job) -> None:
+        raise Reject("no such call") if job.event.id == "a" else LookupError("not yet")
+
+    rule = Rule(name="call", match="call", key=["detail.call"], attempts=1)
+    consumer = Consumer("memory:", rules=rule, handler=fail, observers=observers)
+    records = [record("a"), record("b"), record("x", body="garbage")]
+    assert failures(lambda_handler(consumer)({"Records": records}, None)) == []
+    a, b, x = sorted(caplog.messages, key=lambda line: "type=- " in line)
+    assert a == f"{GIVEN_UP}: dead type=call id=a: rejected by the handler: no such call"
+    assert b.startswith(f"{GIVEN_UP}: dead type=call id=b: given up after 1 attempts: LookupError")
+    assert x.startswith(f"{GIVEN_UP}: invalid type=- id=-: ")
+    assert [one.exc_info is not None for one in caplog.records].count(True) == 1
+
+
+def test_other_content_under_a_settled_key_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    rule = Rule(name="call", match="call", key=["detail.call"], verify=True)
+    handler = lambda_handler(Consumer("memory:", rules=rule, handler=lambda _: None))
+    handler(event("a"), None)
+    other = event("a") | {"detail": {"call": "a", "length": 7}}
+    assert json.loads(handler(other, None)["body"])["errors"] == 1
+    (line,) = caplog.messages
+    assert line.startswith(f"{GIVEN_UP}: conflict type=call id=a: ")
+
+
+def test_an_ordinary_day_leaves_nothing_in_the_log(
+    crm: Crm, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        crm.handler({"Records": [record("a"), record("b")]}, None)
+    assert caplog.messages == []
+
+
+TOPIC = [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(event("a"))}}]
+
+
+@pytest.mark.parametrize("given", [event("a"), [event("a")], {"Records": TOPIC}])
+@pytest.mark.parametrize(("options", "tries"), [({}, 3), ({"tries": 1}, 1), ({"tries": 9}, 5)])
+def test_what_lambda_itself_brings_is_a_letter_before_lambda_drops_it(
+    given: Any, options: dict[str, int], tries: int
+) -> None:
+    crm = Crm(**options)
+    crm.failing = {"a"}
+    for _ in range(tries - 1):
+        with pytest.raises(NotSettled):
+            crm.handler(given, None)
+    assert list(crm.consumer.letters()) == []
+    assert json.loads(crm.handler(given, None)["body"])["errors"] == 1
+    (letter,) = crm.consumer.letters()
+    assert (letter.status, letter.attempt) == ("dead", tries)
+
+
+def test_a_pipe_that_reads_no_answer_leaves_a_letter_before_lambda_drops_its_records() -> None:
+    crm = Crm(partial=False)
+    crm.failing = {"a"}
+    for _ in range(2):
+        with pytest.raises(NotSettled):
+            crm.handler([record("a")], None)
+    assert failures(crm.handler([record("a")], None)) == []
+    (letter,) = crm.consumer.letters()
+    assert letter.attempt == 3
+
+
+REQUEST = {"requestContext": {}, "body": json.dumps(event("a"))}
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"Records": [record("a")]}, {}),
+        ({"Records": [record("a")]}, {"partial": False}),
+        ([record("a")], {}),
+        (REQUEST, {}),
+    ],
+    ids=["queue", "whole batch", "pipe", "request"],
+)
+def test_what_a_queue_or_a_sender_brings_is_tried_as_often_as_its_rule_says(
+    given: Any, options: dict[str, bool]
+) -> None:
+    crm = Crm(**options)
+    crm.failing = {"a"}
+    for _ in range(4):
+        with suppress(NotSettled):
+            crm.handler(given, None)
+        assert list(crm.consumer.letters()) == []
+    crm.handler(given, None)
+    (letter,) = crm.consumer.letters()
+    assert letter.attempt == 5
 
 
 def test_a_rejected_event_is_a_letter_and_not_a_failure() -> None:

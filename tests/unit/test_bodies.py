@@ -99,3 +99,32 @@ def test_headers_go_with_the_event_but_not_those_that_prove_the_sender() -> None
     assert isinstance(again, Event)
     assert dict(again.headers) == {"webhook-id": "m"}
     assert dict(read(kept(event)).headers) == {"webhook-id": "m"}
+
+
+CLOUD = {"ce-specversion": "1.0", "ce-id": "A-1", "ce-source": "/calls", "ce-type": "call.ended"}
+
+
+def test_the_body_of_a_cloudevent_in_binary_mode_is_the_data_of_one_event() -> None:
+    (event,) = read_body(b'{"call":7}', CLOUD | {"content-type": "application/json"})
+    assert isinstance(event, Event)
+    assert (event.type, event.id, event.source) == ("call.ended", "A-1", "/calls")
+
+
+@pytest.mark.parametrize("body", [b'[{"a":1},{"a":2}]', b'{"a":1}\n{"a":2}', b""])
+def test_data_that_is_no_object_is_kept_whole_and_is_not_many_events_of_one_id(body: bytes) -> None:
+    assert read_body(body, CLOUD) == [body]
+
+
+def test_cloudevents_that_come_whole_say_each_what_they_are() -> None:
+    one = '{"specversion":"1.0","id":"%s","source":"/calls","type":"call.%s","data":{"call":7}}'
+    whole = one % ("A-1", "ended")
+    (event,) = read_body(whole.encode(), {"content-type": "application/cloudevents+json"})
+    batch = f"[{whole},{one % ('A-2', 'begun')}]".encode()
+    # A proxy may repeat the first one's attributes beside it.
+    headers = CLOUD | {"content-type": "application/cloudevents-batch+json; charset=utf-8"}
+    several = [event, *read_body(batch, headers)]
+    assert [(it.form, it.type, it.id) for it in several if isinstance(it, Event)] == [
+        ("cloudevents", "call.ended", "A-1"),
+        ("cloudevents", "call.ended", "A-1"),
+        ("cloudevents", "call.begun", "A-2"),
+    ]

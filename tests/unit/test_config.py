@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args, get_origin
 
+import msgspec
 import pytest
 
 from eventonce import presets
-from eventonce.config import Config, load
+from eventonce.config import Config, Serve, Worker, load
+from eventonce.config.shape import WORDS
 from eventonce.errors import ConfigError
+from eventonce.infra.plan import Infra
+from eventonce.sinks import Sink
 
 FILE = """
 store = "memory:"
@@ -55,14 +60,17 @@ def test_an_override_takes_the_place_of_every_rules_own_fields(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        ("key = ['id']", "override: key cannot be set for all rules"),
-        ("remember = 'soon'", "remember: "),
+        ("key = ['id']", "override.key: cannot be set for all rules; it takes remember, sliding"),
+        ("remembr = '3d'", r"override.remembr: cannot be set .* \(did you mean 'remember'\?\)"),
+        ("remember = '3 days'", "override.remember: expected a duration such as"),
     ],
 )
-def test_a_wrong_override_is_named(said: str, complaint: str, tmp_path: Path) -> None:
-    config = written(tmp_path, f"rules = 'genesys'\n[override]\n{said}\n")
-    with pytest.raises(ConfigError, match=complaint):
-        config.ruling()
+def test_a_wrong_override_is_named_with_its_line_and_no_rule_is_blamed(
+    said: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=rf"some\.toml:3: {complaint}") as refused:
+        written(tmp_path, f"rules = 'genesys'\n[override]\n{said}\n")
+    assert "rule 'genesys" not in str(refused.value)
 
 
 def test_variables_are_filled_in_and_a_missing_one_is_named(
@@ -71,13 +79,97 @@ def test_variables_are_filled_in_and_a_missing_one_is_named(
     monkeypatch.setenv("WHERE", "elsewhere")
     monkeypatch.delenv("NOWHERE", raising=False)
     assert written(tmp_path, 'store = "redis://${WHERE}"').store == "redis://elsewhere"
-    with pytest.raises(ConfigError, match=r"worker: queue: .* no variable NOWHERE"):
+    with pytest.raises(ConfigError, match=r":2: worker.queue: .* no variable NOWHERE"):
         written(tmp_path, '[worker]\nqueue = "${NOWHERE}"')
 
 
 def test_a_field_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"some\.toml: .*`stroe`"):
-        written(tmp_path, 'stroe = "memory:"')
+    with pytest.raises(ConfigError) as refused:
+        written(tmp_path, 'name = "crm"\nstroe = "memory:"')
+    said = (
+        "some.toml:2: stroe: there is no such field (did you mean 'store'?); there are store, name,"
+    )
+    assert said in str(refused.value)
+    assert "own_rules" not in str(refused.value)
+
+
+WRONG = """\
+stroe = "memory:"
+name = 7
+secrets = ["short", "long enough to be one"]
+
+[[rules]]
+name = "own"
+
+[[rule]]
+name = "own"
+keys = ["detail.id"]
+
+[override]
+remembr = "3d"
+
+[[sink]]
+to = "file:events.jsonl"
+[[sink]]
+match = "call"
+
+[worker]
+queue = "${NOWHERE}"
+visibility = true
+
+[serve.users]
+crm = 7
+"""
+
+
+def test_everything_that_is_wrong_is_named_at_once_each_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    with pytest.raises(ConfigError) as refused:
+        written(tmp_path, WRONG)
+    said = [line.rpartition("some.toml:")[2] for line in str(refused.value).splitlines()]
+    assert [line.split(": ")[:2] for line in said] == [
+        ["1", "stroe"],
+        ["2", "name"],
+        ["3", "secrets"],
+        ["5", "rules"],
+        ["8", "key of 'own'"],
+        ["10", "keys of 'own'"],
+        ["13", "override.remembr"],
+        ["17", "sink.to"],
+        ["21", "worker.queue"],
+        ["22", "worker.visibility"],
+        ["24", "serve.users"],
+    ]
+    assert "a rule of your own is a [[rule]]" in said[3]
+
+
+@pytest.mark.parametrize("table", [Config, Worker, Serve, Infra, Sink])
+def test_what_every_field_expects_is_said_in_words(table: type[msgspec.Struct]) -> None:
+    for field in msgspec.structs.fields(table):
+        is_table = get_origin(field.type) is list and get_args(field.type) == (Sink,)
+        if not is_table and field.type not in (Worker, Serve, Infra) and "rule" not in field.name:
+            assert field.type in WORDS, field.name
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ("worker = 7", "worker: expected a table [worker]"),
+        ("sink = 7", "sink: expected [[sink]] tables"),
+        ("name = 2026-01-01", "name: expected a string, not a date or time"),
+        ("name = {}", "name: expected a string, not a table"),
+        ("rules = []\nsecrets = [1, 'x']", "secrets: expected a list of strings, not a list of a "),
+        ("own_rules = []", "own_rules: there is no such field"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_and_not_shown(
+    said: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        written(tmp_path, said)
+    assert complaint in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +178,10 @@ def test_a_field_that_does_not_exist_is_named(tmp_path: Path) -> None:
         ('letters = "store"', "letters: queue: write sqs://NAME"),
         ('letters = "sqs://[x"', "letters: queue: write sqs://NAME"),
         ('letters = "sqs://x"\n[worker]\nqueue = "sqs://x"', "letters: .* come round for ever"),
+        (
+            'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',
+            "letters: .* come round for ever",
+        ),
         ('[[sink]]\nto = "table:events"', "table:events.*sqlite: or postgresql:"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -78,6 +77,14 @@ def statuses(outcomes: Sequence[Outcome]) -> list[str]:
 def test_every_event_gets_one_outcome_in_the_order_given(consumer: Consumer) -> None:
     outcomes = consumer.process([call(1), b"{", call(2), call(1, id="other"), call(3)])
     assert statuses(outcomes) == ["done", "invalid", "done", "duplicate", "done"]
+
+
+def test_an_event_without_a_key_names_the_rule_that_took_it(consumer: Consumer) -> None:
+    no_key = {"id": "1", "detail-type": "call", "detail": {}}
+    outcomes = consumer.process([no_key, b"no event"])
+    assert statuses(outcomes) == ["invalid", "invalid"]
+    assert [outcome.rule for outcome in outcomes] == [CALL.name, ""]
+    assert sorted(letter.rule for letter in consumer.letters()) == ["", CALL.name]
 
 
 def test_a_copy_that_comes_later_says_whether_it_was_redelivered_or_published_again(
@@ -314,7 +321,7 @@ def test_async_handlers_of_one_batch_run_side_by_side(store: MemoryStore) -> Non
             waiting += 1
             if waiting == 5:
                 together.set()
-            await asyncio.wait_for(together.wait(), 10)
+            await asyncio.wait_for(together.wait(), 60)
 
         consumer = Consumer(store, rules=[CALL], handler=handler)
         outcomes = await consumer.process_async([call(n) for n in range(5)])
@@ -549,13 +556,14 @@ def test_one_store_two_functions_many_threads_never_mix_results() -> None:
         return Consumer(store, name=name, rules=[CALL], handler=handler)
 
     consumers = {name: consumer(name) for name in "ab"}
-    answers: Counter[str] = Counter()
+    answers: list[str] = []
     wrong: list[Outcome] = []
 
     def work(name: str) -> None:
         for number in range(1_000):
             (outcome,) = consumers[name].process([call(number)])
-            answers[outcome.status] += 1
+            # A list takes what threads append; a counter may lose what two of them count at once.
+            answers.append(outcome.status)
             if outcome.ack and outcome.result != f"{name}:call-{number}":
                 wrong.append(outcome)
 
@@ -566,7 +574,7 @@ def test_one_store_two_functions_many_threads_never_mix_results() -> None:
         thread.join()
     assert wrong == []
     assert set(answers) <= {"done", "duplicate", "busy"}
-    assert answers["done"] == 2_000
+    assert answers.count("done") == 2_000
     for name in "ab":
         for number in range(1_000):
             assert statuses(consumers[name].process([call(number)])) == ["duplicate"]

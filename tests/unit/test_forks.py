@@ -12,8 +12,9 @@ FORKING = """
 import os, signal, sys, threading, time
 from eventonce import Consumer, Rule
 
-signal.alarm(60)
-LEASE = 0.3
+signal.alarm(240)
+LEASE = float(sys.argv[1])
+STOLEN = 7
 rule = Rule(name="call", match="call", key=["detail.call"], lease=LEASE)
 begun, forked = threading.Event(), threading.Event()
 
@@ -25,7 +26,8 @@ def last(job):
     forked.wait()
     end = time.monotonic() + 3 * LEASE
     while time.monotonic() < end:
-        assert rival.process(job.event)[0].status == "busy"
+        if rival.process(job.event)[0].status != "busy":
+            os._exit(STOLEN)
         time.sleep(LEASE / 10)
 
 async def quick(job):
@@ -50,7 +52,7 @@ begun.wait()
 child = os.fork()
 forked.set()
 if child == 0:
-    signal.alarm(60)
+    signal.alarm(240)
     status = 1
     try:
         {child}
@@ -58,13 +60,22 @@ if child == 0:
     finally:
         os._exit(status)
 parent.join()
-sys.exit(bool(failed) or os.waitpid(child, 0)[1] != 0)
+ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+sys.exit(1 if failed else ended)
 """
+STOLEN = 7
+
+LEASES = ("0.3", "3", "15")
+"""Seconds. The first is enough, unless something keeps this machine from renewing in time: then
+the same is tried with more of it. A lease that nobody renews ends under each of them."""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("child", ["consumer.close()", "work(2); consumer.close()"])
 def test_a_consumer_goes_on_in_both_processes_after_a_fork(child: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKING.replace("{child}", child)]
-    ran = subprocess.run(command, capture_output=True, timeout=90, check=False)
+    for lease in LEASES:
+        ran = subprocess.run([*command, lease], capture_output=True, timeout=300, check=False)
+        if ran.returncode != STOLEN:
+            break
     assert ran.returncode == 0, ran.stderr.decode()

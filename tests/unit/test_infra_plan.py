@@ -67,6 +67,59 @@ def test_a_preset_that_knows_its_source_says_which_events_are_meant() -> None:
     assert planned(Infra(), rules=["connect"]).pattern == {"source": ["aws.connect"]}
 
 
+@pytest.mark.parametrize(
+    ("infra", "rules"),
+    [
+        (Infra(), ["genesys"]),
+        (Infra(bus="calls"), ["genesys"]),
+        (Infra(source=SOURCE), []),
+        (Infra(pattern={"source": [f"{BUS}", {"wildcard": f"{SOURCE}/*/prod"}]}), []),
+    ],
+)
+def test_a_rule_that_waits_for_a_partner_on_another_bus_is_told(
+    infra: Infra, rules: list[str]
+) -> None:
+    made = planned(infra, rules=rules)
+    assert f'bus = "{SOURCE}/…"' in made.misplaced
+    assert f"on the bus {infra.bus}" in made.misplaced
+    assert made.theirs
+
+
+@pytest.mark.parametrize(
+    ("infra", "rules"),
+    [
+        (Infra(bus=BUS), ["genesys"]),
+        (Infra(bus=BUS, pattern={"detail-type": ["x"]}), []),
+        (Infra(source="com.example"), ["genesys"]),
+        (Infra(pattern={"source": [SOURCE, {"suffix": ".shop"}]}), []),
+        (Infra(pattern={"detail-type": ["x"]}), ["genesys"]),
+        (Infra(), ["genesys", "connect"]),
+    ],
+)
+def test_a_rule_that_events_can_reach_is_not(infra: Infra, rules: list[str]) -> None:
+    assert planned(infra, rules=rules).misplaced == ""
+
+
+def test_nobody_else_puts_events_of_aws_on_a_bus() -> None:
+    assert planned(Infra(), rules=["connect"]).theirs
+    assert planned(Infra(bus=BUS, pattern={"detail-type": ["x"]})).theirs
+    assert not planned(Infra(source="com.example")).theirs
+    assert not planned(Infra(pattern={"detail-type": ["x"]})).theirs
+
+
+@pytest.mark.parametrize("printed", ["sam", "terraform", "iam"])
+def test_what_is_printed_says_on_stderr_that_no_events_come_there(
+    tmp_path: Path, printed: str
+) -> None:
+    file = tmp_path / "eventonce.toml"
+    for said, told in (("", True), (f'[infra]\nbus = "{BUS}"\n', False)):
+        file.write_text(f'rules = "genesys"\n{said}')
+        heard = CliRunner().invoke(command, [printed, "-c", str(file)])
+        assert heard.exit_code == 0, heard.exception
+        assert ("arrive only on the bus" in heard.stderr) is told
+        assert "arrive only" not in heard.stdout
+
+
 def test_rules_of_ones_own_say_it_too() -> None:
     rule = Rule(name="o", key="detail.id", match={"source": ["com.example.*", "*.shop"]})
     matchers = [{"prefix": "com.example."}, {"wildcard": "*.shop"}]
@@ -230,9 +283,17 @@ def test_a_letter_queue_that_says_our_own_region_is_made() -> None:
     assert made.letterbox == "kept"
 
 
-def test_letters_do_not_go_where_the_events_come_from() -> None:
-    with pytest.raises(ConfigError, match="taken for events again"):
-        planned(Infra(source=SOURCE), name="calls", letters="sqs://calls")
+@pytest.mark.parametrize("letters", ["sqs://calls", "sqs://calls?region=eu-central-1"])
+def test_letters_do_not_go_where_the_events_come_from(letters: str) -> None:
+    for region in ("", "eu-central-1"):
+        with pytest.raises(ConfigError, match="taken for events again"):
+            planned(Infra(source=SOURCE, region=region), name="calls", letters=letters)
+
+
+def test_letters_may_go_to_a_queue_of_the_same_name_elsewhere() -> None:
+    infra = Infra(source=SOURCE, region="eu-central-1")
+    made = planned(infra, name="calls", letters="sqs://calls?region=us-east-1")
+    assert made.letters == Outlet("calls", "us-east-1")
 
 
 def test_a_table_elsewhere_is_meant_where_it_is() -> None:
@@ -247,7 +308,7 @@ def said_together(tmp_path: Path, *args: str, file: str = "") -> dict[str, Any]:
     (tmp_path / "eventonce.toml").write_text(file)
     told = CliRunner().invoke(command, ["sam", "--json", "-c", f"{tmp_path}/eventonce.toml", *args])
     assert told.exit_code == 0, told.exception
-    made: dict[str, Any] = json.loads(told.output)["Resources"]
+    made: dict[str, Any] = json.loads(told.stdout)["Resources"]
     return made
 
 

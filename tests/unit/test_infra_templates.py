@@ -17,6 +17,7 @@ from cfnlint.decode.cfn_yaml import loads
 from eventonce.cli import main
 from eventonce.infra import resources, rights, sam, terraform, yaml
 from eventonce.infra.plan import Infra, Plan, planned
+from eventonce.reasons import GIVEN_UP
 
 ROLES: list[rights.Role] = ["lambda", "worker"]
 BUS = "aws.partner/genesys.com/cloud/5a3b/prod"
@@ -134,7 +135,7 @@ def test_both_templates_watch_what_can_go_wrong(role: rights.Role) -> None:
         "InvocationsFailedToBeSentToDlq",
         "ReadThrottleEvents",
         "WriteThrottleEvents",
-    } | ({"Errors", "Throttles"} if role == "lambda" else set())
+    } | ({"Errors", "Throttles", "GivenUp"} if role == "lambda" else set())
     made = PLANS["fifo"]
     alarms = [
         it["Properties"]
@@ -148,11 +149,32 @@ def test_both_templates_watch_what_can_go_wrong(role: rights.Role) -> None:
     assert watched["lost"]["dimensions"] == {"EventBusName": BUS, "RuleName": made.rule}
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_what_a_function_gives_up_is_counted_from_its_log_and_raises_an_alarm(name: str) -> None:
+    """With letters in the table, which has no metric of them, nothing else tells anybody."""
+    made = PLANS[name]
+    template = sam.template(made)["Resources"]
+    counted, alarm = (template[key]["Properties"] for key in ("GivenUp", "GivenUpAlarm"))
+    (metric,) = counted["MetricTransformations"]
+    assert counted["LogGroupName"] == {"Ref": "LogGroup"}
+    assert counted["FilterPattern"] == f'"{GIVEN_UP}"'
+    assert metric["MetricNamespace"] == alarm["Namespace"] == "eventonce/calls"
+    assert metric["MetricName"] == alarm["MetricName"]
+    assert alarm["Threshold"] == 0
+    written = terraform.document(made)["resource"]
+    same = written["aws_cloudwatch_log_metric_filter"]["function"]
+    watched = written["aws_cloudwatch_metric_alarm"]["givenup"]
+    assert same["pattern"] == counted["FilterPattern"]
+    assert same["metric_transformation"]["namespace"] == watched["namespace"] == "eventonce/calls"
+    assert same["metric_transformation"]["name"] == watched["metric_name"]
+
+
 ARGUMENTS = {
     "aws_cloudwatch_event_rule": "name event_bus_name event_pattern",
     "aws_cloudwatch_event_target": "rule event_bus_name target_id arn retry_policy "
     "dead_letter_config sqs_target",
     "aws_cloudwatch_log_group": "name retention_in_days",
+    "aws_cloudwatch_log_metric_filter": "name pattern log_group_name metric_transformation",
     "aws_cloudwatch_metric_alarm": "alarm_name alarm_description namespace metric_name dimensions "
     "statistic period evaluation_periods threshold comparison_operator treat_missing_data "
     "alarm_actions",

@@ -42,7 +42,18 @@ def test_as_it_stands_it_names_store_name_and_rules(written: str) -> None:
     assert (config.own_rules, config.override, config.sink) == ((), {}, [])
 
 
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_a_folder_that_is_not_there_is_a_matter_of_usage(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["init", str(tmp_path / "nowhere" / "eventonce.toml"), *options])
+    assert ended.value.code == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
 def test_every_example_in_it_is_accepted(written: str) -> None:
+    Path("my_module.py").touch()
     config = check(EXAMPLE.sub(r"\1", written))
     assert [rule.kind for rule in config.own_rules] == ["fact", "state"]
     assert config.override["remember"] == "20d"

@@ -104,6 +104,117 @@ def test_what_eventbridge_could_not_deliver_says_why() -> None:
         assert word in letter.reason
 
 
+LAMBDA = {
+    "RequestID": "86162f4e-6b2c-492f-93de-5e1b9c5f8bd3",
+    "ErrorCode": "200",
+    "ErrorMessage": "1 of 1 events not settled",
+}
+
+
+def invocation(payload: Any, **more: Any) -> str:
+    """The record of a failed invocation, as the Lambda guide gives it."""
+    record = {
+        "version": "1.0",
+        "timestamp": "2026-11-14T18:16:05.568Z",
+        "requestContext": {
+            "requestId": "e4b46cbf-b738-4f5e-8880-a18cdf61200e",
+            "functionArn": "arn:aws:lambda:eu-central-1:1:function:crm:$LATEST",
+            "condition": "RetriesExhausted",
+            "approximateInvokeCount": 3,
+        },
+        "requestPayload": payload,
+        "responseContext": {
+            "statusCode": 200,
+            "executedVersion": "$LATEST",
+            "functionError": "Unhandled",
+        },
+        "responsePayload": {"errorMessage": "exited before completing", "errorType": "Runtime"},
+    }
+    return json.dumps(record | more)
+
+
+def test_what_a_function_s_dead_letter_queue_holds_says_why() -> None:
+    message = delivered(Entry(call(1).decode(), LAMBDA))
+    letter = letter_of(message, "crm")
+    assert (letter.id, letter.status, letter.at) == ("message-1", "dead", START)
+    assert letter.event == call(1)
+    assert letter.reason.startswith("given up by Lambda: 1 of 1 events not settled (code 200")
+    assert LAMBDA["RequestID"] in letter.reason
+    assert is_whole(message)
+
+
+def test_the_record_of_an_on_failure_destination_is_the_event_in_it() -> None:
+    message = delivered(Entry(invocation(json.loads(call(1)))))
+    letter = letter_of(message, "crm")
+    assert json.loads(letter.event) == json.loads(call(1))
+    assert (letter.status, letter.attempt) == ("dead", 3)
+    for word in ("Runtime: exited before", "RetriesExhausted", "tried 3 times", "function:crm"):
+        assert word in letter.reason
+    assert is_whole(message)
+
+
+@pytest.mark.parametrize("response", [None, "text", {}, []])
+def test_an_invocation_that_was_never_answered_says_at_least_that_it_was_given_up(
+    response: Any,
+) -> None:
+    context = {"condition": "EventAgeExceeded"}
+    body = invocation({}, requestContext=context, responsePayload=response)
+    reason = letter_of(delivered(Entry(body)), "crm").reason
+    assert reason == "given up by Lambda: it does not say why (EventAgeExceeded)"
+
+
+def test_what_a_topic_or_a_pipe_invoked_a_function_with_is_unwrapped_too() -> None:
+    notice = {"EventSource": "aws:sns", "Sns": {"MessageId": "n-1", "Message": call(1).decode()}}
+    carried = {"messageId": "m-1", "eventSource": "aws:sqs", "body": call(1).decode()}
+    for payload in ({"Records": [notice]}, [json.loads(call(1))], [carried]):
+        for entry in (Entry(invocation(payload)), Entry(json.dumps(payload), LAMBDA)):
+            letter = letter_of(delivered(entry), "crm")
+            assert json.loads(letter.event) == json.loads(call(1))
+
+
+def test_an_event_that_lambda_gave_no_id_has_none_afterwards() -> None:
+    """The function was not given the message's id: under that it would be another event."""
+    nameless = {"detail-type": "call", "detail": {"call": 1}}
+    for entry in (Entry(invocation(nameless)), Entry(json.dumps(nameless), LAMBDA)):
+        assert read(letter_of(delivered(entry), "crm").event).id == ""
+
+
+def test_several_events_of_one_invocation_are_kept_together_and_not_run() -> None:
+    several = [json.loads(call(1)), json.loads(call(2))]
+    for entry in (Entry(invocation(several)), Entry(json.dumps(several), LAMBDA)):
+        message = delivered(entry)
+        letter = letter_of(message, "crm")
+        assert not is_whole(message)
+        assert "2 events together: invoke the function with them again" in letter.reason
+        assert json.loads(letter.event) == several
+
+
+def test_a_letter_of_ours_is_what_we_gave_up_whatever_its_event_looks_like() -> None:
+    record = invocation([json.loads(call(1)), json.loads(call(2))]).encode()
+    letter = msgspec.structs.replace(DEAD, event=record)
+    message = delivered(entry_of(letter, fifo=False))
+    assert letter_of(message, "crm") == letter
+    assert is_whole(message)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"requestPayload"',
+        '{"requestPayload": {}, "requestContext": 7}',
+        '{"requestPayload": {}, "requestContext": {}}',
+        invocation({}, requestContext={"condition": "x", "approximateInvokeCount": 10**30}),
+        '{"requestPayload": {}, "requestContext": {"condition": "\ud800"}}',
+        '{"requestPayload": ' + "[" * 100_000,
+        call(1, requestPayload={}, requestContext={"condition": "x"}).decode(),
+    ],
+)
+def test_what_only_looks_like_a_record_of_lambda_s_is_any_other_message(body: str) -> None:
+    message = delivered(Entry(body))
+    assert "does not say why" in letter_of(message, "crm").reason
+    assert is_whole(message)
+
+
 def test_what_sqs_moved_says_from_where() -> None:
     arn = "arn:aws:sqs:eu-central-1:1:orders"
     message = delivered(Entry(call(1).decode()), DeadLetterQueueSourceArn=arn)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from eventonce import Consumer
-from eventonce.observe import Tally, to_log
+from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.errors import SourceUnavailable
+from eventonce.observe import UNTAKEN, Tally, to_log
 
 LOG = logging.getLogger("tests.observe")
 
@@ -33,3 +36,68 @@ def test_a_senders_line_break_is_written_as_one(caplog: pytest.LogCaptureFixture
     assert "\n" not in line
     assert "\r" not in line
     assert r"id=1\ndone type=call.end id=2" in line
+
+
+def fact(type: str, number: int = 1) -> dict[str, Any]:
+    return {"id": str(number), "source": "s", "detail-type": type, "detail": {}}
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_handlers_error_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture, attempts: int
+) -> None:
+    def close_call(job: Job) -> None:
+        job.event.detail["call"]
+
+    rule = Rule(name="any", key="id", attempts=attempts)
+    consumer = Consumer("memory:", rules=[rule], handler=close_call, observers=[to_log(LOG)])
+    consumer.process([fact("call.end")])
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert 'job.event.detail["call"]' in caplog.text
+    assert "in close_call" in caplog.text
+
+
+@pytest.mark.parametrize("error", [Retry("later"), Reject("never"), SourceUnavailable("away")])
+def test_an_error_that_was_raised_on_purpose_is_a_line(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def refuse(_: Job) -> None:
+        raise error
+
+    Consumer("memory:", handler=refuse, observers=[to_log(LOG)]).process([fact("call.end")])
+    assert "Traceback" not in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_what_is_wrong_with_an_event_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    Consumer("memory:", handler=print, observers=[to_log(LOG)]).process([b"no event"])
+    assert "Traceback" not in caplog.text
+    assert caplog.messages[0].startswith("invalid ")
+
+
+def test_a_type_that_no_handler_takes_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Consumer("memory:", observers=[to_log(LOG)])
+    consumer.on("call.ends")(lambda _: None)
+    consumer.process([fact("call.end", 1), fact("call.end", 2), fact("call.start", 3)])
+    consumer.process([fact("call.end", 4)])
+    assert [line.partition(" id=")[0] for line in caplog.messages] == [
+        "ignored type=call.end",
+        "ignored type=call.start",
+    ]
+    assert "no handler takes events of type 'call.end'" in caplog.messages[0]
+
+
+def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Consumer("memory:", observers=[to_log(LOG)])
+    consumer.on("call.end")(lambda _: None)
+    consumer.process([fact(f"made-up-{number}", number) for number in range(3 * UNTAKEN)])
+    assert len(caplog.messages) == UNTAKEN
+
+
+def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    rule = Rule(name="any", key="id", on_replay="report")
+    consumer = Consumer("memory:", rules=[rule], handler=print, observers=[to_log(LOG)])
+    now = datetime.now(UTC).isoformat()
+    (outcome,) = consumer.process([fact("call.end") | {"replay-name": "r", "time": now}])
+    assert (outcome.status, caplog.messages) == ("ignored", [])

@@ -113,7 +113,7 @@ def test_what_a_header_names_exists_and_rule_names_are_unique(name: str) -> None
     names = [rule.name for rule in preset.rules]
     assert len(set(names)) == len(names)
     assert preset.broad <= set(names)
-    assert preset.last | preset.trusting <= preset.broad
+    assert preset.last | preset.anyone <= preset.broad
 
 
 def test_auto_drops_nothing_for_being_late() -> None:
@@ -254,6 +254,8 @@ def test_auto_never_lets_a_shape_overrule_the_transport_id_of_an_unknown_source(
         {"IdempotencyKey": "${id}"},
     ):
         assert chosen("auto", bridge("com.acme.shop", "changed", detail)) == "eventbridge"
+    beside = bridge("com.acme.shop", "changed", {"order": 1}, IdempotencyKey="${id}")
+    assert chosen("auto", beside) == "eventbridge"
 
 
 def test_auto_knows_a_relay_by_its_name() -> None:
@@ -268,10 +270,21 @@ def test_auto_knows_a_relay_by_its_name() -> None:
 
 
 def test_auto_goes_by_content_where_there_is_no_id_at_all() -> None:
-    assert chosen("auto", {"call": "ended", "agent": "ada"}) == "relayed.hash"
+    assert chosen("auto", {"call": "ended", "agent": "ada"}) == "auto.content"
     order = {"source": "x", "detail-type": "y", "detail": {"id": "order-7", "state": "paid"}}
-    assert chosen("auto", order) == "relayed.hash"
+    assert chosen("auto", order) == "auto.content"
     assert chosen("relayed", order) == "relayed.id"
+
+
+def test_auto_never_goes_by_rounded_times_or_part_of_the_content_where_nobody_is_known() -> None:
+    names = rule_names("auto")
+    assert not presets.load("relayed").last & set(names)
+    for rule in presets.resolve("auto")[names.index("eventbridge") :]:
+        assert not rule.ignore
+
+
+def test_auto_can_be_named_with_its_version() -> None:
+    assert presets.resolve("auto@1") == presets.resolve("auto")
 
 
 def test_an_event_without_id_is_never_merged_by_the_transport_id() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -134,6 +135,12 @@ RELAYED: dict[str, Story] = {
         ({"IdempotencyKey": "${id}", "call": 1}, "duplicate"),
         ({"IdempotencyKey": "${id}", "call": 2}, "conflict"),
     ],
+    "an idempotency key beside the detail": [
+        (relayed("a", {"call": 1}, IdempotencyKey="k-1"), "done"),
+        (relayed("a", {"call": 1}, IdempotencyKey="k-1", id="another"), "duplicate"),
+        (relayed("a", {"call": 2}, IdempotencyKey="k-1"), "conflict"),
+        (relayed("a", {"call": 1}, IdempotencyKey="k-2"), "done"),
+    ],
     "a payload": [
         ({"payload": {"interactionId": "i-1", "state": "held"}}, "done"),
         ({"payload": {"state": "held", "interactionId": "i-1"}}, "duplicate"),
@@ -161,3 +168,25 @@ def test_relayed_shapes_come_to_their_expected_outcomes(
 ) -> None:
     events, expected = [event for event, _ in story], [status for _, status in story]
     assert statuses("relayed", events) == expected
+
+
+NO_TIME = {
+    "a status": lambda state: relayed("call", {"conversationId": "conv-1", "status": state}),
+    "an interaction": lambda state: relayed("call", {"interaction-id": "i-1", "state": state}),
+    "a type and its data": lambda state: typed("conversation:call:updated", state),
+    "a payload": lambda state: {"payload": {"interactionId": "i-1", "state": state}},
+    "an id alone": lambda state: {
+        "source": "nice",
+        "detail-type": "call",
+        "detail": {"interactionId": "i-1", "state": state},
+    },
+}
+
+
+@pytest.mark.parametrize("event", NO_TIME.values(), ids=NO_TIME)
+def test_without_any_time_a_return_is_told_from_a_copy_by_ten_seconds(
+    event: Callable[[str], dict[str, Any]],
+) -> None:
+    calls = [event("connected"), event("held"), event("connected")]
+    assert statuses("relayed", calls, every=6) == ["done"] * 3
+    assert statuses("relayed", [calls[0], calls[0]], every=6) == ["done", "duplicate"]

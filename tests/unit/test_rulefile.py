@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules import Rule, Ruleset
 from eventonce.rules.matching import Match
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file, parse_rules
 from tests.unit.made import event
 
 FULL = """
@@ -97,6 +98,44 @@ def test_a_changed_rule_keeps_its_durations() -> None:
 
 def test_a_file_without_rules_has_none() -> None:
     assert parse_rules('store = "memory:"\n', name="f") == []
+
+
+OWN = '[[rule]]\nname = "r"\nkey = ["id"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            '[[rules]]\nname = "r"\nkey = ["id"]\n',
+            "f:1: rules: expected nothing but [[rule]] tables",
+        ),
+        ('[[rules]]\nname = "r"\n', "(did you mean 'rule'?)"),
+        (f'rules = ["auto"]\n{OWN}', "f:1: rules: belongs to a whole eventonce.toml"),
+        (f'secrets = ["x"]\n{OWN}', "f:1: secrets: belongs to a whole eventonce.toml"),
+        (f'{OWN}[override]\nremember = "1d"\n', "f:4: override: belongs to a whole eventonce.toml"),
+        (f'store = "memory:"\n{OWN}', "--config, or in Python use eventonce.config.load(path)"),
+        (f"colour = 1\n{OWN}", "f:1: colour: expected nothing but [[rule]] tables"),
+        ("", "f:1: there is no [[rule]] in it"),
+        ("rule = []", "there is no [[rule]] in it"),
+    ],
+)
+def test_a_file_named_as_rules_has_rules_and_nothing_else(text: str, complaint: str) -> None:
+    assert parse_rule_file(OWN, name="f") == [Rule(name="r", key="id")]
+    with pytest.raises(ConfigError) as refused:
+        parse_rule_file(text, name="f")
+    assert complaint in str(refused.value)
+
+
+def test_what_is_out_of_place_is_named_together_with_the_faults_of_rules() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_rule_file('store = "memory:"\n[[rule]]\nname = "r"\nkeys = 1\n', name="f")
+    found = [line.split(": ")[:2] for line in str(refused.value).splitlines()]
+    assert found == [["f:1", "store"], ["f:2", "key of 'r'"], ["f:4", "keys of 'r'"]]
+
+
+def test_what_belongs_elsewhere_is_what_a_whole_file_says_beside_its_rules() -> None:
+    assert {*ELSEWHERE, "rule", "own_rules"} == set(Config.__struct_fields__)
 
 
 FACT: dict[str, Any] = {"name": "r", "key": "id"}

@@ -259,6 +259,37 @@ def test_what_to_do_about_it_is_said() -> None:
         key(["detail.a"], {})
 
 
+def test_what_may_be_absent_is_not_spoken_of_where_something_is_there() -> None:
+    with pytest.raises(EnvelopeError, match="is an object: write hash") as refused:
+        key(["detail.a"], {"a": {}})
+    assert '"?"' not in str(refused.value)
+    with pytest.raises(EnvelopeError, match="every part of the key is empty") as refused:
+        key(["detail.a?"], {})
+    assert '"?"' not in str(refused.value)
+    with pytest.raises(EnvelopeError, match=r"is an object.*detail\.b is missing") as refused:
+        key(["detail.a", "detail.b"], {"a": {}})
+    assert '"?"' in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("at", "write"),
+    [
+        (1765551866.5, ': write time(detail.at, "s")'),
+        ("1765551866.5", ': write time(detail.at, "s")'),
+        (1765551866500.5, ': write time(detail.at, "ms")'),
+        ("soon", ""),
+        (2**60, ""),
+    ],
+)
+def test_a_time_with_a_fraction_as_an_order_is_told_how_to_be_one(at: Any, write: str) -> None:
+    rule = Rule(name="r", subject="detail.a", order="detail.at")
+    with pytest.raises(EnvelopeError, match="nor an ISO time") as refused:
+        plan(rule, event({"a": 1, "at": at}))
+    assert write in str(refused.value)
+    assert ("write time" in str(refused.value)) == bool(write)
+    assert '"?"' not in str(refused.value)
+
+
 @pytest.mark.parametrize(("one", "other"), [(0, False), ("", None), (0, "")])
 def test_one_part_that_says_something_is_enough(one: Any, other: Any) -> None:
     parts = ["detail.id", "detail.x?"]

@@ -21,7 +21,7 @@ from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Kept, Letter, Settlement
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 30
+PATIENCE = 60
 
 
 def call(number: int) -> dict[str, Any]:
@@ -148,7 +148,9 @@ def test_leases_are_renewed_before_what_has_returned_is_settled() -> None:
             assert store.completed.wait(PATIENCE)
 
     Consumer(store, rules=rule, handler=handler).process([call(1), call(2)])
-    assert store.actions[:2] == ["extend", "complete"]
+    # How often it was renewed before the first had returned is a matter of time.
+    settled = store.actions.index("complete")
+    assert store.actions[: settled + 1][-2:] == ["extend", "complete"]
 
 
 @pytest.mark.usefixtures("quick_waves")
@@ -183,7 +185,8 @@ def test_whoever_settles_first_each_effect_is_there_once(
     consumer, left = Consumer(store, rules=rule, handler=handler), set(range(60))
 
     def work() -> None:
-        end = time.monotonic() + PATIENCE
+        # A second is usual; a slow disk takes its time for each of hundreds of commits.
+        end = time.monotonic() + 10 * PATIENCE
         while left and time.monotonic() < end:
             with counting:
                 taken = chance.sample(sorted(left), min(len(left), chance.randint(1, 6)))

@@ -116,16 +116,19 @@ def test_a_module_that_cannot_be_loaded_is_named_with_what_it_raised(
 
 @pytest.mark.parametrize(
     ("table", "why"),
-    [('match = "*"', "`to`"), ('to = "os:getpid"\ntoo = 1', "`too`"), ("to = 1", "`str`")],
+    [
+        ('match = "*"', "my.toml:3: sink.to: is missing; the fields are to, match, headers"),
+        ('to = "os:getpid"\ntoo = 1', "my.toml:5: sink.too: there is no such field"),
+        ("to = 1", "my.toml:4: sink.to: expected a string, not a whole number"),
+    ],
 )
-def test_a_table_with_a_wrong_field_is_told_which_there_are(
+def test_a_table_with_a_wrong_field_is_told_so_with_its_line(
     tmp_path: Path, table: str, why: str
 ) -> None:
     (tmp_path / "my.toml").write_text(f'[[sink]]\nto = "os:getpid"\n[[sink]]\n{table}\n')
     with pytest.raises(ConfigError) as refused:
         load(tmp_path / "my.toml")
-    for word in ("my.toml", "$.sink[1]", why, "to, match, headers, timeout, group, source"):
-        assert word in str(refused.value)
+    assert why in str(refused.value)
 
 
 def test_a_sink_does_not_show_its_secrets() -> None:

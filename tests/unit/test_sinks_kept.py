@@ -103,7 +103,7 @@ def test_threads_and_processes_append_whole_lines_to_one_file(tmp_path: Path) ->
         thread.start()
     for thread in threads:
         thread.join()
-    assert [other.wait(60) for other in others] == [0, 0]
+    assert [other.wait(120) for other in others] == [0, 0]
     events = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
     numbers = sorted(event["detail"]["call"] for event in events)
     assert numbers == [first + number for first in (0, 100, 200, 300) for number in range(30)]

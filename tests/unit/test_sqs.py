@@ -9,7 +9,7 @@ import pytest
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.sqs import Entry, Queue
 from eventonce.sqs import queue as queue_module
-from eventonce.sqs.address import parse
+from eventonce.sqs.address import parse, same
 from eventonce.sqs.entries import batches, size
 
 
@@ -84,6 +84,32 @@ def test_a_uri_that_names_no_queue_is_refused_and_no_secret_is_repeated(
     assert "secret" not in str(refused.value)
 
 
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("sqs://orders", "sqs://orders?region=eu-west-1", True),
+        ("sqs://orders?region=eu-west-1", "sqs://orders?profile=me&region=eu-west-1", True),
+        ("sqs://orders?region=eu-west-1", URL, True),
+        ("sqs://orders", URL, True),
+        ("sqs://orders?endpoint=http://127.0.0.1:4566", "http://127.0.0.1:4566/0/orders", True),
+        ("sqs://orders?endpoint=http://A:1/", "sqs://orders?endpoint=http://a:1", True),
+        ("sqs://orders", "sqs://orders-letters", False),
+        ("sqs://orders?region=eu-west-1", "sqs://orders?region=eu-west-2", False),
+        ("sqs://orders?region=eu-west-2", URL, False),
+        ("sqs://orders?endpoint=http://a:1", "sqs://orders?endpoint=http://a:2", False),
+        (URL, URL.replace("123456789012", "210987654321"), False),
+    ],
+)
+def test_two_uris_are_one_queue_unless_they_say_otherwise(
+    one: str, other: str, expected: bool
+) -> None:
+    assert same(parse(one), parse(other)) is expected
+    assert same(parse(other), parse(one)) is expected
+
+
 class Answering:
     """A client that answers what a test tells it: faults an emulator does not have."""
 
@@ -104,6 +130,16 @@ class Answering:
 def _queue(answer: Any) -> tuple[Queue, Answering]:
     client = Answering(answer)
     return Queue.from_uri("https://sqs.eu-west-1.amazonaws.com/1/orders", client), client
+
+
+def test_a_queue_that_is_not_there_is_a_mistake_to_who_does_not_wait_for_it() -> None:
+    client = Answering(_refusal("QueueDoesNotExist"))
+    for awaited, error, said in (
+        (True, SourceUnavailable, "the work begins once it is"),
+        (False, ConfigError, "or make it: eventonce infra apply"),
+    ):
+        with pytest.raises(error, match=said):
+            Queue.from_uri("sqs://orders", client, awaited=awaited).receive()
 
 
 def _refusal(code: str, status: int = 400) -> Exception:

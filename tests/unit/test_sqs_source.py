@@ -54,9 +54,12 @@ def test_a_group_counts_on_a_fifo_queue_alone() -> None:
     assert (plain.id, plain.receipt, plain.times) == ("m", "r", 4)
 
 
-def test_a_message_is_held_no_longer_than_twelve_hours_in_all() -> None:
+def test_a_message_is_held_no_longer_than_twelve_hours_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client = Queued()
-    now = time.monotonic()
+    now = 100_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     fresh = Delivery(b"", "fresh", since=now)
     old = Delivery(b"", "old", since=now - 43_200 + 30)
     older = Delivery(b"", "older", since=now - 43_199)
@@ -64,9 +67,7 @@ def test_a_message_is_held_no_longer_than_twelve_hours_in_all() -> None:
     (asked,) = client.asked
     delays = [(it["ReceiptHandle"], it["VisibilityTimeout"]) for it in asked["Entries"]]
     assert delays[0] == ("fresh", 1)
-    assert delays[1][0] == "old"
-    assert 20 <= delays[1][1] <= 25
-    assert delays[2][1] in (43_194, 43_195)
+    assert delays[1:] == [("old", 25), ("fresh", 43_195)]
 
 
 @pytest.mark.parametrize("visibility", [0, 1, 43_201])

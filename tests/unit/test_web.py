@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 from eventonce.web import Serve, health, receiver
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import Desk, call
+from tests.unit.desk import OPEN, PATIENT, Desk, call
 
 SECRET = "hunter2 at redis://10.0.0.7"
 
@@ -30,6 +31,18 @@ def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is away here stays away: nothing comes of waiting for it."""
     monkeypatch.setattr("eventonce.runners.SETTLE_PAUSES", (0.0,))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is asked for as long as it takes."""
+    monkeypatch.setattr(health, "PATIENCE", 60.0)
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes between an outcome and what is told of it."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_764_000_000_000_000_000)
 
 
 @pytest.fixture
@@ -78,6 +91,19 @@ def test_an_array_and_json_lines_are_taken_apart(
     assert desk.ran == ["a", "b"]
 
 
+def test_a_cloudevent_in_binary_mode_goes_to_the_handler_of_its_type() -> None:
+    ran: list[Any] = []
+    with Consumer("memory:") as consumer:
+        consumer.on("call.ended")(lambda job: ran.append(job.event.detail))
+        app = receiver(consumer, OPEN)
+        said = {"ce-specversion": "1.0", "ce-source": "/calls", "ce-type": "call.ended"}
+        for id_, status in (("A-1", "done"), ("A-1", "duplicate"), ("A-2", "done")):
+            answer = ask(app, {"call": 7, "type": "voice"}, headers=JSON | said | {"ce-id": id_})
+            assert (answer.status, answer.statuses) == (200, [status])
+            assert answer.body["events"][0]["id"] == id_
+    assert ran == [{"call": 7, "type": "voice"}] * 2
+
+
 def test_what_is_no_event_is_400_with_the_reason_and_its_letter(desk: Desk) -> None:
     answer = ask(desk.app, b'{"detail-type":')
     assert (answer.status, answer.statuses) == (400, ["invalid"])
@@ -107,6 +133,7 @@ def test_a_bad_element_or_line_is_its_own_letter_and_the_others_go_on(
     assert desk.letters() == [bad]
 
 
+@pytest.mark.usefixtures("still")
 def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(desk: Desk) -> None:
     desk.failing["b"] = Retry(after=7)
     body = [call("a"), call("b"), 3, call("c")]
@@ -127,6 +154,7 @@ def test_what_another_run_holds_is_429_until_its_lease_ends(desk: Desk) -> None:
     assert 1 < int(answer.headers["retry-after"]) <= 60
 
 
+@pytest.mark.usefixtures("still")
 def test_a_failure_weighs_more_than_a_held_event_and_the_longest_wait_is_told(desk: Desk) -> None:
     desk.failing["b"] = Retry(after=300)
     with desk.consumer.once(call("a")):
@@ -260,7 +288,7 @@ def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch)
     for _ in range(3):
         ask(desk.app, path="/ready", method="GET")
     assert store.asked == 1
-    monkeypatch.setattr(health, "FRESH", 0)
+    monkeypatch.setattr(health, "FRESH", -1)
     store.verbs = ("show",)
     assert ask(desk.app, path="/ready", method="GET").status == 503
     assert store.asked == 2
@@ -298,7 +326,10 @@ def test_an_event_without_a_key_is_one_letter_however_often_and_with_whatever_he
 def test_headers_reach_the_rules_and_secrets_reach_no_letter() -> None:
     consumer = Consumer("memory:", rules="standard-webhooks", handler=lambda _: None)
     settings = Serve(
-        api_keys=["key-hunter2"], users={"u": "pass-hunter2"}, api_key_header="X-Our-Key"
+        api_keys=["key-hunter2"],
+        users={"u": "pass-hunter2"},
+        api_key_header="X-Our-Key",
+        **PATIENT,
     )
     app = receiver(consumer, settings)
     known = {
@@ -325,7 +356,7 @@ def test_an_event_larger_than_the_consumer_takes_is_its_own_letter() -> None:
     consumer = Consumer(
         "memory:", handler=lambda job: ran.append(job.event.id), rules="eventbridge", max_bytes=200
     )
-    app = receiver(consumer, Serve(anyone_may_send_events=True))
+    app = receiver(consumer, OPEN)
     answer = ask(app, [call("small"), call("large", text="x" * 300)])
     assert answer.statuses == ["done", "invalid"]
     assert ran == ["small"]

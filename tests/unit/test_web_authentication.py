@@ -18,6 +18,7 @@ from eventonce.config import load
 from eventonce.web import Serve, receiver
 from eventonce.web.authentication import Gate
 from tests.unit.asking import JSON, ask
+from tests.unit.desk import PATIENT
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret of twenty-four").decode()
@@ -57,7 +58,7 @@ def made() -> Iterator[Any]:
     desks: list[Desk] = []
 
     def make(**settings: Any) -> Desk:
-        desks.append(Desk(Serve(**settings)))
+        desks.append(Desk(Serve(**settings, **PATIENT)))
         return desks[-1]
 
     yield make

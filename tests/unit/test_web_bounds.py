@@ -43,7 +43,8 @@ def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_
         assert not first.done()
         finish.set()
         await first
-        assert (await asked(app, call("a"))).statuses == ["duplicate"]
+        # Asked with more time: even a copy may take this machine longer than that.
+        assert (await asked(receiver(consumer, OPEN), call("a"))).statuses == ["duplicate"]
         consumer.close()
 
     play(story())

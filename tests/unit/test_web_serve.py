@@ -55,7 +55,9 @@ def test_a_port_that_is_taken_is_named(refused: Refused) -> None:
 
 
 def test_a_setting_that_does_not_exist_or_cannot_be_is_named(refused: Refused) -> None:
-    assert "api_key`" in refused(settings=SINK + '[serve]\napi_key = "hunter2"\n')
+    assert "serve.api_key: there is no such field" in refused(
+        settings=SINK + '[serve]\napi_key = "hunter2"\n'
+    )
     said = refused(settings=SINK + '[serve]\nbody_timeout = "quick"\n')
     assert "body_timeout" in said
     said = refused(settings=SINK + '[serve]\nwebhook_secrets = ["hunter2!"]\n')

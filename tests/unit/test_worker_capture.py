@@ -13,6 +13,8 @@ from eventonce.sources.capture import Capture
 
 PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
 
+ELEMENTS = [b'{"a":1}', b"{bad}", b"7", b'"x, y"', b"[1]", b'{"a":"]"}']
+
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @pytest.mark.parametrize(
@@ -23,8 +25,13 @@ PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
         (b'\xef\xbb\xbf{"a":1}\n{"a":2}', [b'\xef\xbb\xbf{"a":1}', b'{"a":2}']),
         (b'[{"a":1}, {"a":2}]', [b'{"a":1}', b'{"a":2}']),
         (b'[\n  {"a":1},\n  {"a":2}\n]\n', [b'{"a":1}', b'{"a":2}']),
-        (b'[{"a":1}, {"a"', [b'[{"a":1}, {"a"']),
-        (PRETTY, [PRETTY]),
+        (b'[{"a":1}, {"a"', [b'{"a":1}', b'{"a"']),
+        (b'\xef\xbb\xbf[{"a":1}, {bad}, 7,\n"x, y", [1], {"a":"]"}]', ELEMENTS),
+        (PRETTY, [PRETTY.strip()]),
+        (PRETTY + PRETTY, [PRETTY.strip()] * 2),
+        (b'{"a":1}{"a":2} {"a":"}"}', [b'{"a":1}', b'{"a":2}', b'{"a":"}"}']),
+        (b'{"a":1}}\n{"a":2}\n', [b'{"a":1}}', b'{"a":2}']),
+        (b'{"Records":[{"a":1},{"a":2}]}\n{"a":3}', [b'{"a":1}', b'{"a":2}', b'{"a":3}']),
         (b'{"broken"\n{"a":2}\nno event\n', [b'{"broken"', b'{"a":2}', b"no event"]),
         (b"", []),
         (b"\n \n", []),
@@ -47,6 +54,25 @@ def test_a_folder_is_read_by_name_and_without_what_is_hidden(tmp_path: Path) -> 
     assert list(Capture([tmp_path])) == [b'"a.jsonl"', b'"b/2.json"']
 
 
+def test_what_lies_beside_the_events_of_a_folder_is_passed_over_unless_it_is_named(
+    tmp_path: Path,
+) -> None:
+    for name in ("1.JSON", "2.ndjson", "3.jsonl.gz", "4.gz", "README.txt", "Makefile", ".hidden"):
+        (tmp_path / name).write_text(f'"{name}"\n')
+    capture = Capture([tmp_path])
+    assert list(capture) == [b'"1.JSON"', b'"2.ndjson"', b'"3.jsonl.gz"', b'"4.gz"']
+    assert f"not read: {tmp_path / 'Makefile'} and 1 more" in capture.passed_over
+    named = Capture([tmp_path / "README.txt"])
+    assert (list(named), named.passed_over) == ([b'"README.txt"'], "")
+
+
+def test_a_folder_of_which_nothing_is_read_is_an_error(tmp_path: Path) -> None:
+    assert list(Capture([tmp_path])) == []
+    (tmp_path / "events-2026-11-15").write_text('{"a":1}\n')
+    with pytest.raises(ConfigError, match=r"not read: .*events-2026-11-15; of a folder only"):
+        Capture([tmp_path])
+
+
 def test_a_line_too_long_is_given_as_far_as_it_shows_that_it_is(tmp_path: Path) -> None:
     file = tmp_path / "capture"
     file.write_bytes(b'{"a":1}\n' + b"x" * 100 + b'\n{"a":2}\n' + b"y" * 25)
@@ -63,14 +89,14 @@ def test_a_capture_that_ends_too_soon_is_an_error_with_its_name(tmp_path: Path) 
 def test_a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "1").write_bytes(b'{"a":1}\n{"a":2}\n')
-    (tmp_path / "2").write_bytes(gzip.compress(b'{"a":3}\n')[:-4])
-    (tmp_path / "3").write_bytes(b'{"a":4}\n')
+    (tmp_path / "1.jsonl").write_bytes(b'{"a":1}\n{"a":2}\n')
+    (tmp_path / "2.jsonl").write_bytes(gzip.compress(b'{"a":3}\n')[:-4])
+    (tmp_path / "3.jsonl").write_bytes(b'{"a":4}\n')
     lines = Lines([tmp_path])
     bodies = [one.body for one in lines.receive(10)]
     assert bodies[:2] + bodies[-1:] == [b'{"a":1}', b'{"a":2}', b'{"a":4}']
     assert lines.ended
-    assert "2 cannot be read to its end" in lines.unread
+    assert "2.jsonl cannot be read to its end" in lines.unread
 
 
 def _lines(tmp_path: Path, events: int, **options: float) -> Lines:

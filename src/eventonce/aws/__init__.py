@@ -24,6 +24,10 @@ Record = Mapping[str, Any]
 Admits = Callable[[Mapping[str, str], bytes], bool]
 """Whether a request with these headers, names in lower case, and this body may send events."""
 
+TRIES: Final = 3
+"""How often Lambda tries an asynchronous invocation: once, and two retries unless told otherwise.
+After that it drops the event, or sends it to the function's on-failure destination."""
+
 NO_TIME: Final = Outcome(None, "failed", "not tried: no time was left before Lambda's deadline")
 
 
@@ -44,6 +48,7 @@ def lambda_handler(
     *,
     margin: float = MARGIN,
     partial: bool = True,
+    tries: int = TRIES,
     admits: Admits | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A Lambda function that gives its events to this consumer.
@@ -56,6 +61,9 @@ def lambda_handler(
     a batch that is not settled raises too: for an event source mapping that does not have
     `ReportBatchItemFailures`, and for a pipe that does not wait for the answer. `admits` is asked
     about every HTTP request; without it, who may send is for API Gateway or IAM to decide.
+
+    `tries` is how often Lambda itself invokes with an event before it drops it: failing as often
+    makes it a letter, whatever its rule says. Queues and HTTP bring theirs as the rule wants it.
     """
     pace = Pace()
 
@@ -63,10 +71,14 @@ def lambda_handler(
         clock = Deadline(context, margin, pace)
         records = _queued(event)
         if records is not None:
-            return _answer_queue(consumer, records, clock, partial=partial)
+            # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
+            fires = not partial and records is event
+            return _answer_queue(
+                consumer, records, clock, partial=partial, tries=tries if fires else None
+            )
         if isinstance(event, Mapping) and is_request(event):
             return response(event, _answer_request(consumer, request_of(event), clock, admits))
-        return _answer_direct(consumer, event, clock)
+        return _answer_direct(consumer, event, clock, tries)
 
     return handler
 
@@ -85,7 +97,12 @@ def _queued(event: Any) -> Sequence[Record] | None:
 
 
 def _answer_queue(
-    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, partial: bool
+    consumer: Consumer,
+    records: Sequence[Record],
+    clock: Deadline,
+    *,
+    partial: bool,
+    tries: int | None,
 ) -> dict[str, Any]:
     """A partial batch response: exactly the records that may not be forgotten.
 
@@ -96,7 +113,7 @@ def _answer_queue(
     groups = Groups(records, _group)
     while groups and (room := clock.room(consumer)):
         taken = groups.take(room)
-        for record, outcome in zip(taken, clock.process(consumer, taken), strict=True):
+        for record, outcome in zip(taken, clock.process(consumer, taken, tries), strict=True):
             outcomes[id(record)] = outcome
             if outcome.ack:
                 groups.settled(record)
@@ -114,8 +131,8 @@ def _group(record: Record) -> str:
     return str(attributes.get("MessageGroupId") or "")
 
 
-def _answer_direct(consumer: Consumer, event: Any, clock: Deadline) -> dict[str, Any]:
-    outcomes = _processed(consumer, parts(event), clock)
+def _answer_direct(consumer: Consumer, event: Any, clock: Deadline, tries: int) -> dict[str, Any]:
+    outcomes = _processed(consumer, parts(event), clock, tries)
     if not all(outcome.ack for outcome in outcomes):
         raise NotSettled(outcomes)
     return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
@@ -139,11 +156,14 @@ def _refusal(status: int, why: str, **headers: str) -> Answer:
     return Answer(status, {"content-type": "application/json", **headers}, body)
 
 
-def _processed(consumer: Consumer, incoming: Sequence[Any], clock: Deadline) -> list[Outcome]:
+def _processed(
+    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, tries: int | None = None
+) -> list[Outcome]:
     """One outcome per event, also for those there was no time for."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
-        outcomes += clock.process(consumer, incoming[len(outcomes) : len(outcomes) + room])
+        some = incoming[len(outcomes) : len(outcomes) + room]
+        outcomes += clock.process(consumer, some, tries)
     return outcomes + [
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]

@@ -8,9 +8,10 @@ from math import inf
 from typing import Any, Final
 
 from eventonce.consumer import Consumer
-from eventonce.errors import Retry
+from eventonce.engine import LETTERED
+from eventonce.errors import EnvelopeError, Reject, Retry
 from eventonce.log import log
-from eventonce.reasons import TOO_LATE
+from eventonce.reasons import GIVEN_UP, TOO_LATE
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0
@@ -27,6 +28,10 @@ CAUTION: Final = 2
 
 RAN: Final = frozenset[str](("done", "failed", "fenced", "unguarded"))
 """The statuses that say something of what a handler takes; a copy takes no time."""
+
+
+EXPECTED: Final = (EnvelopeError, Reject, Retry)
+"""Errors whose reason says it all: their traceback leads to who raised them on purpose."""
 
 
 class Pace:
@@ -84,7 +89,9 @@ class Deadline:
             return MOST if need <= left else least
         return max(least, min(MOST, int(left / need)))
 
-    def process(self, consumer: Consumer, events: Sequence[Any]) -> list[Outcome]:
+    def process(
+        self, consumer: Consumer, events: Sequence[Any], tries: int | None = None
+    ) -> list[Outcome]:
         """Process these, with leases that end with the process, and learn how long it takes.
 
         If it takes longer than lately, what has not begun in time is freed and comes again.
@@ -93,32 +100,41 @@ class Deadline:
         left = self.left()
         started = time.monotonic()
         if left == inf:
-            outcomes = consumer.process(events)
+            outcomes = consumer.process(events, tries=tries)
         else:
             # What is tried although there is no time for it must not be told to wait for some.
             margin = self._margin if left > self._margin else None
-            outcomes = consumer.process(events, within=max(0.0, left), margin=margin)
+            within = max(0.0, left)
+            outcomes = consumer.process(events, within=within, margin=margin, tries=tries)
         took = time.monotonic() - started
         ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)
         if ran:
             self._pace.learn(took if consumer.asynchronous else took / ran)
         else:
             self._next = min(MOST, 2 * self._next)
-        if not consumer.observers:
-            _warn(outcomes)
+        _warn(outcomes, told=bool(consumer.observers))
         return outcomes
 
 
-def _warn(outcomes: Sequence[Outcome]) -> None:
-    """Say in the log what must come again: a partial batch response says it to the queue alone."""
+def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
+    """Say in the log what was given up, and what must come again unless observers were told.
+
+    The answer names the one to nobody, and the other to the queue alone.
+    """
     for outcome in outcomes:
-        if not outcome.ack:
-            event = outcome.event
-            log().warning(
-                "%s type=%s id=%s: %s",
-                outcome.status,
-                event.type if event is not None else "-",
-                event.id if event is not None else "-",
-                outcome.reason,
-                exc_info=None if isinstance(outcome.error, Retry) else outcome.error,
-            )
+        if outcome.status in LETTERED:
+            _say(f"{GIVEN_UP}: {outcome.status}", outcome)
+        elif not outcome.ack and not told:
+            _say(outcome.status, outcome)
+
+
+def _say(what: str, outcome: Outcome) -> None:
+    event, error = outcome.event, outcome.error
+    log().warning(
+        "%s type=%s id=%s: %s",
+        what,
+        event.type if event is not None else "-",
+        event.id if event is not None else "-",
+        outcome.reason,
+        exc_info=None if isinstance(error, EXPECTED) else error,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -11,15 +11,18 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import json_option, option, ruleset
 from eventonce.cli.table import table
+from eventonce.config import meaning
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
+
+NOTHING: Final = "nothing: run with --update"
 
 
 class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """One event and what the rules shall make of it."""
 
-    event: Any = None
+    event: Any = msgspec.UNSET
     """The event itself, or `file` instead."""
     file: str = ""
     """A file with the event, from where the list of expected keys stands."""
@@ -38,11 +41,13 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 @option("--update", is_flag=True, help="Write what the rules give now into the --expect file.")
 @json_option
 def command(config: Path, expect: Path | None, *, update: bool, as_json: bool) -> int:
-    """Check CONFIG: every fault is named with its line, its field and what was expected.
+    """Check CONFIG: every fault is named with its line, its field and what was expected. Nothing
+    is connected to.
 
     With --expect, also that events of yours still have the rules and keys they had: a changed key
     runs everything once more.
     """
+    meaning.check(config)
     rules = ruleset(config, (), None)
     if update and expect is None:
         raise ConfigError("--update needs --expect: the file to write")
@@ -52,8 +57,8 @@ def command(config: Path, expect: Path | None, *, update: bool, as_json: bool) -
         rule, key = _found(entry, rules, expect)
         called = entry.file or f"event {number}"
         for field, wanted, got in (("rule", entry.rule, rule), ("key", entry.key, key)):
-            if wanted and wanted != got:
-                differences.append((f"{called}: {field}", wanted, got))
+            if wanted != got:
+                differences.append((f"{called}: {field}", wanted or NOTHING, got))
         entry.rule, entry.key = rule, key
     if update and expect:
         expect.write_bytes(msgspec.json.format(msgspec.json.encode(expected), indent=2) + b"\n")
@@ -72,13 +77,19 @@ def command(config: Path, expect: Path | None, *, update: bool, as_json: bool) -
 
 def _expected(path: Path) -> list[Expected]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Expected])
+        expected = msgspec.json.decode(path.read_bytes(), type=list[Expected])
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise ConfigError(
             f'{path}: {error}; expected a list of {{"file" or "event", "rule", "key"}}'
         ) from error
+    for number, entry in enumerate(expected):
+        if bool(entry.file) == (entry.event is not msgspec.UNSET):
+            raise ConfigError(
+                f'{path}: event {number}: expected a "file" or an "event", one of them'
+            )
+    return expected
 
 
 def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, str]:

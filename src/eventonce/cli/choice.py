@@ -39,8 +39,8 @@ def chosen_by(function: Any) -> Any:
                 "--from",
                 "place",
                 metavar="store|sqs://QUEUE",
-                help="Where they are: the store, or a dead-letter queue of eventonce, EventBridge "
-                "or SQS. [default: the file's `letters`, else the store]",
+                help="Where they are: the store, or a dead-letter queue of eventonce, EventBridge, "
+                "Lambda or SQS. [default: the file's `letters`, else the store]",
             ),
             name_option,
             store_option,

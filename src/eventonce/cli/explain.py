@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from eventonce.cli.options import (
     rules_option,
     ruleset,
 )
-from eventonce.cli.table import table
+from eventonce.cli.table import one_line, table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.rules.explanation import Explanation, PartFound
+from eventonce.sources.chunks import Chunk, chunks
+from eventonce.sources.pieces import Unreadable, unpacked
 
 
 @click.command()
@@ -55,23 +58,41 @@ def command(
     second = _explained(other, chosen)
     same = first.key is not None and first.key == second.key
     if as_json:
-        compared = {"same": same, "differ": _differing(first, second)}
+        differ = [name for name, _, _ in _differences(first, second)]
         documents = [_document(first), _document(second)]
-        click.echo(msgspec.json.encode({**compared, "events": documents}).decode())
+        compared = {"same": same, "differ": differ, "events": documents}
+        click.echo(msgspec.json.encode(compared).decode())
     else:
         click.echo(_comparison(first, second, same=same))
     return 0 if first.key is not None and second.key is not None else FAILED
 
 
 def _explained(file: str, rules: Ruleset) -> Explanation:
-    with click.open_file(file, "rb") as stream:
-        found = read_many(stream.read())
-    if len(found) != 1:
-        raise ConfigError(f"{file}: {len(found)} events; explain takes one event a file")
-    event = found[0]
-    if isinstance(event, EnvelopeError):
-        raise EnvelopeError(f"{file}: {event}", place=event.place)
-    return rules.explain(event)
+    try:
+        with click.open_file(file, "rb") as stream:
+            data = b"".join(unpacked(stream))
+    except Unreadable as error:
+        raise ConfigError(f"{file} cannot be read to its end: {error}") from error
+    found = read_many(data)
+    several = len(found)
+    if several == 1:
+        event = found[0]
+        if not isinstance(event, EnvelopeError):
+            return rules.explain(event)
+        several = _captured(data)
+        if several < 2:
+            raise EnvelopeError(f"{file}: {event}", place=event.place)
+    raise ConfigError(
+        f"{file}: {several} events; explain takes one event a file, "
+        "or one line of a capture: sed -n 1p FILE | eventonce explain -"
+    )
+
+
+def _captured(data: bytes) -> int:
+    """How many events stand in this as they do in a capture."""
+    found = (chunk for chunk in chunks(BytesIO(data), len(data)) if isinstance(chunk, Chunk))
+    read = (one for chunk in found for event in chunk.events for one in read_many(event))
+    return sum(not isinstance(one, EnvelopeError) for one in read)
 
 
 def _document(found: Explanation) -> dict[str, Any]:
@@ -86,11 +107,15 @@ def _json(found: Explanation) -> str:
 
 def _page(found: Explanation) -> str:
     lines = [f"rule   {found.rule} ({found.kind})"]
+    lines += [f"type   {_name(found.type)}"]
+    lines += [f"org    {_name(found.org)}"] if found.org else []
     lines += ["parts", table(_rows(found.parts), indent=2)]
     if found.key is None:
         lines += [click.style("no key", fg="red")]
         lines += [f"  {fault}" for fault in found.missing]
         return "\n".join(lines)
+    if found.by_content:
+        lines += [f"keyed by {_keyed_by(found)}"]
     if found.replay:
         lines += [f"replay {found.replay} (a part of the key, for it is forced)"]
     lines += [f"key    {found.key.hex()}"]
@@ -107,14 +132,40 @@ def _value(part: PartFound) -> str:
     return msgspec.json.encode(part.value).decode() if part.present else "(absent)"
 
 
-def _differing(first: Explanation, second: Explanation) -> list[str]:
+def _name(text: str) -> str:
+    return one_line(text) or "(none)"
+
+
+def _keyed_by(found: Explanation) -> str:
+    if found.by_content:
+        return f"its content, because {'; '.join(found.by_content)}"
+    return ", ".join(part.expression for part in found.parts)
+
+
+def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str, str]]:
+    """What differs, with what each event has: the rule, or else whatever is in a key or version."""
     if first.rule != second.rule:
-        return ["rule"]
-    pairs = zip((*first.parts, *first.state), (*second.parts, *second.state), strict=False)
-    differing = [one.expression for one, two in pairs if one != two]
-    if first.order != second.order:
-        differing.append("order")
-    return differing if first.replay == second.replay else [*differing, "replay"]
+        return [("rule", first.rule, second.rule)]
+    rows = [
+        ("type", _name(first.type), _name(second.type)),
+        ("org", _name(first.org), _name(second.org)),
+    ]
+    if bool(first.by_content) == bool(second.by_content):
+        rows += _pairs(first.parts, second.parts)
+    else:
+        rows.append(("keyed by", _keyed_by(first), _keyed_by(second)))
+    rows += _pairs(first.state, second.state)
+    rows.append(("order", str(first.order), str(second.order)))
+    rows.append(("replay", _name(first.replay), _name(second.replay)))
+    # A type or an organisation may be a part as well, and is named once.
+    differing = {name: (name, one, two) for name, one, two in reversed(rows) if one != two}
+    return list(reversed(differing.values()))
+
+
+def _pairs(first: Sequence[PartFound], second: Sequence[PartFound]) -> list[tuple[str, str, str]]:
+    return [
+        (one.expression, _value(one), _value(two)) for one, two in zip(first, second, strict=True)
+    ]
 
 
 def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
@@ -123,18 +174,7 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
     if first.key is None or second.key is None:
         return "\n".join([*first.missing, *second.missing])
     verdict = "same key" if same else "different keys"
-    differing = set(_differing(first, second))
-    rows = [
-        (one.expression, _value(one), _value(two))
-        for one, two in zip(
-            (*first.parts, *first.state), (*second.parts, *second.state), strict=True
-        )
-        if one.expression in differing
-    ]
-    if "order" in differing:
-        rows.append(("order", str(first.order), str(second.order)))
-    if "replay" in differing:
-        rows.append(("replay", first.replay or "(none)", second.replay or "(none)"))
+    rows = _differences(first, second)
     if same and first.kind == "fact":
         return f"{verdict}: {first.rule}, {first.key.hex()}\nthe second is a copy of the first"
     if same and not rows:

@@ -6,13 +6,12 @@ import gc
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.lines import Chunk, chunks
 from eventonce.cli.options import (
     config_option,
     json_option,
@@ -23,10 +22,14 @@ from eventonce.cli.options import (
     store_option,
 )
 from eventonce.cli.output import standard_output
-from eventonce.cli.sieve import COPIES, Refused, Sieve
+from eventonce.cli.rejects import Rejects
+from eventonce.cli.sieve import COPIES, Sieve
 from eventonce.cli.table import table
 from eventonce.config import load
-from eventonce.envelope import MAX_BYTES
+from eventonce.envelope import MAX_BYTES, parts
+from eventonce.errors import ConfigError
+from eventonce.sources.chunks import Chunk, Long, chunks
+from eventonce.sources.pieces import Unreadable
 from eventonce.stores import open_store
 
 
@@ -36,8 +39,14 @@ from eventonce.stores import open_store
 @store_option
 @name_option
 @config_option
-@option("--rejects", type=click.File("ab"), help="Append lines that are no events, with why.")
-@option("--max-bytes", default=MAX_BYTES, show_default=True, help="The longest event accepted.")
+@option("--rejects", type=click.File("ab"), help="Append what is no event, with why.")
+@option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=MAX_BYTES,
+    show_default=True,
+    help="The longest event accepted.",
+)
 @json_option
 def command(
     files: tuple[str, ...],
@@ -50,8 +59,9 @@ def command(
     *,
     as_json: bool,
 ) -> int:
-    """Read JSON Lines from FILES, or from stdin, and write the events that are new to stdout.
+    """Read events from FILES, or from stdin, and write those that are new to stdout, one a line.
 
+    They are JSON Lines, a JSON array, or documents one after the other, maybe compressed with gzip.
     Copies are dropped, whichever transport id they came with. A summary goes to stderr. Lines are
     settled only after they were flushed, so a filter that is killed and started again on the same
     store loses nothing.
@@ -70,38 +80,73 @@ def command(
         max_bytes=max_bytes,
         remembers=bool(uri),
     )
+    unread: list[str] = []
     with click.progressbar(
-        length=max(1, sum(Path(name).stat().st_size for name in files if name != "-")),
+        length=max(1, sum(Path(file).stat().st_size for file in files if file != "-")),
         label="filter",
         file=sys.stderr,
         hidden=not (files and sys.stderr and sys.stderr.isatty()),
     ) as bar:
-        for chunk in chunks(files, max_bytes):
-            for refused in sieve.sift(sieve.plan(chunk.lines)):
-                _reject(chunk, refused, rejects, as_json=as_json)
-            bar.update(sum(map(len, chunk.lines)) + len(chunk.lines))
+        refuse = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
+        for file in files or ["-"]:
+            begun = bar.pos
+            with click.open_file(file, "rb") as stream:
+                try:
+                    for chunk in chunks(stream, max_bytes):
+                        _sift(chunk, sieve, refuse, "stdin" if file == "-" else file, max_bytes)
+                        bar.update(begun + _position(stream) - bar.pos)
+                except Unreadable as error:
+                    unread.append(f"{file} cannot be read to its end: {error}")
     opened.close()
     click.echo(_summary(sieve.counts, as_json=as_json), err=True)
+    if unread:
+        raise ConfigError("; ".join(unread))
     return 0 if sieve.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
 
 
-def _reject(chunk: Chunk, refused: Refused, rejects: BinaryIO | None, *, as_json: bool) -> None:
-    place = f"{chunk.file}:{chunk.first + refused.at}"
-    text = chunk.lines[refused.at].decode(errors="backslashreplace")
-    entry = {"place": place, "status": refused.status, "reason": refused.reason, "event": text}
-    if rejects is not None:
-        rejects.write(msgspec.json.encode(entry) + b"\n")
-        rejects.flush()
-    elif as_json:
-        click.echo(msgspec.json.encode(entry), err=True)
-    else:
-        # Nobody keeps it otherwise, so it is all said here.
-        click.echo(f"{place}: {refused.status}: {refused.reason}\n  {text}", err=True)
+def _sift(
+    chunk: Chunk | Long,
+    sieve: Sieve,
+    refuse: Rejects,
+    file: str,
+    longest: int,
+    *,
+    may_be_batches: bool = True,
+) -> None:
+    if isinstance(chunk, Long):
+        sieve.counts["invalid"] += 1
+        refuse.add_long(f"{file}{chunk.place}", chunk, longest)
+        return
+    events = chunk.events if chunk.by_line else [_on_one_line(event) for event in chunk.events]
+    plan = sieve.plan(events)
+    if may_be_batches and any(len(parts(events[one.at])) > 1 for one in plan.refused):
+        for some in chunk.apart():
+            _sift(some, sieve, refuse, file, longest, may_be_batches=False)
+        return
+    for one in sieve.sift(plan):
+        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, events[one.at])
+
+
+def _on_one_line(event: bytes) -> bytes:
+    if b"\n" not in event and b"\r" not in event:
+        return event
+    try:
+        return msgspec.json.format(event, indent=-1)
+    except (msgspec.DecodeError, RecursionError):
+        # No event either, and refused: but not in lines that would be taken for others.
+        return event.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _position(stream: IO[bytes]) -> int:
+    try:
+        return stream.tell()
+    except OSError:
+        # A pipe, of which nobody knows the length either.
+        return 0
 
 
 def _summary(counts: Counter[str], *, as_json: bool) -> str:
     if as_json:
         return msgspec.json.encode(counts).decode()
-    total = sum(counts.values())
-    rows = [(status, count) for status, count in counts.most_common()]
-    return f"{total} events, {counts['done']} new\n{table(rows, indent=2)}"
+    said = f"{sum(counts.values())} events, {counts['done']} new"
+    return f"{said}\n{table(counts.most_common(), indent=2)}" if counts else said

@@ -15,7 +15,7 @@ from eventonce.cli.options import config_option, json_option, name_option, optio
 from eventonce.cli.table import table
 from eventonce.config import load
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.infra.plan import PARTNER, Infra, Plan, planned
+from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.sqs.address import parse
 
 
@@ -82,9 +82,7 @@ def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
 def _next(plan: Plan, *, dry_run: bool) -> str:
     if dry_run:
         return "the same without --dry-run does it"
-    # Nobody but the partner can put events on a partner's bus.
-    partners = plan.bus.startswith(PARTNER)
-    to = f"--queue sqs://{plan.queue}" if partners else f"--bus {plan.bus}"
+    to = f"--queue sqs://{plan.queue}" if plan.theirs else f"--bus {plan.bus}"
     return f"eventonce send FILE {to} --copies 3 tries it, and eventonce run takes the events"
 
 
@@ -112,6 +110,7 @@ def sam(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:
     With the least rights, too: YAML, or JSON with --json.
     """
     _, plan = _plan(**options)
+    _warn(plan)
     made = _module("sam")
     template = made.template(plan, role, vpc=vpc)
     if as_json:
@@ -128,6 +127,7 @@ def terraform(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:  
     With the least rights, too.
     """
     _, plan = _plan(**options)
+    _warn(plan)
     click.echo(_indented(_module("terraform").document(plan, role, vpc=vpc)))
 
 
@@ -147,12 +147,18 @@ def iam(*, role: str, account: str | None, as_json: bool, **options: Any) -> Non
     With all that the code asks for, and nothing else.
     """
     infra, plan = _plan(**options, matching=False)
+    _warn(plan)
     for what, said in (("account", account), ("region", infra.region)):
         if not said:
             click.echo(f"any {what} is meant, unless --{what} says one", err=True)
     rights = _module("rights")
     reach = rights.named(plan, region=infra.region or "*", account=account or "*")
     click.echo(_indented(rights.policy(role, reach)))
+
+
+def _warn(plan: Plan) -> None:
+    if plan.misplaced:
+        click.echo(f"eventonce: {plan.misplaced}", err=True)
 
 
 def _plan(

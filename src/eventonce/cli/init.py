@@ -37,5 +37,7 @@ def command(file: Path, preset: str, store: str, name: str, *, force: bool, as_j
             out.write(text)
     except FileExistsError as error:
         raise ConfigError(f"{file} is there already; --force overwrites it") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
     said = json.dumps({"wrote": str(file)})
     click.echo(said if as_json else f"wrote {file}; try: eventonce check {file}")

@@ -25,6 +25,22 @@ def option(*names: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=twin, show_envvar=False, **attributes)
 
 
+def _presets_and_files(
+    ctx: click.Context,  # noqa: ARG001  click's signature
+    param: click.Parameter,  # noqa: ARG001  likewise
+    incomplete: str,
+) -> list[Any]:
+    """The presets that begin like this, or else whatever file the shell finds."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415  for a shell that asks
+
+    found = [
+        CompletionItem(name, help=line)
+        for name, line in presets.names().items()
+        if name.startswith(incomplete)
+    ]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
 config_option = option(
     "-c",
     "--config",
@@ -40,6 +56,7 @@ rules_option = option(
     "--rules",
     multiple=True,
     metavar="PRESET|FILE",
+    shell_complete=_presets_and_files,
     help="A preset or a TOML file; several are tried in turn. [default: auto]",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -62,5 +79,5 @@ def opened(config: Path | None, store: str | None) -> Any:
     uri = store or load(config).store or DEFAULT_STORE
     parts = urlsplit(uri)
     if parts.scheme == "sqlite" and not Path(unquote(parts.path.removeprefix("/"))).exists():
-        raise ConfigError(f"store {uri!r}: there is no such file")
+        raise ConfigError(f"store {uri!r}: there is no such file; --store names another")
     return open_store(uri)

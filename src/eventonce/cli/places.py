@@ -130,6 +130,6 @@ def opened_place(
     where = place or said.letters or STORE
     if where == STORE:
         return Stored(opened(config, store) if own is None else own.shelf, consumer)
-    queue = Queue.from_uri(where)
+    queue = Queue.from_uri(where, awaited=False)
     visibility = RUN if to_run else LOOKED_AT
     return Queued(DeadLetters(queue, consumer or "default", visibility=visibility), consumer)

@@ -31,9 +31,9 @@ from eventonce.cli.options import (
 from eventonce.cli.table import table
 from eventonce.config import Worker as Table
 from eventonce.config import load
+from eventonce.config.meaning import seconds
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.observe import Tally, to_log
-from eventonce.rules.instants import duration
 from eventonce.sources import Lines, SQSSource
 from eventonce.sqs import Queue
 from eventonce.stores.probe import PROBE
@@ -45,6 +45,11 @@ GIVEN_UP: Final = frozenset(("dead", "invalid", "conflict"))
 
 MOST_HANDS: Final = 1_000
 """Handlers side by side: each has a thread."""
+
+ALL_IGNORED: Final = (
+    "nothing but ignored events came: look at the match of the sinks; --verbose says of each event "
+    "why"
+)
 
 DRAW: Final = 0.2
 """Seconds between two looks of the progress bar."""
@@ -94,6 +99,7 @@ def command(
     own = {"queue": queue, "concurrency": concurrency, "drain": drain, "health": health}
     given = {option: value for option, value in own.items() if value is not None}
     asked = msgspec.structs.replace(said.worker, **given)
+    said = msgspec.structs.replace(said, worker=asked)
     if rate is not None and not captured:
         raise ConfigError("--rate is for --from; a queue is worked through as it comes")
     settings = _settings(asked, receivers=1 if captured else asked.receivers)
@@ -106,6 +112,8 @@ def command(
         _log(verbose=verbose)
         made.observers += [tally, to_log()]
         if isinstance(source, Lines):
+            if source.capture.passed_over:
+                click.echo(f"eventonce: {source.capture.passed_over}", err=True)
             # Somebody waits for this run, and shall know at once that it cannot begin.
             made.store.claim([PROBE])
         worker = Worker(made, source, settings)
@@ -117,6 +125,8 @@ def command(
             stack.enter_context(_signals(worker.stop))
             report = worker.run()
         _say(tally.counts, report, as_json=as_json)
+        if tally.counts.keys() == {"ignored"}:
+            click.echo(f"eventonce: {ALL_IGNORED}", err=True)
         failed = isinstance(source, Lines) and _is_wanting(source, tally.counts)
         if report.unfinished:
             # What still runs in this process would go on while it ends.
@@ -162,7 +172,7 @@ def _from_queue(asked: Table) -> SQSSource:
 
 def _seconds(what: str, value: float | str) -> float:
     try:
-        return duration(float(value) if str(value).replace(".", "").isdecimal() else value) / 1000
+        return seconds(value)
     except ValueError as error:
         raise ConfigError(f"worker: {what}: {error}") from None
 

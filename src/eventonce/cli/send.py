@@ -112,7 +112,7 @@ def _target(
         from eventonce.sending.queue import Messages  # noqa: PLC0415  see above
         from eventonce.sqs import Queue  # noqa: PLC0415  likewise
 
-        return Messages(Queue.from_uri(_reached(queue, region, endpoint)))
+        return Messages(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
     from eventonce.sending.receiver import Receiver  # noqa: PLC0415  see above
 
     return Receiver(url or "", _headers(headers))

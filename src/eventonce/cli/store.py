@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -13,8 +14,11 @@ from eventonce.cli.options import config_option, json_option, option
 from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.ports import Finding, Upkeep
-from eventonce.stores import open_store
-from eventonce.stores.probe import PROBE
+from eventonce.stores import open_upkeep
+
+NOTHING_THERE: Final = (
+    "it lives and ends with its process: nothing need be made, upgraded or checked"
+)
 
 
 @click.group()
@@ -29,14 +33,14 @@ def _on_store(function: Any) -> Any:
 
 
 def _opened(uri: str | None, config: Path | None) -> Any:
-    return open_store(uri or load(config).store or DEFAULT_STORE)
+    return open_upkeep(load(config).store or DEFAULT_STORE if uri is None else uri)
 
 
 @command.command("create")
 @_on_store
 @option("--dry-run", is_flag=True, help="Only print what would be done.")
 def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Make what the store needs: a table, a schema. Nothing, where it is there already."""
+    """Make what the store needs: a file, a table, a schema. Nothing, where it is there already."""
     _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
 
 
@@ -51,31 +55,25 @@ def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: boo
 def _keep_up(
     uri: str | None, config: Path | None, what: str, *, dry_run: bool, as_json: bool
 ) -> None:
-    store = _opened(uri, config)
-    steps: list[str] = []
-    if isinstance(store, Upkeep):
-        steps = getattr(store, what)(dry_run=dry_run)
-    store.close()
+    with closing(_opened(uri, config)) as store:
+        needed = isinstance(store, Upkeep)
+        steps: list[str] = getattr(store, what)(dry_run=dry_run) if needed else []
     if as_json:
         click.echo(msgspec.json.encode({"dry_run": dry_run, "steps": steps}).decode())
     elif steps:
         click.echo("\n".join(steps))
     else:
-        click.echo("nothing to do: all that the store needs is there")
+        all_there = "all that the store needs is there" if needed else NOTHING_THERE
+        click.echo(f"nothing to do: {all_there}")
 
 
 @command.command("check")
 @_on_store
 def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     """Verify that the store is there, is of this release's format, and lets us work."""
-    store = _opened(uri, config)
-    if isinstance(store, Upkeep):
-        findings = store.check()
-    else:
-        verdict = store.claim([PROBE])[0]
-        why = "" if verdict.error is None else str(verdict.error)
-        findings = [Finding("the store answers", fine=not why, fix=why)]
-    store.close()
+    with closing(_opened(uri, config)) as store:
+        needed = isinstance(store, Upkeep)
+        findings = store.check() if needed else [Finding(NOTHING_THERE, fine=True)]
     if as_json:
         click.echo(msgspec.json.encode(findings).decode())
     else:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from eventonce.envelope import jsontext
+from eventonce.envelope.forms import BINARY, headed
 from eventonce.envelope.reader import MAX_BYTES, parts, read
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
@@ -28,6 +27,9 @@ JSON_LINES: Final = frozenset(
     )
 )
 """The first is the common one; nobody registered any of them but the last."""
+
+STRUCTURED: Final = "application/cloudevents"
+"""What the types of bodies begin with that are whole CloudEvents, one or a batch."""
 
 PROOFS: Final = frozenset(
     (
@@ -70,10 +72,14 @@ def read_body(
     An element or a line that is no event is given back as its own bytes, so that a consumer keeps
     it, and it alone, as a letter. Bytes that are no JSON as a whole are lines if the first one is
     an object. Header names are in lower case; the secret ones are not passed on.
+    With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
     kept = {name: value for name, value in headers.items() if name not in PROOFS} or NO_HEADERS
-    taken = _lines(raw) if media_type(headers) in JSON_LINES else parts(raw)
+    media = media_type(headers)
+    if BINARY in headers and not media.startswith(STRUCTURED):
+        return _read_all([raw], kept, max_bytes, max_events)
+    taken = _lines(raw) if media in JSON_LINES else parts(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):
         return _read_all(lines, kept, max_bytes, max_events)
@@ -113,4 +119,4 @@ def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | by
     if event.headers or not headers:
         # A letter that is sent again has the headers of its first time.
         return event
-    return msgspec.structs.replace(event, headers=headers)
+    return headed(event, headers)

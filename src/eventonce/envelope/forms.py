@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +15,14 @@ from eventonce.types import NO_HEADERS, Event
 
 Fields = Mapping[str, Any]
 """The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
+
+BINARY: Final = "ce-type"
+"""The header that every CloudEvent in binary mode has: the body is the data of one event then, and
+its attributes are headers."""
+
+_ATTRIBUTES: Final = ("id", "source", "type", "time")
+_GUESSED: Final = frozenset(("json", "cxone"))
+"""Forms that a body has by its look: the data of a CloudEvent may look like anything."""
 
 
 class Wrapped(msgspec.Struct, frozen=True):
@@ -33,13 +42,16 @@ class Wrapped(msgspec.Struct, frozen=True):
 
 def unwrapped(fields: Fields) -> Wrapped | None:
     """The event inside, if these are the fields of a carrier."""
-    if "Records" in fields:
-        records = batch(fields)
-        if records is None:
+    if "Records" in fields or "Messages" in fields:
+        found = batch(fields)
+        if found is not None:
+            name, records = found
+            if len(records) == 1:
+                return Wrapped(records[0], f"{name}[0]")
+            reason = f"a batch of {len(records)} {name.lower()}, not one event"
+            raise EnvelopeError(reason, place=name)
+        if "Records" in fields:
             return None
-        if len(records) == 1:
-            return Wrapped(records[0], "Records[0]")
-        raise EnvelopeError(f"a batch of {len(records)} records, not one event", place="Records")
     for name, id_names in (("body", ("messageId",)), ("Body", ("MessageId",))):
         if name in fields and any(mark in fields for mark in (*id_names, *_QUEUE_MARKS)):
             return Wrapped(fields[name], name, id=string(fields.get(id_names[0])))
@@ -66,19 +78,30 @@ def unwrapped(fields: Fields) -> Wrapped | None:
 _QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
 
 
-def batch(fields: Fields) -> list[Any] | None:
-    """The records of a batch of queue or topic messages; None if `Records` are something else."""
-    records = fields.get("Records")
-    if isinstance(records, msgspec.Raw):
-        records = items(records) if begins(records, b"[") else None
-    if not isinstance(records, (list, tuple)):
-        return None
-    for record in records:
-        first = record if isinstance(record, Mapping) else _object(record)
-        # S3 calls its notifications Records too; those are one event together.
-        if "s3" in first:
-            return None
-    return list(records)
+def batch(fields: Fields) -> tuple[str, list[Any]] | None:
+    """A batch of queue or topic messages, with the name it has; None if these are no such fields.
+
+    Lambda calls them `Records`, and `aws sqs receive-message` prints them as `Messages`.
+    """
+    records = _list(fields.get("Records"))
+    # S3 calls its notifications Records too; those are one event together.
+    if records is not None and not any("s3" in _object(record) for record in records):
+        return "Records", records
+    messages = _list(fields.get("Messages"))
+    # Anything may call something messages: these are a queue's.
+    if messages and all(_is_message(_object(message)) for message in messages):
+        return "Messages", messages
+    return None
+
+
+def _list(value: Any) -> list[Any] | None:
+    if isinstance(value, msgspec.Raw):
+        value = items(value) if begins(value, b"[") else None
+    return list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _is_message(fields: Fields) -> bool:
+    return "Body" in fields and ("MessageId" in fields or "ReceiptHandle" in fields)
 
 
 def _from_bus(fields: Fields) -> Wrapped | None:
@@ -109,7 +132,21 @@ def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, s
         event = _notification(raw, fields)
     else:
         event = _cxone(raw, fields) or _plain(raw, fields)
-    return msgspec.structs.replace(event, headers=headers) if headers else event
+    return headed(event, headers) if headers else event
+
+
+def headed(event: Event, headers: Mapping[str, str]) -> Event:
+    """The event with the headers it came with: of a CloudEvent in binary mode they say what it is,
+    unless an envelope around its data says that already."""
+    if BINARY not in headers or (event.type and event.form not in _GUESSED):
+        return msgspec.structs.replace(event, headers=headers)
+    said = {name: unquote(headers.get(f"ce-{name}", "")) for name in _ATTRIBUTES}
+    return msgspec.structs.replace(
+        event,
+        form="cloudevents" if event.form == "json" else event.form,
+        headers=headers,
+        **{name: value for name, value in said.items() if value},
+    )
 
 
 def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:

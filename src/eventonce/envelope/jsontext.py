@@ -24,6 +24,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Windows writes it before UTF-8; it is no part of the JSON."""
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_LEVELS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
 _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_STEPS: Final = bytes(byte for byte in range(256) if byte not in b"{[}]")
 
@@ -57,10 +58,23 @@ def _encoded(source: object) -> bytes:
     except EnvelopeError:
         raise
     except RecursionError:
-        raise EnvelopeError(f"nested deeper than {MAX_DEPTH} levels") from None
+        raise _too_deep(_culprit(source)) from None
     except Exception as error:  # noqa: BLE001  the caller's own mappings may raise anything
-        raise EnvelopeError(f"cannot be written as JSON: {error}") from None
+        reason = f"cannot be written as JSON: {error}"
+        raise EnvelopeError(reason, place=_culprit(source)) from None
     return raw
+
+
+def _culprit(source: Any) -> str:
+    """The field, or the item, that cannot be written; empty where that cannot be told."""
+    place = ""
+    try:
+        for name in source if isinstance(source, Mapping) else range(len(source)):
+            place = str(name) if isinstance(source, Mapping) else f"[{name}]"
+            _encoder.encode(source[name])
+    except Exception:  # noqa: BLE001  as above
+        return place
+    return ""
 
 
 def _plain(value: Any) -> Any:
@@ -87,8 +101,9 @@ def _check_finite(value: Any, place: str = "") -> None:
 
 
 def too_large(size: int, max_bytes: int) -> EnvelopeError:
-    """The complaint about an event beyond the limit."""
-    return EnvelopeError(f"too large: {size} bytes, and the limit is {max_bytes}")
+    """The complaint about an event beyond the limit; its place is the first byte too many."""
+    reason = f"too large: {size} bytes, and the limit is {max_bytes}"
+    return EnvelopeError(reason, place=f"byte {max_bytes}")
 
 
 def within(place: str, error: EnvelopeError) -> EnvelopeError:
@@ -137,7 +152,7 @@ def check(raw: bytes) -> None:
     if not is_text(raw):
         raise _complaint(raw, None)
     if not is_shallow(raw):
-        raise EnvelopeError(f"nested deeper than {MAX_DEPTH} levels")
+        raise _too_deep(_deep(raw))
 
 
 _syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -145,7 +160,7 @@ _syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
     if isinstance(error, RecursionError):
-        return EnvelopeError(f"nested deeper than {MAX_DEPTH} levels")
+        return _too_deep(_deep(raw))
     try:
         text = raw.decode()
     except UnicodeDecodeError as undecodable:
@@ -171,6 +186,20 @@ def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
     return EnvelopeError(f"not JSON at byte {offset}: {reason}", place=f"byte {offset}")
 
 
+def _too_deep(place: str) -> EnvelopeError:
+    return EnvelopeError(f"nested deeper than {MAX_DEPTH} levels", place=place)
+
+
+def _deep(raw: bytes) -> str:
+    """Where the first level beyond the limit opens."""
+    depth = 0
+    for found in _LEVELS.finditer(raw):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(found[0], 0)
+        if depth > MAX_DEPTH:
+            return f"byte {found.start()}"
+    return ""
+
+
 def _place(reason: str) -> int:
     where = _BYTE.search(reason)
     return int(where[1]) if where else 0
@@ -186,7 +215,9 @@ def top_level(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     try:
         return _fields(raw)
     except msgspec.ValidationError:
-        raise EnvelopeError("expected a JSON object: an event is one") from None
+        start = len(bytes(raw)) - len(bytes(raw).lstrip())
+        reason = "expected a JSON object: an event is one"
+        raise EnvelopeError(reason, place=f"byte {start}") from None
     except (ValueError, RecursionError) as error:
         raise _complaint(bytes(raw), error) from None
 

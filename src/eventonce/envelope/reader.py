@@ -168,7 +168,8 @@ def _read(source: Any, limits: Limits) -> Event:
         if text.lstrip().startswith("{"):
             return _inside(Wrapped(text, ""), None, limits)
     if start.startswith(b"["):
-        raise EnvelopeError("a list of events, not one event")
+        place = f"byte {len(raw) - len(start)}"
+        raise EnvelopeError("a list of events, not one event", place=place)
     fields = jsontext.top_level(raw)
     wrapped = forms.unwrapped(fields)
     if wrapped is not None:
@@ -195,7 +196,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         if event.id and not wrapped.headers:
             return event
         carrier = None
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         event,
         raw=carrier or event.raw,
         envelope_raw=event.envelope_raw or (event.raw if carrier else None),
@@ -205,8 +206,9 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
-        headers=event.headers or wrapped.headers,
     )
+    headers = event.headers or wrapped.headers
+    return forms.headed(found, headers) if headers else found
 
 
 def _is_object(content: bytes | str) -> bool:
@@ -220,16 +222,19 @@ def _elements(payload: Any) -> list[tuple[str, Any]]:
         start = raw.lstrip()[:1]
         if start == b"[":
             return _listed(jsontext.items(raw), "")
-        if start == b"{" and b'"Records"' in raw:
-            records = forms.batch(jsontext.top_level(raw))
-            return [("", raw)] if records is None else _listed(records, "Records")
+        if start == b"{" and (b'"Records"' in raw or b'"Messages"' in raw):
+            return _batched(jsontext.top_level(raw), raw)
         return [("", raw)]
     if isinstance(payload, Mapping):
-        records = forms.batch(payload)
-        return [("", payload)] if records is None else _listed(records, "Records")
+        return _batched(payload, payload)
     if isinstance(payload, (list, tuple)):
         return _listed(payload, "")
     return [("", payload)]
+
+
+def _batched(fields: forms.Fields, payload: Any) -> list[tuple[str, Any]]:
+    found = forms.batch(fields)
+    return [("", payload)] if found is None else _listed(found[1], found[0])
 
 
 def _listed(items: Sequence[Any], name: str) -> list[tuple[str, Any]]:

@@ -8,11 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.infra.plan import DEFAULT_BUS, Plan
+from eventonce.reasons import GIVEN_UP
 
 MINUTE: Final = 60
 LATE: Final = 3_600
 """Seconds that the oldest message may wait: an hour behind is an outage, or too few consumers, and
 leaves days before the queue drops it."""
+
+COUNTED: Final = "GivenUp"
+"""The metric that a function's log is counted into, a line an event."""
+
+PATTERN: Final = f'"{GIVEN_UP}"'
+"""A phrase, and no field: it is the same in a log of text and in one of JSON."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -82,6 +89,13 @@ def alarms(plan: Plan, function: Any = None) -> list[Alarm]:
     if function is not None:
         of_function = {"FunctionName": function}
         found += [
+            Alarm(
+                COUNTED,
+                "Events were given up: the function's log says why, `eventonce letters` has them.",
+                _namespace(plan),
+                COUNTED,
+                {},
+            ),
             Alarm("Errors", "The function fails as a whole.", "AWS/Lambda", "Errors", of_function),
             Alarm(
                 "Throttles",
@@ -103,6 +117,35 @@ def alarms(plan: Plan, function: Any = None) -> list[Alarm]:
             for kind in ("Read", "Write")
         ]
     return found
+
+
+def _namespace(plan: Plan) -> str:
+    """Of a name of its own: a phrase in a log has no dimensions to tell two consumers by."""
+    return f"eventonce/{plan.name}"
+
+
+def sam_count(plan: Plan, log: Any) -> dict[str, Any]:
+    """The metric filter as CloudFormation has it."""
+    counted = {"MetricNamespace": _namespace(plan), "MetricName": COUNTED, "MetricValue": "1"}
+    return {
+        "Type": "AWS::Logs::MetricFilter",
+        "Properties": {
+            "LogGroupName": log,
+            "FilterPattern": PATTERN,
+            "MetricTransformations": [counted],
+        },
+    }
+
+
+def terraform_count(plan: Plan, log: str) -> dict[str, Any]:
+    """The metric filter as Terraform has it."""
+    counted = {"namespace": _namespace(plan), "name": COUNTED, "value": "1"}
+    return {
+        "name": f"{plan.name}-{COUNTED}",
+        "log_group_name": log,
+        "pattern": PATTERN,
+        "metric_transformation": counted,
+    }
 
 
 def sam_topic() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -50,6 +50,8 @@ def apply(
         # The rule before the queues, so that they let it in from the start, and its target last:
         # what it sends before it is let in is refused.
         rule = _rule(account, plan, place)
+        if plan.misplaced:
+            account.left.append(plan.misplaced)
         queue(account, plan.dead, resources.dead_settings(plan, there["queue"]))
         queue(
             account,

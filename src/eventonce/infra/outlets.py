@@ -24,8 +24,7 @@ class Outlet(msgspec.Struct, frozen=True):
 def queue(uri: str) -> Outlet:
     """The queue of `sqs://NAME?region=…`, or of its URL."""
     address = parse(uri)
-    path = urlsplit(address.url).path.split("/")
-    return Outlet(address.name, address.region or "", path[-2] if len(path) > 2 else "")
+    return Outlet(address.name, address.region or "", address.account)
 
 
 def bus(uri: str) -> Outlet:

@@ -16,11 +16,15 @@ from eventonce import presets
 from eventonce.errors import ConfigError
 from eventonce.infra import outlets
 from eventonce.infra.outlets import Outlet
+from eventonce.sqs.address import Address, parse, same
 
 NAME: Final = "eventonce"
 DEFAULT_BUS: Final = "default"
 PARTNER: Final = "aws.partner/"
 """What the names of partner buses begin with; such a bus is called like its event source."""
+
+RESERVED: Final = "aws."
+"""What sources begin with that nobody but AWS and its partners may put events under."""
 
 FIFO: Final = ".fifo"
 
@@ -129,6 +133,28 @@ class Plan(msgspec.Struct, frozen=True):
         return "" if letters.name in (self.queue, self.dead, self.undelivered) else letters.name
 
     @property
+    def theirs(self) -> bool:
+        """Whether nobody but AWS or a partner can put the events meant on this bus."""
+        found = _beginnings(self.pattern)
+        reserved = bool(found) and all(one.startswith(RESERVED) for one in found)
+        return reserved or self.bus.startswith(PARTNER)
+
+    @property
+    def misplaced(self) -> str:
+        """That the rule waits for a partner's events on a bus where none arrive; or empty."""
+        found = _beginnings(self.pattern)
+        partners = bool(found) and all(one.startswith(PARTNER) for one in found)
+        if not partners or self.bus.startswith(PARTNER):
+            return ""
+        partner = "/".join(found[0].split("/")[:2])
+        return (
+            f"the rule {self.rule} on the bus {self.bus}: the events of {partner} arrive only on "
+            f"the bus that is called like their source, so it matches none of them unless you "
+            f'forward them to {self.bus}. Write that bus into [infra], as in bus = "{partner}/…"; '
+            f"`aws events list-event-sources --name-prefix {partner}` names it in full"
+        )
+
+    @property
     def visibility(self) -> int:
         """Seconds until a message that was received and not deleted shows again."""
         return VISIBLE * self.timeout
@@ -163,7 +189,8 @@ def planned(
     if not 1 <= infra.receives <= 1000:
         raise ConfigError(f"infra: receives is {infra.receives}, 1 to 1000 were expected")
     letterbox = outlets.queue(letters) if letters else None
-    if letterbox is not None and letterbox.name == queue:
+    ours = Address(queue, region=infra.region or None, endpoint=infra.endpoint or None)
+    if letters and same(parse(letters), ours):
         raise ConfigError(
             f"infra: letters go to {letters}, the very queue that events come from: they would be "
             f"taken for events again. Name another queue, or none, and the store keeps them"
@@ -172,7 +199,7 @@ def planned(
         name=called,
         consumer=name or called,
         bus=infra.bus,
-        pattern=infra.pattern or ({"source": _sources(infra, rules)} if matching else {}),
+        pattern=infra.pattern or _pattern(infra, rules, matching=matching),
         rule=rule,
         queue=queue,
         timeout=infra.timeout,
@@ -203,20 +230,28 @@ def _here(outlet: Outlet, infra: Infra) -> Outlet:
     return msgspec.structs.replace(outlet, region="") if here else outlet
 
 
-def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
+def _pattern(infra: Infra, rules: Sequence[presets.Spec], *, matching: bool) -> dict[str, Any]:
     """What the rule matches, if no pattern was given: a rule without one would take everything
     that happens in the account."""
-    if infra.source:
-        return [{"prefix": infra.source}]
-    if infra.bus.startswith(PARTNER):
-        return [{"prefix": infra.bus}]
-    known = [_known(spec) for spec in rules]
-    if not known or not all(known):
+    sources = _sources(infra, rules)
+    if matching and not sources:
         raise ConfigError(
             "infra: which events? Give a source (what theirs begins with, such as "
             "aws.partner/genesys.com), a whole pattern, or rules that all know their source, such "
             "as the preset genesys"
         )
+    return {"source": sources} if sources else {}
+
+
+def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
+    """The sources that are meant, none if that is not said."""
+    if infra.source:
+        return [{"prefix": infra.source}]
+    if infra.bus.startswith(PARTNER):
+        return [{"prefix": infra.bus}]
+    known = [_known(spec) for spec in rules]
+    if not all(known):
+        return []
     return [_matcher(glob) for glob in dict.fromkeys(glob for globs in known for glob in globs)]
 
 
@@ -232,6 +267,18 @@ def _matcher(glob: str) -> Any:
     if not star:
         return glob
     return {"wildcard": glob} if rest else {"prefix": literal}
+
+
+def _beginnings(pattern: dict[str, Any]) -> list[str]:
+    """What each source of the pattern begins with: an empty text if it may begin with anything."""
+    sources = pattern.get("source")
+    return [_beginning(matcher) for matcher in sources] if isinstance(sources, list) else []
+
+
+def _beginning(matcher: Any) -> str:
+    if isinstance(matcher, dict):
+        matcher = matcher.get("prefix", matcher.get("wildcard"))
+    return matcher.partition("*")[0] if isinstance(matcher, str) else ""
 
 
 def _table(store: str, infra: Infra) -> Table | None:

@@ -32,6 +32,7 @@ def template(plan: Plan, role: rights.Role = "lambda", *, vpc: bool = False) -> 
     reach = _reached(plan, runs=runs, vpc=vpc)
     if runs:
         made |= _function(plan, reach, vpc=vpc)
+        made["GivenUp"] = alarms.sam_count(plan, {"Ref": "LogGroup"})
     else:
         made["WorkerPolicy"] = _managed("worker", reach)
     made["OperatePolicy"] = _managed("operate", reach)

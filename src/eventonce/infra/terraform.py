@@ -45,6 +45,8 @@ def document(plan: Plan, role: rights.Role = "lambda", *, vpc: bool = False) -> 
     made["aws_iam_policy"] = {"operate": _policy("operate", reach, plan)}
     if runs:
         made |= _function(plan, reach, vpc=vpc)
+        log = _ref("aws_cloudwatch_log_group.function.name")
+        made["aws_cloudwatch_log_metric_filter"] = {"function": alarms.terraform_count(plan, log)}
     else:
         made["aws_iam_policy"]["worker"] = _policy("worker", reach, plan)
     if vpc:

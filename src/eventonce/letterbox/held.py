@@ -29,7 +29,7 @@ class Held(NamedTuple):
     letter: Letter
     message: str = ""
     whole: bool = True
-    """Whether the event is in it; if not, it cannot be run from here."""
+    """Whether it holds the event, and one alone; if not, it cannot be run from here."""
 
 
 class DeadLetters:

@@ -1,5 +1,5 @@
 """A letter as a message of a queue, and the letter that a dead-letter queue's message is: ours,
-EventBridge's, or one that SQS moved there itself."""
+EventBridge's, Lambda's, or one that SQS moved there itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 from eventonce import envelope
 from eventonce.engine import LETTERED
 from eventonce.errors import EnvelopeError
+from eventonce.letterbox.invocations import discarded
 from eventonce.rules.instants import LATEST
 from eventonce.sqs import Entry
 from eventonce.types import Letter, Status
@@ -55,17 +56,18 @@ def entry_of(letter: Letter, *, fifo: bool) -> Entry:
 
 def letter_of(message: Mapping[str, Any], consumer: str) -> Letter:
     """The letter in this message; `consumer` is whose it is if the message does not say."""
-    said = {
-        name: str(value.get("StringValue") or "")
-        for name, value in (message.get("MessageAttributes") or {}).items()
-    }
-    if said.get("letter") and said.get("status") in LETTERED:
+    said = _said(message)
+    if _is_ours(said):
         return _ours(message, said, consumer)
     known: Mapping[str, str] = message.get("Attributes") or {}
+    attempt, rule, event = 0, "", None
     if "RULE_ARN" in said or "ERROR_CODE" in said:
         reason, rule = _undelivered(said), said.get("RULE_ARN", "").partition(":rule/")[2]
+        attempt = _number(said.get("RETRY_ATTEMPTS"))
+    elif (invocation := discarded(message["Body"], said)) is not None:
+        reason, attempt, event = invocation.reason, invocation.attempt, invocation.event
     else:
-        reason, rule = _moved(message, known.get("DeadLetterQueueSourceArn", "")), ""
+        reason = _moved(message, known.get("DeadLetterQueueSourceArn", ""))
     return Letter(
         id=message["MessageId"],
         consumer=consumer,
@@ -73,10 +75,21 @@ def letter_of(message: Mapping[str, Any], consumer: str) -> Letter:
         reason=reason,
         rule=rule,
         key=b"",
-        event=_event(message),
+        event=_event(message) if event is None else event,
         at=_number(known.get("SentTimestamp")),
-        attempt=_number(said.get("RETRY_ATTEMPTS")),
+        attempt=attempt,
     )
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: str(value.get("StringValue") or "")
+        for name, value in (message.get("MessageAttributes") or {}).items()
+    }
+
+
+def _is_ours(said: Mapping[str, str]) -> bool:
+    return bool(said.get("letter")) and said.get("status") in LETTERED
 
 
 def _ours(message: Mapping[str, Any], said: Mapping[str, str], consumer: str) -> Letter:
@@ -108,7 +121,12 @@ def _undelivered(said: Mapping[str, str]) -> str:
 
 
 def is_whole(message: Mapping[str, Any]) -> bool:
-    """Whether the event is in this message: a Custom Event Bus only names what it gave up."""
+    """Whether one event is in this message: a Custom Event Bus only names what it gave up, and
+    Lambda may have been given several."""
+    said = _said(message)
+    invocation = None if _is_ours(said) else discarded(message["Body"], said)
+    if invocation is not None:
+        return invocation.whole
     if "MessageAttributes" in message or '"busArn"' not in message["Body"]:
         return True
     try:

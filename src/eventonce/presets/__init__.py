@@ -63,11 +63,11 @@ class Preset(msgspec.Struct, frozen=True):
     description: str
     rules: tuple[Rule, ...]
     broad: frozenset[str] = frozenset()
-    """Rules whose shape proves no source: `auto` asks them only where there is no transport id."""
-    trusting: frozenset[str] = frozenset()
-    """Of the broad ones those that `auto` asks for known relays alone."""
+    """Rules whose shape proves no source: `auto` asks them for known relays alone."""
+    anyone: frozenset[str] = frozenset()
+    """Of the broad ones those that `auto` asks for everyone who sends no transport id."""
     last: frozenset[str] = frozenset()
-    """Of the broad ones those that `auto` asks before the transport id for nobody."""
+    """Of the broad ones those that know less than a transport id: `auto` asks them for nobody."""
     relays: tuple[str, ...] = ()
     """Sources known to be relays: for them `auto` asks the broad rules before the transport id."""
 
@@ -83,11 +83,10 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
     if isinstance(spec, PathLike):
         return _from_file(os.fspath(spec))
     if isinstance(spec, str):
-        if spec == AUTO:
-            return list(_auto())
         if spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec:
             return _from_file(spec)
-        return list(load(spec).rules)
+        preset = load(spec)
+        return list(_auto() if preset.name == AUTO else preset.rules)
     if isinstance(spec, Sequence):
         return [rule for one in spec for rule in resolve(one)]
     raise ConfigError(
@@ -113,9 +112,7 @@ def overridden(spec: Spec | Sequence[Spec], **fields: Any) -> list[Rule]:
 
 def names() -> dict[str, str]:
     """Every preset with its one line of description, `auto` first."""
-    described = {AUTO: "Chooses by source and shape among all of these"}
-    described.update((name, load(name).description) for name in _known())
-    return described
+    return {name: load(name).description for name in _known()}
 
 
 @cache
@@ -136,7 +133,9 @@ def load(name: str) -> Preset:
 
 
 def _known() -> list[str]:
-    return sorted(name for name in _texts() if "@" not in name)
+    return sorted(
+        (name for name in _texts() if "@" not in name), key=lambda name: (name != AUTO, name)
+    )
 
 
 @cache
@@ -175,7 +174,7 @@ def _read(name: str, path: str) -> Preset:
         description=header["description"],
         rules=tuple(rules),
         broad=frozenset(header.get("broad", ())),
-        trusting=frozenset(header.get("trusting", ())),
+        anyone=frozenset(header.get("anyone", ())),
         last=frozenset(header.get("last", ())),
         relays=tuple(header.get("relays", ())),
     )
@@ -184,23 +183,21 @@ def _read(name: str, path: str) -> Preset:
 @cache
 def _auto() -> tuple[Rule, ...]:
     """All presets in one: the rows that know their source or type, those that know their shape,
-    the transport id, and for what has none the broad rows.
+    those for known relays, the transport id, and for what has none its whole content.
 
     Facts only: that older news is dropped must be chosen by name.
     """
     found = [load(name) for name in _AUTO_ORDER]
     narrow = [rule for preset in found for rule in _facts(preset) if rule.name not in preset.broad]
+    own = load(AUTO).rules
     return (
         *(rule for rule in narrow if rule.match != Match()),
         *(rule for rule in narrow if rule.match == Match()),
         *(rule for preset in found for rule in _for_relays(preset)),
+        *(rule for rule in own if rule.match != Match()),
         *load("eventbridge").rules,
-        *(
-            rule
-            for preset in found
-            for rule in _facts(preset)
-            if rule.name in preset.broad - preset.trusting
-        ),
+        *(rule for preset in found for rule in _for_anyone(preset)),
+        *(rule for rule in own if rule.match == Match()),
     )
 
 
@@ -211,8 +208,28 @@ def _for_relays(preset: Preset) -> Iterator[Rule]:
             yield msgspec.structs.replace(rule, match=match)
 
 
+def _for_anyone(preset: Preset) -> Iterator[Rule]:
+    """What a relay writes anew may be all that tells the events of another source apart."""
+    for rule in _facts(preset):
+        if rule.name in preset.anyone:
+            yield msgspec.structs.replace(rule, ignore=())
+
+
 def _facts(preset: Preset) -> list[Rule]:
-    return [rule for rule in preset.rules if rule.kind == "fact"]
+    return [rule if rule.kind == "fact" else _version(rule) for rule in preset.rules]
+
+
+def _version(rule: Rule) -> Rule:
+    """The fact that a state's version is: of what, in which state, and when exactly."""
+    return msgspec.structs.replace(
+        rule,
+        key=(*rule.subject, *rule.state, rule.order),
+        at=rule.order,
+        subject=(),
+        order="",
+        state=(),
+        unchanged_within=0,
+    )
 
 
 def _from_file(path: str) -> list[Rule]:
@@ -220,7 +237,9 @@ def _from_file(path: str) -> list[Rule]:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"rules: {path} cannot be read: {error}") from error
-    return _parsed(text, path)
+    from eventonce.rules.rulefile import parse_rule_file  # noqa: PLC0415  as tomllib above
+
+    return parse_rule_file(text, name=path)
 
 
 def _parsed(text: str, name: str) -> list[Rule]:
@@ -232,7 +251,7 @@ def _parsed(text: str, name: str) -> list[Rule]:
 def _unknown(name: str, stem: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only a complaint needs it
 
-    known = [AUTO, *_known()]
+    known = _known()
     near = get_close_matches(stem.lower(), known, n=1)
     meant = f" (did you mean {near[0]!r}?)" if near else ""
     return (

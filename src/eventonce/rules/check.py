@@ -22,6 +22,15 @@ MAX_ATTEMPTS: Final = 1_000_000
 
 def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
     """The fields as a rule keeps them, and every fault there is."""
+    kept, faults = each_checked(given)
+    if not any(field == "name" for field, _ in faults) and not kept.get("name"):
+        faults.append(("name", "expected a name"))
+    faults.extend(_contradictions(kept, {field for field, _ in faults}))
+    return kept, faults
+
+
+def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
+    """The same for fields that make no rule yet: each is right or wrong by itself."""
     kept: dict[str, Any] = {}
     faults: Faults = []
     for field, value in given.items():
@@ -33,9 +42,6 @@ def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
             kept[field] = check(value)
         except ValueError as error:
             faults.extend((field, fault) for fault in str(error).split("\n"))
-    if not any(field == "name" for field, _ in faults) and not kept.get("name"):
-        faults.append(("name", "expected a name"))
-    faults.extend(_contradictions(kept, {field for field, _ in faults}))
     return kept, faults
 
 

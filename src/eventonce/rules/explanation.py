@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -28,34 +28,54 @@ class Explanation(msgspec.Struct, frozen=True):
 
     rule: str
     kind: Literal["fact", "state"]
+    type: str
+    """As the organisation, a part of every key: events of two types are never the same."""
+    org: str
     parts: tuple[PartFound, ...]
     key: bytes | None
     order: int | None = None
     state: tuple[PartFound, ...] = ()
     missing: tuple[str, ...] = ()
     """What the event lacks, each with the reason; empty if it has a key."""
+    by_content: tuple[str, ...] = ()
+    """What the event lacks, where it has a key by its content instead: `missing = "hash"`."""
     replay: str = ""
     """The replay that brought it, where the rule makes that a part of the key."""
 
 
-def explanation(plan: Plan, values: Values, claim: Claim | None, tree: Tree) -> Explanation:
-    """What these values of the plan come to; no claim where they did not suffice."""
+class Complaint(NamedTuple):
+    """One thing that keeps an event from having a key."""
+
+    said: str
+    absent: bool
+    """Whether it is not there at all; what is there is of no use as it is."""
+
+
+def explanation(plan: Plan, own: Plan, claim: Claim | None, tree: Tree) -> Explanation:
+    """What this plan, the rule's own or that of last resort, makes of the event; no claim where
+    the values did not suffice."""
     rule = plan.rule
+    values = plan.walk(tree)
+    lacking = () if claim and plan is own else complaints(own, own.walk(tree), tree)
+    said = tuple(complaint.said for complaint in lacking)
     state = rule.state or ("hash(body)",)
     is_state = rule.kind == "state"
     return Explanation(
         rule=rule.name,
         kind=rule.kind,
+        type=tree.event.type,
+        org=tree.event.org,
         parts=_found(plan.texts, plan.walked.pieces, values),
         key=claim.key if claim else None,
         order=claim.order if claim else None,
         state=_found(state, plan.walked.contents, values) if is_state else (),
-        missing=() if claim else tuple(complaints(plan, values, tree)),
+        missing=() if claim else said,
+        by_content=said if claim else (),
         replay=tree.event.replay if rule.on_replay == "force" else "",
     )
 
 
-def complaints(plan: Plan, values: Values, tree: Tree) -> Iterator[str]:
+def complaints(plan: Plan, values: Values, tree: Tree) -> Iterator[Complaint]:
     """Everything that keeps the event from having a key."""
     complete = True
     for text, piece in plan.everything:
@@ -64,16 +84,20 @@ def complaints(plan: Plan, values: Values, tree: Tree) -> Iterator[str]:
         except Incomplete as incomplete:
             complete = False
             reason = tree.obstacle(incomplete.path) if incomplete.absent else incomplete.reason
-            yield f"{text} {reason}"
+            yield Complaint(f"{text} {reason}", incomplete.absent)
     if complete:
-        yield "every part of the key is empty, so that all events of this type would share it"
+        reason = "every part of the key is empty, so that all events of this type would share it"
+        yield Complaint(reason, absent=False)
 
 
-def advice(plan: Plan) -> str:
-    """What the rule's author can do about an incomplete event."""
-    if plan.kind == "fact":
-        return 'write a part that may be absent with "?", or missing = "hash" to key on the content'
-    return 'write a part that may be absent with "?"'
+def refusal(plan: Plan, values: Values, tree: Tree) -> str:
+    """All of them in one line, and what the rule's author can do where something is absent."""
+    found = list(complaints(plan, values, tree))
+    said = "; ".join(complaint.said for complaint in found)
+    if not any(complaint.absent for complaint in found):
+        return said
+    other = ', or missing = "hash" to key on the content' if plan.kind == "fact" else ""
+    return f'{said} (write a part that may be absent with "?"{other})'
 
 
 def _found(texts: Sequence[str], pieces: Sequence[Part], values: Values) -> tuple[PartFound, ...]:

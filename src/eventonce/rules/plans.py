@@ -218,11 +218,22 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
                 "is missing: a version needs its order"
                 if absent
                 else f"is {shown(value)}, neither a whole number below 2^53 nor an ISO time"
+                f"{_as_time(tree, value)}"
             )
             raise Incomplete(first, reason, absent=absent)
         return place
 
     return order
+
+
+def _as_time(tree: Expression, value: Any) -> str:
+    """What to write where a number with a fraction, which is no version, may be a time."""
+    at = instant(value)
+    if at is None or not isinstance(tree, Path):
+        return ""
+    path = ".".join((tree.root, *tree.steps))
+    form = "s" if at == instant(value, "s") else "ms"
+    return f': write time({path}, "{form}") if it is a time'
 
 
 def _at(tree: Expression, part: Part) -> Callable[[Values], int | None]:

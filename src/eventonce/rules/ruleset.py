@@ -11,7 +11,7 @@ from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.check import legacy_path
 from eventonce.rules.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
 from eventonce.rules.evaluation import Incomplete
-from eventonce.rules.explanation import Explanation, advice, complaints, explanation
+from eventonce.rules.explanation import Explanation, explanation, refusal
 from eventonce.rules.expressions import Path
 from eventonce.rules.extraction import Picker, Tree, Values, walk
 from eventonce.rules.keys import ABSENT
@@ -123,12 +123,12 @@ class Ruleset:
         """Which rule, which parts, which key; what is missing is said, not raised."""
         tree = Tree(event)
         fit = self._fit(tree)
+        own = fit.entry.plan
         try:
             plan, claim = self._walked(fit, tree, 0)
         except EnvelopeError:
-            plan = fit.entry.plan
-            return explanation(plan, plan.walk(tree), None, tree)
-        return explanation(plan, plan.walk(tree), claim, tree)
+            return explanation(own, own, None, tree)
+        return explanation(plan, own, claim, tree)
 
     def _find(self, event: Event) -> list[_Fit]:
         """The rules that match events of this kind, up to the first that requires nothing."""
@@ -214,7 +214,7 @@ def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int
     try:
         return make(event, values, nonce)
     except (ValueError, RecursionError) as error:
-        raise EnvelopeError(f"rule {rule.name!r}: {error}") from None
+        raise EnvelopeError(f"rule {rule.name!r}: {error}", rule=rule.name) from None
 
 
 def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> EnvelopeError:
@@ -223,9 +223,10 @@ def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> En
             "no rule matches the event, and it has no id of its own: write a rule for it",
             place="id",
         )
-    found = "; ".join(complaints(plan, values, tree))
     place = ".".join((incomplete.path.root, *incomplete.path.steps))
-    return EnvelopeError(f"rule {plan.rule.name!r}: {found} ({advice(plan)})", place=place)
+    said = refusal(plan, values, tree)
+    name = plan.rule.name
+    return EnvelopeError(f"rule {name!r}: {said}", place=place, rule=name)
 
 
 def _legacy_key(event: Event, path: Path) -> bytes | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -67,25 +68,47 @@ _FIELDS: Final = ("headers", "timeout", "group", "source")
 
 def open_sink(sink: Sink) -> Handler:
     """The handler this table describes; ConfigError says what is wrong with it."""
-    given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
-    scheme, _, rest = sink.to.partition(":")
-    kind = KINDS.get(scheme) or Kind("", "a function")
+    with _about(sink):
+        kind, given = _kind_of(sink)
+        return _made(kind, sink.to, given) if kind.module else _function(sink.to)
+
+
+def check_sink(sink: Sink) -> None:
+    """The same complaints without a handler: no code of the user's is run, and what only the
+    machine has that will do the work, a folder or an extra, is not asked for."""
+    with _about(sink):
+        kind, given = _kind_of(sink)
+        if not kind.module:
+            _look_for(sink.to)
+        elif kind.name != "JsonLines" and (not kind.needs or find_spec(kind.needs)):
+            _made(kind, sink.to, given)
+
+
+@contextmanager
+def _about(sink: Sink) -> Iterator[None]:
+    """Complaints within are about this sink, and end with what a sink may be."""
     try:
-        unfit = sorted(given.keys() - set(kind.fields))
-        if unfit:
-            fields = ", ".join(("match", "to", *kind.fields))
-            raise ConfigError(f"{kind.name} takes no {unfit[0]!r}; its table may hold {fields}")
-        if kind.module:
-            return _made(kind, sink.to, given)
-        if not rest or rest.startswith("//"):
-            raise ConfigError(f"no sink is called {scheme + ':'!r}")
-        return _function(sink.to)
+        yield
     except ConfigError as error:
         known = ", ".join(kind.example for kind in KINDS.values())
         raise ConfigError(
             f"sink {_shown(sink.to)!r} for {sink.match!r}: {str(error).rstrip('.')}. "
             f"A sink is module:function, {known}"
         ) from error
+
+
+def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
+    """What its scheme stands for, and the fields it takes beside."""
+    given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
+    scheme, _, rest = sink.to.partition(":")
+    kind = KINDS.get(scheme) or Kind("", "a function")
+    unfit = sorted(given.keys() - set(kind.fields))
+    if unfit:
+        fields = ", ".join(("match", "to", *kind.fields))
+        raise ConfigError(f"{kind.name} takes no {unfit[0]!r}; its table may hold {fields}")
+    if not kind.module and (not rest or rest.startswith("//")):
+        raise ConfigError(f"no sink is called {scheme + ':'!r}")
+    return kind, given
 
 
 def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
@@ -103,6 +126,26 @@ def _function(path: str) -> Handler:
     return handler
 
 
+def _look_for(path: str) -> None:
+    """ConfigError where there is no such module; its parts are not looked for, for that runs it."""
+    module, _, name = path.partition(":")
+    _search_here()
+    try:
+        found = find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        found = None
+    if found is None or not name.isidentifier():
+        raise ConfigError(
+            f"{path}: expected MODULE:NAME of a function: "
+            + ("this is no name" if found else "there is no such module here")
+        )
+
+
+def _search_here() -> None:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
 def _shown(to: str) -> str:
     """As it may be shown: of a URL the host alone, for its path may be the secret of a hook, and
     not even that beside a password, which may hold anything."""
@@ -115,8 +158,7 @@ def _shown(to: str) -> str:
 def imported(path: str) -> Any:
     """What `module:name` names, looked up from the working directory too."""
     module, _, name = path.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    _search_here()
     try:
         return getattr(importlib.import_module(module), name)
     except EventonceError:

@@ -44,7 +44,8 @@ class Table:
         """Insert the event; the runner commits."""
         event = job.event
         connection = job.connection
-        embedded = type(connection).__module__.partition(".")[0] == "sqlite3"
+        # psycopg says with every connection where its server is.
+        embedded = not hasattr(connection, "pgconn")
         insert = self._insert if embedded else self._insert.replace("?", "%s")
         row = (job.effect_id, job.key.hex(), event.type, event.raw.decode())
         try:

@@ -1,42 +1,47 @@
-"""The events of a capture: JSON Lines, a JSON array, or one document a file; gzip too."""
+"""The events of a capture: of files, and of the files in folders."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Final
 
-from eventonce.envelope import MAX_BYTES, jsontext, parts
-from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.envelope import MAX_BYTES
+from eventonce.errors import ConfigError
+from eventonce.sources.chunks import Chunk, Long, chunks
+from eventonce.sources.pieces import Unreadable
 
-_GZIP: Final = b"\x1f\x8b"
+ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
+"""What the names of a folder's files end with that are read: a README beside them is no event."""
 
 
-def files(paths: Sequence[Path]) -> list[Path]:
-    """The files named, and those in the folders named, by name; hidden ones are passed over."""
+def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The files named, and those in the folders named, by name; and what is passed over there.
+
+    Hidden ones are not even that.
+    """
     found: list[Path] = []
+    others: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            inside = sorted(path.rglob("*"))
-            found += [
-                one
-                for one in inside
-                if one.is_file()
-                and not any(part.startswith(".") for part in one.relative_to(path).parts)
-            ]
-        else:
+        if not path.is_dir():
             found.append(path)
-    return found
+            continue
+        for one in sorted(path.rglob("*")):
+            hidden = any(part.startswith(".") for part in one.relative_to(path).parts)
+            if one.is_file() and not hidden:
+                (found if one.name.lower().endswith(ENDINGS) else others).append(one)
+    return found, others
 
 
 class Capture:
     """Gives the events of some files one after the other, each as its bytes."""
 
     def __init__(self, paths: Sequence[Path], *, longest: int = MAX_BYTES) -> None:
-        self._files = files(paths)
+        self._files, others = files(paths)
+        self.passed_over = _not_read(others) if others else ""
+        """Which files of the folders are not read, and why."""
+        if others and not self._files:
+            raise ConfigError(self.passed_over)
         self._longest = longest
         self._before = 0
         self._open: IO[bytes] | None = None
@@ -52,7 +57,7 @@ class Capture:
         return self._before + (0 if stream is None or stream.closed else stream.tell())
 
     def __iter__(self) -> Iterator[bytes]:
-        """One event's bytes after the other; of too long a line one byte more than may be.
+        """One event's bytes after the other; of too long a one a byte more than may be.
 
         A file that cannot be read to its end does not stop the others: that is said after them.
         """
@@ -61,75 +66,29 @@ class Capture:
             try:
                 with path.open("rb") as stream:
                     self._open = stream
-                    yield from self._events(_unpacked(stream))
+                    for chunk in chunks(stream, self._longest):
+                        yield from self._events(chunk)
                     self._before += stream.tell()
-            except (OSError, EOFError, zlib.error) as error:
+            except (OSError, Unreadable) as error:
                 broken.append(f"{path} cannot be read to its end: {error}")
             finally:
                 self._open = None
         if broken:
             raise ConfigError("; ".join(broken))
 
-    def _events(self, stream: IO[bytes]) -> Iterator[bytes]:
-        first = b""
-        while not first.strip():
-            first = stream.readline(self._longest + 1)
-            if not first:
-                return
-        if first.lstrip().startswith(b"["):
-            yield from _listed(first + stream.read())
-        elif _is_json(first):
-            yield from self._lines(first, stream)
-        else:
-            # One document over many lines, or lines of which the first is broken.
-            rest = stream.read(max(0, self._longest - len(first)))
-            if _is_json(first + rest) and not stream.peek(1):  # type: ignore[attr-defined]
-                yield from _listed(first + rest)
-            else:
-                both = cast("IO[bytes]", io.BufferedReader(_Joined(rest, stream)))
-                yield from self._lines(first, both)
-
-    def _lines(self, line: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-        while line:
-            whole = line.endswith(b"\n")
-            if line.strip():
-                yield line.rstrip(b"\r\n")
-            while not whole and len(line) > self._longest:
-                # The end of a line that was given as far as it may be long.
-                more = stream.readline(self._longest + 1)
-                whole = more.endswith(b"\n") or not more
-            line = stream.readline(self._longest + 1)
+    def _events(self, chunk: Chunk | Long) -> Iterator[bytes]:
+        if isinstance(chunk, Long):
+            yield next(iter(chunk))[: self._longest + 1]
+            return
+        for some in chunk.apart():
+            for event in some.events:
+                if event and not event.isspace():
+                    yield event.rstrip(b"\r\n")[: self._longest + 1]
 
 
-class _Joined(io.RawIOBase):
-    """Some bytes, and then a stream."""
-
-    def __init__(self, first: bytes, then: IO[bytes]) -> None:
-        self._first = io.BytesIO(first)
-        self._then = then
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._first.read(len(buffer)) or self._then.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    packed = stream.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
-
-
-def _listed(document: bytes) -> list[bytes]:
-    """The events of one document: an array's elements, a batch's records, or itself."""
-    return [part if isinstance(part, bytes) else bytes(part) for part in parts(document)]
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        jsontext.check(data.removeprefix(jsontext.BYTE_ORDER_MARK))
-    except EnvelopeError:
-        return False
-    return True
+def _not_read(others: Sequence[Path]) -> str:
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return (
+        f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} are, unless a file is "
+        f"named itself"
+    )

@@ -30,6 +30,12 @@ class Address(msgspec.Struct, frozen=True):
     endpoint: str | None = None
     profile: str | None = None
 
+    @property
+    def account(self) -> str:
+        """Whose it is: only a URL says so."""
+        path = urlsplit(self.url).path.split("/")
+        return path[-2] if len(path) > 2 else ""
+
     def __str__(self) -> str:
         where = ", ".join(part for part in (self.region, self.endpoint) if part)
         return f"SQS queue {self.name}" + (f" ({where})" if where else "")
@@ -68,6 +74,18 @@ def parse(uri: str) -> Address:
     else:
         options.setdefault("region", amazons["region"] or amazons["older"] or "us-east-1")
     return Address(name, uri.partition("?")[0], **options)
+
+
+def same(one: Address, other: Address) -> bool:
+    """Whether both are one queue, as far as they say: what only one of them says tells no two
+    apart, for the other may mean just that."""
+    said = zip(_where(one), _where(other), strict=True)
+    return one.name == other.name and all(ours == its for ours, its in said if ours and its)
+
+
+def _where(address: Address) -> tuple[str, str, str]:
+    endpoint = (address.endpoint or "").rstrip("/").lower()
+    return (address.region or "", endpoint, address.account)
 
 
 def _check_endpoint(name: str, endpoint: str | None) -> None:

@@ -83,9 +83,14 @@ def code_of(error: Exception) -> str:
     return code.rpartition("#")[2]
 
 
-def explain(error: Exception, queue: object) -> EventonceError:
-    """Our error for the driver's."""
+def explain(error: Exception, queue: object, *, awaited: bool = True) -> EventonceError:
+    """Our error for the driver's; whether a queue that is not there is waited for, or a mistake."""
     code = code_of(error)
+    if code in ABSENT and not awaited:
+        return ConfigError(
+            f"{queue}: there is no such queue for these credentials. Look at its name, region and "
+            f"account, or make it: eventonce infra apply"
+        )
     if code:
         said = str(getattr(error, "response", {}).get("Error", {}).get("Message", ""))
         return _refusal(code, said, queue)

@@ -41,11 +41,12 @@ T = TypeVar("T")
 class Queue:
     """One SQS queue. Safe in many threads, and after a fork."""
 
-    def __init__(self, address: Address, client: Any = None) -> None:
+    def __init__(self, address: Address, client: Any = None, *, awaited: bool = True) -> None:
         self.name = address.name
         self.fifo = address.name.endswith(".fifo")
         self._address = address
         self._given = client
+        self._awaited = awaited
         self._url = address.url
         self._client: Any = None
         self._made = 0.0
@@ -53,9 +54,13 @@ class Queue:
         self._lock = threading.Lock()
 
     @classmethod
-    def from_uri(cls, uri: str, client: Any = None) -> Queue:
-        """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL; asks nobody yet."""
-        return cls(parse(uri), client)
+    def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Queue:
+        """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL; asks nobody yet.
+
+        A queue that is not there is `SourceUnavailable` to who waits for it, as a worker does; to
+        who wants it now it is a `ConfigError`: then it is not `awaited`.
+        """
+        return cls(parse(uri), client, awaited=awaited)
 
     def __str__(self) -> str:
         return str(self._address)
@@ -174,7 +179,7 @@ class Queue:
             answer: dict[str, Any] = getattr(client, operation)(**asked)
         except Exception as error:
             self._doubt(client, error)
-            raise faults.explain(error, self) from error
+            raise faults.explain(error, self, awaited=self._awaited) from error
         return answer
 
     def _doubt(self, client: Any, error: Exception) -> None:

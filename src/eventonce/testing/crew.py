@@ -21,8 +21,9 @@ from eventonce.ports import Store
 from eventonce.testing.opener import Opener, opened
 from eventonce.types import Claim, Kept, Settlement, Verdict
 
-PATIENCE: Final = 60.0
-"""Seconds until a worker that says nothing counts as hung; a spawned one first imports itself."""
+PATIENCE: Final = 300.0
+"""Seconds until a worker that says nothing counts as hung; a spawned one first imports itself, and
+eight of them at once take a minute to do so on a machine that is slow or busy."""
 
 SWITCH: Final = 1e-5
 """Seconds between thread switches in a race: a check and its write are then often torn apart."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 
@@ -24,6 +25,10 @@ class Asked(NamedTuple):
 News = Died | Asked
 
 ENDED: Final = Asked("the source has ended")
+
+ASLEEP: Final = 1.0
+"""Seconds the main thread may sleep at a time. The system may hand a signal to any thread, such as
+one that just started; Python runs its handler in the main thread, and does not wake that for it."""
 
 
 class Crew:
@@ -64,7 +69,9 @@ class Crew:
 
     def news(self) -> News:
         """Wait for some."""
-        return self._news.get()
+        while True:
+            with suppress(Empty):
+                return self._news.get(timeout=ASLEEP)
 
     def release(self) -> None:
         """From now on a thread may end when it has nothing more to do."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from eventonce.ports import Delivery
+from eventonce.worker.crew import ASLEEP
 from eventonce.worker.line import Line
 from eventonce.worker.pace import QUICK, Pace
 
@@ -188,7 +189,8 @@ class Desk:
         end = time.monotonic() + within
         with self._lock:
             while (self._at_hand or self._promised) and (left := end - time.monotonic()) > 0:
-                self._room.wait(left)
+                # The second signal, too, is for the thread that waits here.
+                self._room.wait(min(left, ASLEEP))
             working = self._at_hand.keys() - self._leaving
             return [self._at_hand[number] for number in working]
 

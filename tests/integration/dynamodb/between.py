@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tests.servers import PATIENCE
+
 
 class Reply(NamedTuple):
     status: int
@@ -68,7 +70,7 @@ class Between:
                     break
 
         def forward(body: bytes) -> Reply:
-            way = http.client.HTTPConnection(self._to, timeout=30)
+            way = http.client.HTTPConnection(self._to, timeout=PATIENCE)
             try:
                 way.request("POST", "/", body, headers)
                 told = way.getresponse()
@@ -113,8 +115,12 @@ def standing(url: str) -> Iterator[Between]:
         def log_message(self, *_: object) -> None:
             """Quietly."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        # Who finds no room in the queue is not refused, but comes again after a second.
+        request_queue_size = 128
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
     between.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -142,11 +148,11 @@ def lose_the_reply(_: str, body: bytes, forward: Forward) -> None:
     forward(body)
 
 
-def late(seconds: float) -> Trick:
-    """Answer, after so long."""
+def held_up(by: threading.Event) -> Trick:
+    """Answer, but not before this has come."""
 
     def trick(_: str, body: bytes, forward: Forward) -> Reply:
-        time.sleep(seconds)
+        by.wait(PATIENCE)
         return forward(body)
 
     return trick

@@ -82,7 +82,7 @@ def between(endpoint: str) -> Iterator[Between]:
 @pytest.fixture
 def opening(table: str, between: Between) -> Open:
     """Opens a new handle on the table, through the one between."""
-    return lambda: DynamoDBStore(table, region=REGION, endpoint=between.url, timeout=2)
+    return lambda: DynamoDBStore(table, region=REGION, endpoint=between.url)
 
 
 @pytest.fixture

@@ -69,6 +69,16 @@ def test_a_bad_uri_is_refused_without_repeating_a_secret(uri: str) -> None:
     assert SECRET not in str(told.value)
 
 
+@pytest.mark.parametrize("uri", ["dynamodb://", "dynamodb:///", "dynamodb://?region=eu-central-1"])
+def test_a_uri_without_a_table_is_told_so_and_not_of_its_region(
+    uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"'' cannot be .* dynamodb://TABLE\?region=REGION"):
+        open_store(uri)
+
+
 def test_secrets_are_in_no_message(
     table: str, between: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:

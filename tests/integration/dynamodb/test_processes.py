@@ -17,10 +17,13 @@ FORKED = """
     import os, sys, threading, boto3
     from eventonce.stores.dynamodb import DynamoDBStore
     from tests.integration.dynamodb.asks import completed, copies, facts
+    from tests.servers import PATIENCE
 
     table, endpoint, own = sys.argv[1:]
     client = boto3.client("dynamodb", endpoint_url=endpoint) if own == "own" else None
-    store = DynamoDBStore(table, client=client, endpoint=None if client else endpoint)
+    store = DynamoDBStore(
+        table, client=client, endpoint=None if client else endpoint, timeout=PATIENCE
+    )
 
     def work(rounds):
         for _ in range(rounds):
@@ -61,7 +64,7 @@ def test_a_store_works_on_in_parent_and_children_after_a_fork(
         [sys.executable, "-c", textwrap.dedent(FORKED), table, endpoint, whose],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.errors import StoreMismatch
+from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.stores.dynamodb import DynamoDBStore
 from tests.integration.dynamodb.asks import completed, facts
 from tests.integration.dynamodb.between import Between, dated, refuse
@@ -79,7 +79,11 @@ def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
         ],
     )
     store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
-    assert "eventHash and at" in _findings(store)["its key is eventHash, a string"]
+    # And of nothing else: what another's table lacks is not for us to advise, nor to try out.
+    (found,) = store.check()
+    assert (found.what, found.fine) == ("its key is eventHash, a string", False)
+    assert "eventHash and at" in found.fix
+    assert client.scan(TableName=new_name)["Count"] == 0
     with pytest.raises(StoreMismatch, match="cannot be changed"):
         store.migrate()
 
@@ -103,8 +107,18 @@ def test_check_tells_a_missing_permission_and_leaves_nothing_behind(
     between.spoil("PutItem", refuse("AccessDeniedException", said))
     assert said in _findings(store)["dynamodb:PutItem is allowed"]
     assert client.scan(TableName=table)["Count"] == 0
-    with between.spoiling(refuse("AccessDeniedException", "dynamodb:DescribeTable")):
-        assert "dynamodb:DescribeTable" in _findings(store)["the table can be described"]
+
+
+def test_check_raises_where_it_cannot_look(store: DynamoDBStore, between: Between) -> None:
+    denied = refuse("AccessDeniedException", "dynamodb:DescribeTable")
+    unknown = refuse("UnrecognizedClientException", "who is this?")
+    for trick, error in (
+        (denied, ConfigError),
+        (unknown, ConfigError),
+        (refuse("ThrottlingException", "slow down"), StoreUnavailable),
+    ):
+        with between.spoiling(trick), pytest.raises(error):
+            store.check()
 
 
 def test_check_tells_a_wrong_clock(store: DynamoDBStore, between: Between) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,9 @@ SOURCE = "com.example.calls"
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
 ACCOUNT = "000000000000"
 """The emulator's."""
+
+PATIENCE = 60.0
+"""Seconds for an event to come from the bus: it takes some milliseconds on a quiet machine."""
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:f"
 """Somebody else's target."""
@@ -44,11 +48,15 @@ def change(sqs: Any, name: str, **said: str) -> None:
     sqs.set_queue_attributes(QueueUrl=url, Attributes=said)
 
 
-def received(sqs: Any, name: str) -> list[dict[str, Any]]:
-    """What the queue holds, waiting for the first of it."""
+def received(sqs: Any, name: str, *, least: int = 1) -> list[dict[str, Any]]:
+    """What the queue holds, waiting for so much of it."""
     url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-    answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=10)
-    return [json.loads(message["Body"]) for message in answer.get("Messages", [])]
+    found: list[dict[str, Any]] = []
+    end = time.monotonic() + PATIENCE
+    while len(found) < least and time.monotonic() < end:
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)
+        found += [json.loads(message["Body"]) for message in answer.get("Messages", [])]
+    return found
 
 
 def put(events: Any, bus: str = "default", source: str = SOURCE) -> None:

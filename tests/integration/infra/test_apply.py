@@ -182,11 +182,23 @@ def test_the_command_says_what_it_did_and_what_is_next(ran: Ran, name: str) -> N
     assert f"make the queue {name}-letters\n" in out
     assert f"make DynamoDB table {name}" in out
     assert f"\nletters      {arn(name)}-letters\n" in out
-    assert f"eventonce send FILE --bus bus-{name}" in err
     assert ran()[1].startswith("nothing to do: all of it is there\n")
     told = json.loads(ran("--json")[1])
     assert told["steps"] == []
     assert told["resources"]["queue"] == arn(name)
+
+
+def test_a_rule_that_waits_where_a_partners_events_never_come_is_told(ran: Ran, name: str) -> None:
+    for dry in (["--dry-run"], []):
+        _, _, err = ran(*dry)
+        assert f"left as it is: the rule {name} on the bus bus-{name}: the events of aws.par" in err
+    # EventBridge takes events of a partner's source from nobody else.
+    assert f"eventonce send FILE --queue sqs://{name} " in err
+    (left,) = json.loads(ran("--json")[1])["left"]
+    assert 'bus = "aws.partner/genesys.com/…"' in left
+    _, _, err = ran("--source", SOURCE)
+    assert f"eventonce send FILE --bus bus-{name}" in err
+    assert "left as it is" not in err
 
 
 def test_the_command_says_in_json_too_what_was_done_before_a_failure(ran: Ran, name: str) -> None:

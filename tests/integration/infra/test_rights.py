@@ -27,7 +27,7 @@ from eventonce.worker import Settings, Worker
 from tests.integration.infra.asked import HERE, Asked, allows, asking, given
 from tests.servers.aws import REGION
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds for the worker to get through: it takes five on a quiet machine."""
 
 

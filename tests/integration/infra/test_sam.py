@@ -19,7 +19,7 @@ from eventonce.infra.plan import Infra, planned
 from eventonce.stores.dynamodb import DynamoDBStore
 from tests.servers.aws import CREDENTIALS, REGION
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds for the stack, and for the first event: together they take four on a quiet machine."""
 
 SOURCE = "org.example"

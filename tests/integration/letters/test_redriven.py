@@ -1,6 +1,6 @@
 """Dead-letter queues of all kinds run again: what is settled is deleted, and nothing else.
 
-EventBridge's own dead letters are sent by the tests themselves, with the attributes it gives them:
+EventBridge's and Lambda's own dead letters are sent by the tests themselves, in the form they have:
 the emulator has none. Those of SQS are moved by the emulator's redrive policy.
 """
 
@@ -135,6 +135,30 @@ def test_eventbridge_s_dead_letters_are_read_chosen_and_run(make: Make, run: Run
     assert json.loads(redriven.err) == {"done": 1}
     assert effects() == [2]
     assert [message["Body"].encode() for message in queue.visible()] == [call(1)]
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_what_lambda_gave_up_is_read_and_run_as_the_events_it_was(make: Make, run: Run) -> None:
+    queue = make()
+    said = {"RequestID": "r-1", "ErrorCode": "200", "ErrorMessage": "exited"}
+    record = {
+        "version": "1.0",
+        "timestamp": "2026-11-14T18:16:05.568Z",
+        "requestContext": {"condition": "RetriesExhausted", "approximateInvokeCount": 3},
+        "requestPayload": json.loads(call(2)),
+        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+        "responsePayload": {"errorMessage": "exited"},
+    }
+    several = record | {"requestPayload": [json.loads(call(3)), json.loads(call(4))]}
+    Queue.from_uri(queue.uri).send(
+        [Entry(call(1).decode(), said), Entry(json.dumps(record)), Entry(json.dumps(several))]
+    )
+    listed = run("list", "--from", queue.uri, "--json").documents
+    assert all("given up by Lambda: exited" in one["reason"] for one in listed)
+    redriven = run("redrive", "--from", queue.uri, "--json")
+    assert json.loads(redriven.err) == {"done": 2, "invalid": 1}
+    assert sorted(effects()) == [1, 2]
+    assert [json.loads(one["Body"]) for one in queue.visible()] == [several]
 
 
 def test_a_consumer_of_one_s_own_runs_a_queue_s_events_under_its_name(make: Make, run: Run) -> None:

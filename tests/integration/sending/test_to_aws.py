@@ -287,5 +287,6 @@ def test_what_a_queue_refuses_is_told_for_each(
 
 def test_a_queue_that_is_not_there_is_an_error(send: Send, aws: tuple[str, ...]) -> None:
     result = send("--queue", "sqs://nowhere", *aws, events=[event(1)])
-    assert result.code
+    assert result.code == 2
     assert "there is no such queue" in result.err
+    assert "or make it: eventonce infra apply" in result.err

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -85,7 +87,7 @@ class Site:
 
     def __init__(self, folder: Path, servers: Servers, stack: ExitStack, *, fifo: bool) -> None:
         self.folder = folder
-        self.store = f"{servers.redis}?prefix={secrets.token_hex(4)}"
+        self.store = f"{servers.redis}?prefix={secrets.token_hex(4)}&timeout={PATIENCE}"
         name = secrets.token_hex(6) + ".fifo" * fifo
         self.uri = f"sqs://{name}?endpoint={servers.aws}"
         self.queue = Queue.from_uri(self.uri)
@@ -178,6 +180,17 @@ def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+def health(port: int, what: str) -> tuple[int, dict[str, Any]]:
+    """What a worker's health endpoint answers."""
+    url = f"http://127.0.0.1:{port}/health/{what}"
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.loads(refused.read())
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:

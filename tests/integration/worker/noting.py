@@ -43,6 +43,13 @@ async def awaiting(job: Job) -> None:
     note(f"ran {job.event.detail['n']}")
 
 
+async def stuck(job: Job) -> None:
+    """After the effect of the seventh it waits to be told to go on, and does not come back."""
+    note(f"ran {job.event.detail['n']}")
+    while job.event.detail["n"] == 6 and not (HERE / "go").exists():  # noqa: ASYNC110  likewise
+        await asyncio.sleep(0.02)
+
+
 def deadly(job: Job) -> None:
     """One event kills its process, every time."""
     if job.event.detail["n"] == "deadly":

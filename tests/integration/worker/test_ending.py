@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.integration.worker.conftest import Site, event, finished, until
+from tests.integration.worker.conftest import Site, event, finished, health, until
+from tests.servers import free_port
 
 
 def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(
     sites: dict[str, Site],
 ) -> None:
+    ports = {sink: free_port() for sink in sites}
     for sink, site in sites.items():
-        site.configure(sink, concurrency=2, visibility="60s", lease="60s")
+        site.configure(sink, concurrency=2, visibility="60s", lease="60s", health=ports[sink])
         site.send(*map(event, range(5)))
-    workers = [(site, site.start("--json")) for site in sites.values()]
-    for site, worker in workers:
+    workers = [(sink, site, site.start("--json")) for sink, site in sites.items()]
+    for sink, site, worker in workers:
         until(lambda site=site: len(site.notes("begun")) == 2)  # type: ignore[misc]
         worker.send_signal(signal.SIGTERM)
+        # Not before it is known to be ending: it would go on to the next events.
+        until(lambda sink=sink: health(ports[sink], "ready")[1]["draining"])  # type: ignore[misc]
         site.go()
-    for site, worker in workers:
+    for _, site, worker in workers:
         code, said = finished(worker)
         assert code == 0, said
         assert "ending: SIGTERM" in said

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from eventonce import Consumer, StoreUnavailable
@@ -21,7 +17,7 @@ from eventonce.worker import pulse as pulse_module
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
 from tests.integration.dynamodb.between import Between, Forward, Reply, refuse
-from tests.integration.worker.conftest import PATIENCE, Site, event, until
+from tests.integration.worker.conftest import PATIENCE, Site, event, health, until
 from tests.integration.worker.working import RULE, Ran, source, working
 from tests.servers.valkey import serving
 
@@ -39,8 +35,9 @@ def test_a_queue_that_vanishes_and_returns_is_worked_on_again(site: Site) -> Non
     with working(Consumer(MemoryStore(), rules=RULE, handler=ran), source(site.uri)) as worker:
         until(lambda: ran.numbers == [1])
         site.queue.client.delete_queue(QueueUrl=site.queue.url)
+        # What was asked before that may still be answered, and be heard after it.
+        until(lambda: "no such queue" in worker.state()["queue"]["why"], otherwise=worker.state)
         until(lambda: not worker.state()["ready"], otherwise=worker.state)
-        assert "no such queue" in worker.state()["queue"]["why"]
         site.make_queue()
         site.send(event(2))
         until(lambda: ran.numbers == [1, 2])
@@ -109,7 +106,10 @@ def test_expired_credentials_are_read_anew(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
 
     def renew(key: str) -> None:
-        file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=no-secret\n")
+        # In one piece: it may be read at any moment.
+        new = file.with_suffix(".new")
+        new.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=no-secret\n")
+        new.replace(file)
 
     renew("AKIAOLD0000000000000")
     ran = Ran()
@@ -140,9 +140,9 @@ def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
         assert not worker.state()["ready"]
         # Long enough for a request, were one made.
         time.sleep(0.7)
+        # Each message that is received and given back is closer to its queue's own limit.
+        assert "ReceiveMessage" not in between.asked
         with serving(port=port):
-            # Each message that is received and given back is closer to its queue's own limit.
-            assert "ReceiveMessage" not in between.asked
             until(lambda: sorted(ran.numbers) == [0, 1, 2, 3], otherwise=worker.state)
             site.emptied()
             until(lambda: worker.state()["ready"], otherwise=worker.state)
@@ -192,22 +192,13 @@ def test_the_health_endpoint_tells_the_truth(site: Site) -> None:
 
     consumer.wrap(lambda _: handler)
     with working(consumer, source(site.uri)) as worker, listening("0", worker.state) as port:
-        until(lambda: _asked(port, "ready")[0] == 200)
+        until(lambda: health(port, "ready")[0] == 200)
         site.send(event(1))
         assert begun.wait(PATIENCE)
-        assert _asked(port, "ready")[1]["in_work"] == 1
+        assert health(port, "ready")[1]["in_work"] == 1
         worker.stop()
-        until(lambda: _asked(port, "ready")[0] == 503)
-        assert _asked(port, "ready")[1]["draining"]
-        assert _asked(port, "live")[0] == 200
-        assert _asked(port, "else")[0] == 404
+        until(lambda: health(port, "ready")[0] == 503)
+        assert health(port, "ready")[1]["draining"]
+        assert health(port, "live")[0] == 200
+        assert health(port, "else")[0] == 404
         go.set()
-
-
-def _asked(port: int, what: str) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/{what}", timeout=10) as answer:
-            return answer.status, msgspec.json.decode(answer.read())
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, msgspec.json.decode(refused.read())

@@ -16,7 +16,8 @@ from eventonce.types import Job
 from eventonce.worker import Report, Settings, Worker
 from tests.integration.worker.conftest import PATIENCE
 
-RULE = Rule(name="numbers", key="detail.n", lease=3, attempts=5)
+RULE = Rule(name="numbers", key="detail.n", lease=30, attempts=5)
+"""A lease that does not end under a handler because the machine is busy elsewhere."""
 
 
 class Ran:
@@ -40,7 +41,7 @@ class Polling(SQSSource):
         return received
 
 
-def source(uri: str, *, visibility: float = 2) -> SQSSource:
+def source(uri: str, *, visibility: float = 30) -> SQSSource:
     """A queue as a source for a worker that ends at once when it is told to."""
     return Polling(Queue.from_uri(uri), visibility=visibility, wait=0)
 

@@ -64,13 +64,16 @@ class Address(msgspec.Struct, frozen=True):
             raise ConfigError(f"DynamoDB table {self.table}: key and expiry are both {self.key!r}")
         return Layout(self.key, self.expiry)
 
-    def place(self, client: Any) -> Place:
-        """The table as errors name it."""
+    def check_name(self) -> None:
+        """ConfigError if no table can be called so."""
         if not _TABLE.fullmatch(self.table):
             raise ConfigError(
                 f"{self.table!r} cannot be a DynamoDB table: 3 to 255 letters, digits, '_', '-' "
-                f"and '.' were expected"
+                f"and '.' were expected, as TABLE in dynamodb://TABLE?region=REGION"
             )
+
+    def place(self, client: Any) -> Place:
+        """The table as errors name it."""
         endpoint = urlsplit(str(client.meta.endpoint_url))
         host = endpoint.netloc.rpartition("@")[2]
         amazons = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
@@ -85,6 +88,18 @@ class Address(msgspec.Struct, frozen=True):
         }
         said = "&".join(f"{name}={value}" for name, value in options.items() if value)
         return Place(self.table, shown or region, f"dynamodb://{self.table}?{said}")
+
+    def given(self, client: Any) -> Any:
+        """The caller's own client, if it can be one."""
+        kind = f"{type(client).__module__}.{type(client).__qualname__}"
+        if hasattr(client, "batch_execute_statement"):
+            if not _translates(client):
+                return client
+            kind = "the client of a boto3.resource, which takes and gives Python's values"
+        raise ConfigError(
+            f"DynamoDB table {self.table}: a client is needed, such as "
+            f'boto3.client("dynamodb"), and this is {kind}'
+        )
 
     def connector(self) -> Callable[[], Any]:
         """What makes a client, again after a fork."""
@@ -124,6 +139,18 @@ class Address(msgspec.Struct, frozen=True):
         return connect
 
 
+def _translates(client: Any) -> bool:
+    """Whether this client sends something else than it is given."""
+    item = {"key": {"S": "value"}}
+    client.meta.events.emit(
+        "before-parameter-build.dynamodb.PutItem",
+        params={"Item": item},
+        model=client.meta.service_model.operation_model("PutItem"),
+        context={},
+    )
+    return item != {"key": {"S": "value"}}
+
+
 def parse(uri: str) -> Address:
     """`dynamodb://table?region=…&endpoint=…`, with the other options of `OPTIONS`."""
     parts = urlsplit(uri)
@@ -147,3 +174,11 @@ def parse(uri: str) -> Address:
             f"store dynamodb://{parts.netloc}: timeout is a number of seconds, such as timeout=3"
         ) from None
     return Address(unquote(parts.netloc), timeout=timeout, **options)
+
+
+def read(uri: str) -> Address:
+    """The same, with every part of it checked as far as it can be without a client."""
+    address = parse(uri)
+    address.check_name()
+    _ = address.layout, address.connector()
+    return address

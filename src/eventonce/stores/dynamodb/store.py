@@ -61,9 +61,10 @@ class DynamoDBStore:
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         address = Address(table, region, endpoint, profile, key, expiry, timeout)
+        address.check_name()
         layout = address.layout
         connect = None if client is not None else address.connector()
-        link = Link(client if connect is None else connect(), connect)
+        link = Link(address.given(client) if connect is None else connect(), connect)
         self._table = Table(address.place(link.client), layout, link, ServiceClock(clock))
         self._link = link
         self._grants: dict[str, Seen] = {}

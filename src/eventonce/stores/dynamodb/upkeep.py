@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
+from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.ports import Finding
 from eventonce.stores.dynamodb.attributes import STAMP, new_stamp
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
@@ -75,25 +75,26 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
 
 
 def check(table: Table) -> list[Finding]:
-    """Look at the table, its expiry, its index, our permissions and the clock."""
-    try:
-        described = _described(table)
-    except (ConfigError, StoreUnavailable) as error:
-        return [Finding("the table can be described", fine=False, fix=str(error))]
+    """Look at the table, its expiry, its index, our permissions and the clock; not at what a table
+    with another key has beside it, for that is another's."""
+    # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
+    described = _described(table)
     if described is None:
         fix = f'make it: eventonce store create "{table.place.uri}"'
         return [Finding(f"{table.place} is there", fine=False, fix=fix)]
-    return [*_shape(table, described), *_permissions(table), _clock(table)]
-
-
-def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
-    migrate_it = f'eventonce store migrate "{table.place.uri}"'
     wrong = _wrong_key(table, described)
-    yield Finding(
+    key = Finding(
         f"its key is {table.layout.key}, a string",
         fine=not wrong,
         fix=wrong and f"{wrong}; name another table, or its attribute with key=",
     )
+    if wrong:
+        return [key]
+    return [key, *_shape(table, described), *_permissions(table), _clock(table)]
+
+
+def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
+    migrate_it = f'eventonce store migrate "{table.place.uri}"'
     expires_by = _expires_by(table)
     yield Finding(
         f"items expire by {table.layout.expiry}",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from eventonce.errors import ConfigError
 
@@ -30,13 +31,16 @@ CONNECT_TIMEOUT: Final = 5
 """Seconds; libpq would otherwise wait as long as the operating system does, which is minutes."""
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_OWN: Final = ("schema", "connections", "transactions", "timeout")
 
 
 class Address(msgspec.Struct, frozen=True):
     """How to reach the database, and what it may be called in a message."""
 
     shown: str
-    """The URI without user, password and options."""
+    """The URI without password and options."""
+    typed: str = ""
+    """The URI as it can be typed again, without secrets; empty where a pool was given."""
     parameters: Mapping[str, Any] = {}
     """What libpq is told; empty where the caller's own pool knows."""
     schema: str = SCHEMA
@@ -62,8 +66,12 @@ def read(uri: str) -> Address:
             "store postgresql: a user or password holds one of @ / ? # as it is; write %40, %2F, "
             "%3F or %23 instead, or leave it out and set PGPASSWORD or a ~/.pgpass file"
         )
-    shown = f"postgresql://{host}{parts.path}"
+    user = credentials.partition(":")[0]
+    shown = (
+        f"postgresql://{user}@{host}{parts.path}" if user else f"postgresql://{host}{parts.path}"
+    )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    typed = shown + _query(options)
     schema = options.pop("schema", SCHEMA)
     connections = _whole(options.pop("connections", str(CONNECTIONS)))
     transactions = _whole(options.pop("transactions", str(TRANSACTIONS)))
@@ -75,6 +83,7 @@ def read(uri: str) -> Address:
         )
     return Address(
         shown=shown,
+        typed=typed,
         parameters={
             "connect_timeout": CONNECT_TIMEOUT,
             "application_name": "eventonce",
@@ -120,11 +129,20 @@ def _checked(options: Mapping[str, str], shown: str) -> Mapping[str, str]:
     try:
         make_conninfo("", **options)
     except psycopg.Error:
+        # What could be no option's name may be the rest of a password.
+        names = [name for name in options if _NAME.fullmatch(name)]
         raise ConfigError(
-            f"store {shown}: one of {', '.join(options)} is neither an option of libpq's nor of "
-            f"this store's (schema, connections, transactions, timeout)"
+            f"store {shown}: one of {', '.join(names) or 'its options'} is neither an option of "
+            f"libpq's nor of this store's ({', '.join(_OWN)})"
         ) from None
     return options
+
+
+def _query(options: Mapping[str, str]) -> str:
+    """The options that may be shown: ours, and those libpq does not mark as secret."""
+    plain = {it.keyword.decode() for it in Conninfo.get_defaults() if not it.dispchar}.union(_OWN)
+    told = {name: value for name, value in options.items() if name in plain}
+    return "?" + urlencode(told, safe="/:,", quote_via=quote) if told else ""
 
 
 def _whole(text: str) -> int | None:

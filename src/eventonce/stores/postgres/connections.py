@@ -8,6 +8,7 @@ a pool.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections import deque
@@ -32,8 +33,12 @@ IDLE: Final = 60.0
 """Seconds after which an unused connection is not used again: firewalls forget quiet ones, some
 after a few minutes, and a call would then wait for an answer that never comes."""
 
-RETRIES: Final = 5
+RETRIES: Final = 8
 """Of what the server rolled back for another's sake: each time one of the two goes on."""
+
+PAUSE: Final = 0.01
+"""Seconds before the first of them, at most, and twice as many before each further one: at once it
+would meet the same other again, where that one is held up."""
 
 ROLLED_BACK: Final = frozenset(("40001", "40P01"))
 """A serialization failure, where the role's default isolation is higher than ours, and a deadlock
@@ -102,6 +107,11 @@ def lost(connection: psycopg.Connection[Any], error: psycopg.Error) -> bool:
     return connection.closed or isinstance(error, Late) or state.startswith(ENDED)
 
 
+def pause(retries: int) -> None:
+    """Let the other go on: a random time, for those who met would otherwise meet again."""
+    time.sleep(random.uniform(0, PAUSE * 2 ** (retries - 1)))
+
+
 class _Here(msgspec.Struct, eq=False):
     """One process's connections."""
 
@@ -126,6 +136,8 @@ class OwnConnections:
         turns out to be dead, and after the server rolled it back for another's sake."""
         retries = 0
         while True:
+            if retries:
+                pause(retries)
             connection, kept = self._take()
             try:
                 return work(connection)

@@ -37,13 +37,16 @@ class Database:
             self.address = address = read(database)
             self._work = OwnConnections(address, address.connections, address.timeout)
             self._guests = OwnConnections(address, address.transactions, QUEUE)
-        elif hasattr(database, "connection") and not hasattr(database, "__aenter__"):
+        elif _is_pool(database):
             self.address = Address("the pool's database", schema=named(schema))
             self._work = self._guests = GivenPool(database)
         else:
+            kind = type(database)
             raise ConfigError(
-                f"PostgresStore takes a postgresql:// URI or a psycopg_pool.ConnectionPool, not "
-                f"{type(database).__name__}"
+                f"PostgresStore takes a postgresql:// URI or a psycopg_pool.ConnectionPool, and "
+                f"this is a {kind.__module__}.{kind.__qualname__}. One connection would not do: "
+                f"leases are renewed while a handler has its transaction open. Stores are "
+                f"synchronous, under asyncio too."
             )
         self._proven = False
         self._closed = False
@@ -100,3 +103,10 @@ class Database:
     def _still_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.address.shown}: this store was closed; open another")
+
+
+def _is_pool(given: object) -> bool:
+    """By what is asked of it: a connection too has an attribute `connection`."""
+    return all(hasattr(given, name) for name in ("connection", "check")) and not hasattr(
+        given, "__aenter__"
+    )

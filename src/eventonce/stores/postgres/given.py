@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from eventonce.errors import ConfigError
-from eventonce.stores.postgres.connections import RETRIES, ROLLED_BACK, Scope, lost
+from eventonce.stores.postgres.connections import RETRIES, ROLLED_BACK, Scope, lost, pause
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -32,6 +32,8 @@ class GivenPool:
         """As `OwnConnections.do`."""
         retries, checked = 0, False
         while True:
+            if retries:
+                pause(retries)
             with self._own().connection() as connection:
                 try:
                     return _alone(connection, work)

@@ -13,7 +13,7 @@ from eventonce.errors import StoreMismatch
 from eventonce.ports import Finding
 from eventonce.stores.postgres.address import SCHEMA, Address
 from eventonce.stores.postgres.connections import rows
-from eventonce.stores.postgres.trouble import missing, older
+from eventonce.stores.postgres.trouble import command, missing, older
 
 FORMAT: Final = 1
 """What this release works with; rises only when an older release could no longer."""
@@ -40,6 +40,7 @@ RIGHTS: Final = {
 FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
 """What this release calls."""
 
+_WOULD: Final = "-- would run, in one transaction:"
 _MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
 _NEWEST: Final = "SELECT format, step FROM {} ORDER BY format DESC, step DESC LIMIT 1"
 _NAMES: Final = b"""
@@ -60,7 +61,8 @@ Connection = psycopg.Connection[Any]
 
 
 def create(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
-    """Make the schema; answers the statements, none if it is there already."""
+    """Make the schema; answers the statements, none if it is there already. A dry run's are told
+    apart by a comment before them, so that they can still be given to psql."""
     with connection.transaction():
         found = _found(connection, address, alone=not dry_run)
         if found is not None:
@@ -142,8 +144,8 @@ def tell(connection: Connection, address: Address) -> str:
         return older(address, found, STEP)
     return (
         f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
-        f"that belongs to it. Restore it, or drop it and make it anew; eventonce store check names "
-        f"what is wrong"
+        f"that belongs to it. Restore it, or drop it and make it anew; what is wrong is named by: "
+        f"{command(address, 'check')}"
     )
 
 
@@ -206,9 +208,10 @@ def _one(connection: Connection, query: str, *args: object) -> Any:
 
 
 def _run(connection: Connection, statements: list[str], *, dry_run: bool) -> list[str]:
-    if not dry_run:
-        for statement in statements:
-            connection.execute(statement.encode())
+    if dry_run:
+        return [_WOULD, *statements] if statements else []
+    for statement in statements:
+        connection.execute(statement.encode())
     return statements
 
 

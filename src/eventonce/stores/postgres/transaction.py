@@ -60,6 +60,11 @@ class PostgresTransaction:
                     f"{place}: the transaction was ended inside its block, by a COMMIT or a "
                     f"ROLLBACK. Leave that to the block's end."
                 )
+            case _ if not self.connection.broken:
+                raise StoreError(
+                    f"{place}: the connection was closed inside its block, which rolls the "
+                    f"transaction back. Leave that to the store."
+                )
             case _:
                 raise StoreUnavailable(
                     f"{place}: the connection was lost inside the transaction; nothing of it was "

@@ -36,6 +36,24 @@ REFUSED: Final = {
 }
 """What a refused connection is told: libpq hands on the words alone, not the code."""
 
+SETTINGS: Final = (
+    "bad value",
+    "certificate",
+    "channel binding required",
+    "could not parse network address",
+    "definition of service",
+    "does not support SSL",
+    "encryption required",
+    "invalid ",
+    "may not be used",
+    "method requirement",
+    "private key",
+    "requires a value",
+    "unknown ca",
+    "unrecognized configuration parameter",
+)
+"""What is said of options that no waiting will mend, in errors that have no code."""
+
 UNKNOWN: Final = frozenset(("42883", "42P01", "3F000", "42704", "42703"))
 """A function, table, schema, type or column that is not there."""
 
@@ -47,27 +65,13 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
     """Our error for the driver's."""
     code = error.sqlstate or _refusal(str(error))
     schema, place = address.schema, address.shown
-    # Before the work begins a refusal is a mistake of ours; later the world has changed, perhaps
-    # back: a password is being rotated, a grant was taken away.
-    refusal = StoreUnavailable if proven else ConfigError
+    mistake = _mistake(code, str(error), schema)
+    if mistake:
+        # Before the work begins it is a mistake of ours; later the world has changed, perhaps back:
+        # a password is being rotated, a grant was taken away.
+        refusal = StoreUnavailable if proven else ConfigError
+        return refusal(f"{place}: {mistake}. {_said(error)}")
     match code[:2], code:
-        case "28", _:
-            return refusal(
-                f"{place}: the server refuses this user or password. Look at the URI, at "
-                f"PGPASSWORD or ~/.pgpass, and at the server's pg_hba.conf. {_said(error)}"
-            )
-        case _, "3D000":
-            return refusal(
-                f"{place}: there is no such database. Make it (createdb), or name another one in "
-                f"the URI. {_said(error)}"
-            )
-        case _, "42501":
-            return refusal(
-                f"{place}: this user lacks a permission. As the owner of schema {schema}: "
-                f"GRANT USAGE ON SCHEMA {schema} TO …; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL "
-                f"TABLES IN SCHEMA {schema} TO …; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "
-                f"{schema} TO …. {_said(error)}"
-            )
         case _, code if code in UNKNOWN:
             return StoreMismatch(missing(address))
         case _, "25006":
@@ -108,11 +112,34 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
             return StoreError(f"{place}: {_said(error)}")
 
 
+def _mistake(code: str, words: str, schema: str) -> str:
+    """What is set up wrongly, empty if nothing is."""
+    if code.startswith("28"):
+        return (
+            "the server refuses this user or password. Look at the URI, at PGPASSWORD or "
+            "~/.pgpass, and at the server's pg_hba.conf"
+        )
+    if code == "3D000":
+        return "there is no such database. Make it (createdb), or name another one in the URI"
+    if code == "42501":
+        return (
+            f"this user lacks a permission. As the owner of schema {schema}: GRANT USAGE ON SCHEMA "
+            f"{schema} TO …; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} "
+            f"TO …; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO …"
+        )
+    if not code and any(sign in words for sign in SETTINGS):
+        return (
+            "an option in the URI, or in the environment (PGSSLMODE, PGSERVICE, …), is wrong, or "
+            "asks for what this server does not do"
+        )
+    return ""
+
+
 def missing(address: Address) -> str:
     """What to do where the schema is not there."""
     return (
         f"{address.shown}: there is no eventonce in schema {address.schema} of this database. "
-        f"Make it with: eventonce store create {command(address)}"
+        f"Make it with: {command(address, 'create')}"
     )
 
 
@@ -120,14 +147,16 @@ def older(address: Address, found: int, wanted: int) -> str:
     """What to do where the schema is an older release's."""
     return (
         f"{address.shown}: schema {address.schema} is at step {found}, this release needs step "
-        f"{wanted}. Older releases go on working with it. Run: eventonce store migrate "
-        f"{command(address)}"
+        f"{wanted}. Older releases go on working with it. Run: {command(address, 'migrate')}"
     )
 
 
-def command(address: Address) -> str:
-    """The URI as it can be typed: without user and password, with the schema if it is another."""
-    return address.shown + ("" if address.schema == "eventonce" else f"?schema={address.schema}")
+def command(address: Address, verb: str) -> str:
+    """What can be typed as it stands; a password that stood in the URI is left to PGPASSWORD. Of
+    a pool nobody knows here where it leads."""
+    if not address.typed:
+        return f"PostgresStore(pool, schema={address.schema!r}).{verb}()"
+    return f'eventonce store {verb} "{address.typed}"'
 
 
 def _refusal(words: str) -> str:

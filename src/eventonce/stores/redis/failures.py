@@ -118,7 +118,7 @@ def explain(error: Exception, where: str, *, proven: bool) -> EventonceError:
     if isinstance(error, ConnectionLost):
         if "Too many connections" in said:  # of drivers before 6
             return StoreUnavailable(f"{where}: {_CROWDED}")
-        if "certificate" in said.lower() or "SSL" in said:
+        if _insecure(said):
             return _setting(where, _INSECURE.format(said=said), proven=proven)
         return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
     if isinstance(error, RedisClusterException):
@@ -132,9 +132,15 @@ def _explain_cluster(
     cause = error.__cause__
     if isinstance(cause, AuthenticationError):
         return explain(cause, where, proven=proven)
+    if _insecure(said):
+        return _setting(where, _INSECURE.format(said=said), proven=proven)
     if "Cluster mode is not enabled" in said:
         return ConfigError(f"{where}: {_NO_CLUSTER}")
     return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
+
+
+def _insecure(said: str) -> bool:
+    return "certificate" in said.lower() or "SSL" in said
 
 
 def _explain_words(where: str, said: str) -> EventonceError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,13 +26,16 @@ fails after this long is still tried again well within a lease of 60 s."""
 CONNECT_TIMEOUT: Final = 2.0
 """Seconds until a connection that does not come about fails."""
 
-_TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS: Final = (*_FILES, "ssl_cert_reqs")
+_OPTIONS: Final = ("prefix", "timeout", "connect_timeout", "wait_replicas", *_TLS)
+_OPTION: Final = re.compile(r"\w{1,40}")
 
 _HELP: Final = (
     "this is no URI of a Redis store; its text is not shown, for it may hold a password. Write "
     "redis://user:password@host:6379/0, rediss:// for TLS, redis+cluster://host:port,host:port for "
     "a cluster, rediss+cluster:// for one with TLS; percent-encode the user and the password. "
-    f"Options: prefix, timeout, connect_timeout, wait_replicas, {', '.join(_TLS)}"
+    f"Options: {', '.join(_OPTIONS)}"
 )
 
 
@@ -53,6 +58,14 @@ class Place(msgspec.Struct, frozen=True):
         """For messages: no user, no password."""
         tls = " with TLS" if "ssl" in self.connection else ""
         return shown(self.hosts, self.database, cluster=self.cluster) + tls
+
+    def check_files(self) -> None:
+        """ConfigError for a file that is not there: the driver would say so as if the server were
+        away."""
+        for name in _FILES:
+            file = self.connection.get(name)
+            if file is not None and not Path(file).is_file():
+                raise ConfigError(f"{self.shown()}: {name}={file}: there is no such file here")
 
     def connect(self) -> Redis:
         """The driver's client of a single server; it connects when first used."""
@@ -136,8 +149,16 @@ def _read(uri: str) -> Place:
         },
     )
     _must(scheme in {"redis", "rediss"} and kind in {"", "cluster"})
-    _must(not options and not parts.fragment)
+    _must(not parts.fragment)
+    if options:
+        unknown = min(options)
+        # Where a password holds a question mark, what follows that may be more of the password.
+        _must("@" not in parts.query and _OPTION.fullmatch(unknown))
+        raise ConfigError(
+            f"RedisStore: there is no option {unknown!r}; a Redis store takes {', '.join(_OPTIONS)}"
+        )
     _must(scheme == "rediss" or not tls)
+    _must(tls.get("ssl_cert_reqs", "none") in {"none", "optional", "required"})
     _must(place.database == 0 if place.cluster else len(place.hosts) == 1)
     _must(place.database >= 0 and place.wait_replicas >= 0)
     return place

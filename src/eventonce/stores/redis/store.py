@@ -12,6 +12,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.ledger import Record
 from eventonce.ports import Finding, Stats
+from eventonce.stores.probe import PROBE
 from eventonce.stores.redis import letters as shelf
 from eventonce.stores.redis import packing, scripts, upkeep
 from eventonce.stores.redis.calls import (
@@ -78,6 +79,7 @@ class RedisStore:
         """`redis://user:password@host:6379/0`, or `rediss:`, `redis+cluster:`, `rediss+cluster:`;
         with `?prefix=…&timeout=…&connect_timeout=…&wait_replicas=…`."""
         place = place_of(uri)
+        place.check_files()
         server = Cluster(place.connect_cluster) if place.cluster else Server(place.connect())
         store = cls.__new__(cls)
         # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
@@ -205,14 +207,18 @@ class RedisStore:
                 return records
 
     def create(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
-        """Redis needs nothing made beforehand."""
+        """Redis needs nothing made beforehand; that it is there is looked at."""
+        self.show(PROBE.key)
         return []
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
         """Records of an older form are read as they are, and are written anew when they change."""
+        self.show(PROBE.key)
         return []
 
     def check(self) -> list[Finding]:
+        # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
+        self.show(PROBE.key)
         tried = upkeep.try_out(self, self)
         if not tried.fine:
             return [tried]

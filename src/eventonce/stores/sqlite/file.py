@@ -20,8 +20,10 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from eventonce.stores.sqlite.lent import Lent
 
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
 
 FORMAT: Final = 1
 """What this release writes; rises only when an older release could no longer work on the file."""
@@ -56,16 +58,24 @@ class Place(msgspec.Struct, frozen=True):
 
     def open_for_reading(self) -> sqlite3.Connection:
         """A connection to the file that is there."""
-        return self._connect("rw", self.wait)
+        return self._connect("rw", self.wait, sqlite3.Connection)
 
     def open_for_writing(self) -> sqlite3.Connection:
         """A connection for transactions begun by `begin`. Makes the file if it is not there."""
-        return self._patiently(self._take_up)
+        return self._patiently(lambda: self._take_up(sqlite3.Connection))
+
+    def open_to_lend(self) -> Lent:
+        """The same, for a caller's statements."""
+        connection = self._patiently(lambda: self._take_up(Lent))
+        connection.guard()
+        return connection
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a transaction that no other writer is in from its first moment on: what is read in
         it still holds when it is written."""
-        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        # The driver's own, for one that is lent runs nothing outside of a transaction.
+        execute = sqlite3.Connection.execute
+        self._patiently(lambda: execute(connection, "BEGIN IMMEDIATE"))
 
     @contextmanager
     def writing(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -90,8 +100,8 @@ class Place(msgspec.Struct, frozen=True):
                     raise
             time.sleep(random.uniform(0, POLL))
 
-    def _take_up(self) -> sqlite3.Connection:
-        connection = self._connect("rwc", 0)
+    def _take_up(self, kind: type[C]) -> C:
+        connection = self._connect("rwc", 0, kind)
         try:
             _admit(connection, self.path)
             if not os.access(self.path, os.W_OK):
@@ -103,17 +113,18 @@ class Place(msgspec.Struct, frozen=True):
             # Some builds overwrite what is deleted with zeros; our keys are hashes, no secrets.
             connection.execute("PRAGMA secure_delete = OFF")
         except BaseException:
-            connection.close()
+            sqlite3.Connection.close(connection)
             raise
         return connection
 
-    def _connect(self, mode: str, wait: float) -> sqlite3.Connection:
+    def _connect(self, mode: str, wait: float, kind: type[C]) -> C:
         return sqlite3.connect(
             f"{self.path.as_uri()}?mode={mode}",
             uri=True,
             timeout=wait,
             isolation_level=None,
             check_same_thread=False,
+            factory=kind,
         )
 
 
@@ -121,23 +132,22 @@ def _admit(connection: sqlite3.Connection, path: Path) -> None:
     """Take up the file: one with our tables, old ones to bring up to date, or none to make them."""
     # One view of what is asked, for another process may be making the file at this moment.
     connection.execute("BEGIN")
-    script = _script(connection, path)
+    script = script_from(format_of(connection, path), path)
     connection.execute("COMMIT")
     # Before anything is written, for it cannot be switched on within a transaction.
     _write_ahead(connection, path)
     if not script:
         return
     connection.execute("BEGIN IMMEDIATE")
-    script = _script(connection, path)
+    script = script_from(format_of(connection, path), path)
     for statement in _statements(script):
         connection.execute(statement)
     connection.execute("UPDATE eventonce_tables SET format = ?", (FORMAT,))
     connection.execute("COMMIT")
 
 
-def _script(connection: sqlite3.Connection, path: Path) -> str:
-    """What makes our tables ones of this format: nothing, if they are."""
-    found = _format(connection, path)
+def script_from(found: int | None, path: Path) -> str:
+    """What makes tables of this format ones that we work with: nothing, if they are."""
     if found is None:
         return SCHEMA
     missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
@@ -150,7 +160,7 @@ def _script(connection: sqlite3.Connection, path: Path) -> str:
     return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
 
 
-def _format(connection: sqlite3.Connection, path: Path) -> int | None:
+def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     """The format of our tables, None if there are none; a newer one is refused."""
     ours = "SELECT name FROM sqlite_master WHERE name = 'eventonce_tables'"
     if connection.execute(ours).fetchone() is None:
@@ -209,10 +219,7 @@ def explain(error: sqlite3.Error, place: Place, *, opening: bool = False) -> Eve
                 f"try again. `eventonce sweep` frees space inside the file for new records."
             )
         case sqlite3.SQLITE_CORRUPT:
-            return StoreMismatch(
-                f"{path}: the file is damaged ({error}). Stop all that use it, keep a copy, and "
-                f"restore a backup or what `sqlite3 {path} .recover` can read."
-            )
+            return StoreMismatch(damaged(path, str(error)))
         case sqlite3.SQLITE_NOTADB:
             return StoreMismatch(
                 f"{path}: this is not an SQLite database, or its first page is damaged. Give the "
@@ -221,7 +228,7 @@ def explain(error: sqlite3.Error, place: Place, *, opening: bool = False) -> Eve
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             # Before the work begins it is a wrong path; later the world has changed, perhaps back.
             kind = ConfigError if opening else StoreUnavailable
-            return kind(f"{path}: {_barred(path)} ({error})")
+            return kind(f"{path}: {barred(path)} ({error})")
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOMEM:
             return StoreUnavailable(
                 f"{path}: the system failed SQLite ({_name(error)}: {error}). Nothing of this call "
@@ -231,7 +238,15 @@ def explain(error: sqlite3.Error, place: Place, *, opening: bool = False) -> Eve
             return StoreError(f"{path}: {error}")
 
 
-def _barred(path: Path) -> str:
+def damaged(path: Path, said: str) -> str:
+    """What to do with a file of which SQLite says this."""
+    return (
+        f"{path}: the file is damaged ({said}). Stop all that use it, keep a copy, and restore a "
+        f"backup or what `sqlite3 {path} .recover` can read."
+    )
+
+
+def barred(path: Path) -> str:
     """Why this file cannot be opened or written, as far as one can see from outside."""
     folder = path.parent
     if not folder.exists():

@@ -12,6 +12,7 @@ from typing import Final
 
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.sqlite.file import Place, explained
+from eventonce.stores.sqlite.lent import Lent
 
 QUEUE: Final = 60.0
 """Seconds a handler waits for its transaction behind other threads': as long as the default lease,
@@ -31,7 +32,7 @@ class Handle:
         self._turn = threading.Lock()
         self._holder: int | None = None
         self._worker: sqlite3.Connection | None = None
-        self._guest: sqlite3.Connection | None = None
+        self._guest: Lent | None = None
         self._file: tuple[int, int] | None = None
         self._gone = ""
         with explained(place, opening=True):
@@ -58,13 +59,13 @@ class Handle:
                 connection.close()
 
     @contextmanager
-    def lending(self) -> Iterator[sqlite3.Connection]:
+    def lending(self) -> Iterator[Lent]:
         """A transaction for the caller's own statements, whose errors stay as they are."""
         with self._holding(QUEUE):
             with explained(self.place):
                 self._open()
                 if self._guest is None:
-                    self._guest = self.place.open_for_writing()
+                    self._guest = self.place.open_to_lend()
                 connection = self._guest
                 self.place.begin(connection)
             self._holder = threading.get_ident()
@@ -73,21 +74,24 @@ class Handle:
                 self._still_here()
                 self.still_lent(connection)
                 with explained(self.place):
-                    connection.execute("COMMIT")
+                    connection.keep()
             except BaseException:
-                if not self._gone and connection.in_transaction:
+                if not self._gone and connection.running:
                     with suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
+                        connection.undo()
                 raise
             finally:
                 self._holder = None
+                if connection.closed:
+                    self._guest = None
 
-    def still_lent(self, connection: sqlite3.Connection) -> None:
-        """Refuse to go on if the caller has ended the transaction."""
-        if not connection.in_transaction:
+    def still_lent(self, connection: Lent) -> None:
+        """Refuse to go on if the transaction has ended."""
+        if not connection.running:
             raise StoreError(
-                f"{self.place.path}: the transaction was ended inside its block (a commit, a "
-                f"rollback, `with connection:` or `executescript`). Leave that to the block's end."
+                f"{self.place.path}: the transaction was ended inside its block: by an error at "
+                f"which SQLite rolls back, an `OR ROLLBACK`, or closing the connection. Nothing of "
+                f"it counts; let such an error end the handler too."
             )
 
     def close(self) -> None:
@@ -145,7 +149,8 @@ class Handle:
     def _let_go(self) -> None:
         for connection in (self._guest, self._worker):
             if connection is not None:
-                connection.close()
+                # A caller's own `close` would be refused.
+                sqlite3.Connection.close(connection)
         self._guest = self._worker = None
 
     def before_fork(self) -> bool:

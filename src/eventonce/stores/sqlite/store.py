@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Final, get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Final
 
 from eventonce import ledger
 from eventonce.clock import wall_clock
-from eventonce.errors import ConfigError, StoreError
+from eventonce.errors import StoreError
 from eventonce.ledger import Record
 from eventonce.ports import Stats
 from eventonce.stores.sqlite import letters as shelf
 from eventonce.stores.sqlite import records
+from eventonce.stores.sqlite.address import WAIT, absolute, read
 from eventonce.stores.sqlite.file import Place, Synchronous, explained
 from eventonce.stores.sqlite.handle import Handle
+from eventonce.stores.sqlite.lent import Lent
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
-
-WAIT: Final = 5.0
-"""Seconds to wait for others by default: a batch takes milliseconds, a handler's transaction more,
-and a renewal that fails after this long is still tried again well within a lease of 60 s."""
 
 SWEEP_STEP: Final = 1_000
 """Records looked at in one transaction of a sweep: about a millisecond for which others wait."""
@@ -35,9 +30,7 @@ PAGE: Final = 200
 class SQLiteTransaction:
     """A transaction open for the caller's writes."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, handle: Handle, clock: Callable[[], int]
-    ) -> None:
+    def __init__(self, connection: Lent, handle: Handle, clock: Callable[[], int]) -> None:
         self.connection = connection
         self._handle = handle
         self._clock = clock
@@ -70,34 +63,15 @@ class SQLiteStore:
         synchronous: Synchronous = "normal",
         wait: float = WAIT,
     ) -> None:
-        if str(path) in {"", ":memory:"}:
-            raise ConfigError(
-                "SQLiteStore needs the path of a file; the store without one is memory:"
-            )
-        # Absolute, for the process may change its directory before a connection is opened again.
-        self._handle = Handle(Place(Path(path).absolute(), wait, synchronous))
+        self._handle = Handle(Place(absolute(path), wait, synchronous))
         self._clock = clock
         self._hopeful = True
 
     @classmethod
     def from_uri(cls, uri: str) -> SQLiteStore:
         """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=full&wait=5`."""
-        parts = urlsplit(uri)
-        path = unquote(parts.path.removeprefix("/"))
-        if parts.netloc or not path or not parts.path.startswith("/"):
-            raise ConfigError(
-                f"store {uri!r}: write sqlite:///file.db for a path from here, "
-                f"sqlite:////var/lib/file.db for a path from the root"
-            )
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        synchronous = options.pop("synchronous", "normal")
-        wait = options.pop("wait", str(WAIT))
-        if options or synchronous not in get_args(Synchronous) or not _is_duration(wait):
-            raise ConfigError(
-                f"store {uri!r}: an SQLite store takes synchronous=normal or full, and wait=SECONDS"
-            )
-        full: Synchronous = "full" if synchronous == "full" else "normal"
-        return cls(path, synchronous=full, wait=float(wait))
+        path, synchronous, wait = read(uri)
+        return cls(path, synchronous=synchronous, wait=wait)
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if not claims:
@@ -189,10 +163,3 @@ class SQLiteStore:
 
     def close(self) -> None:
         self._handle.close()
-
-
-def _is_duration(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= 3_600
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""Clocks that are minutes off: leases go by the store's time, safety by tokens.
+"""Clocks that are hours off: leases go by the store's time, safety by tokens.
 
 A store with a server is asked the time by its server, and a worker's clock is nothing to it. An
 embedded store has no other clock than the machine's, which all its workers share; should that
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE, fact, new_keys, version
+from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, fact, new_keys, version
 from eventonce.testing.opener import Opener, opened
 from eventonce.types import Settlement
 
@@ -28,19 +28,19 @@ def an_events_own_time_ends_no_lease(opener: Opener) -> None:
 
 
 def a_worker_whose_clock_is_ahead_completes_no_others_run(opener: Opener) -> None:
-    """Ten minutes ahead it sees a lease of one minute end early, if its clock is asked at all."""
-    _two_workers(opener, ahead=10 * MINUTE)
+    """Two hours ahead it sees a lease of one hour end early, if its clock is asked at all."""
+    _two_workers(opener, ahead=2 * HOUR)
 
 
 def a_worker_whose_clock_is_behind_completes_no_others_run(opener: Opener) -> None:
-    """Ten minutes behind it sees a lease that is live still longer live."""
-    _two_workers(opener, ahead=-10 * MINUTE)
+    """Two hours behind it sees a lease that is live still longer live."""
+    _two_workers(opener, ahead=-2 * HOUR)
 
 
 def _two_workers(opener: Opener, ahead: int) -> None:
     with opened(opener) as right, opened(opener) as wrong:
         (key,) = new_keys(1)
-        first, second = fact(key), fact(key)
+        first, second = fact(key, lease=HOUR), fact(key, lease=HOUR)
         (run,) = right.claim([first])
         with machine_clock_off_by(ahead):
             (other,) = wrong.claim([second])

@@ -1,31 +1,39 @@
-"""What `eventonce.toml` says: store, name and rules, the sinks, and how worker and receiver run."""
+"""What `eventonce.toml` says: store, name and rules, the sinks, and how worker and receiver run.
+
+`shape` makes the tables of its values, `meaning` finds what can be read and cannot work.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from eventonce import presets
+from eventonce.config import shape
 from eventonce.consumer import Consumer, RuleSpec
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
 from eventonce.ports import Store, Transactional
-from eventonce.rules import TRANSPORT, Rule
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules import TRANSPORT, Rule, tomltext
+from eventonce.rules.check import each_checked
+from eventonce.rules.keys import key_of
+from eventonce.rules.rulefile import holds_tables, rules_in
+from eventonce.rules.tomltext import Document, Fault
 from eventonce.sinks import Sink, open_sink
+from eventonce.sqs import address
 
 FILE: Final = Path("eventonce.toml")
 """Read where it stands, if no other is named."""
 
 DEFAULT_STORE: Final = "sqlite:///eventonce.db"
 
-_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
+CIRCULAR: Final = (
+    "letters: this is the very queue that events come from: they would come round for ever. "
+    "Name another, or leave it out to keep them in the store"
+)
 
 
 class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +112,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     infra: Infra = Infra()
     own_rules: tuple[Rule, ...] = ()
 
+    @property
+    def circular(self) -> bool:
+        """Whether letters go to the queue that events come from, by whatever URI."""
+        try:
+            return address.same(address.parse(self.letters), address.parse(self.worker.queue))
+        except ConfigError:
+            # One of them is not said, or not well; who opens it says so.
+            return False
+
     def ruling(self, rules: Sequence[str] = ()) -> list[RuleSpec]:
         """Rules of one's own first, then the presets that were named here or in the file."""
         named = [self.rules] if isinstance(self.rules, str) else self.rules
@@ -121,11 +138,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rules: Sequence[str] = (),
     ) -> Consumer:
         """The consumer the file describes, its sinks as handlers; arguments win over the file."""
-        if self.letters and self.letters == self.worker.queue:
-            raise ConfigError(
-                "letters: this is the very queue that events come from: they would come round for "
-                "ever. Name another, or leave it out to keep them in the store"
-            )
+        if self.circular:
+            raise ConfigError(CIRCULAR)
         handlers = [(sink.match, open_sink(sink)) for sink in self.sink]
         consumer = Consumer(
             store or self.store or DEFAULT_STORE,
@@ -137,10 +151,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for sink in self.sink:
             if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):
                 consumer.close()
-                raise ConfigError(
-                    f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's own "
-                    f"transaction; it needs a store of sqlite: or postgresql:"
-                )
+                raise ConfigError(table_needs(sink))
         for match, handler in handlers:
             consumer.on(match)(handler)
             close = getattr(handler, "close", None)
@@ -149,42 +160,79 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return consumer
 
 
+def table_needs(sink: Sink) -> str:
+    """The complaint about a table beside a store that has no transactions."""
+    return (
+        f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's own transaction; "
+        f"it needs a store of sqlite: or postgresql:"
+    )
+
+
 def load(path: Path | None = None) -> Config:
     """What the file says; nothing if there is no file and none was named.
 
     `${NAME}` in a string stands for that environment variable, so that no secret need be written.
+    ConfigError names every fault that no argument could mend, each with its line.
     """
     if path is None:
         if not FILE.exists():
             return Config()
         path = FILE
+    reading = read(path)
+    if reading.faults:
+        raise reading.document.complaint(reading.faults)
+    return reading.config
+
+
+class Reading(NamedTuple):
+    """A file that was read, whatever is wrong with it."""
+
+    document: Document
+    values: dict[str, Any]
+    """The document's, with variables filled in."""
+    config: Config
+    """Without what is wrong."""
+    faults: list[Fault]
+
+
+def read(path: Path) -> Reading:
+    """All there is in the file, and all that is wrong with it by itself."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    own = parse_rules(text, name=str(path))
-    document = tomllib.loads(text)
-    rules = document.pop("rule", [])
-    try:
-        read = msgspec.convert(_filled(document, str(path)), Config)
-    except msgspec.ValidationError as error:
-        fields = f". A [[sink]] takes {', '.join(Sink.__struct_fields__)}"
-        raise ConfigError(f"{path}: {error}{fields if '$.sink' in str(error) else ''}") from error
-    return msgspec.structs.replace(read, rule=rules, own_rules=tuple(own))
+    document = tomltext.read(text, name=str(path))
+    own, faults = rules_in(document)
+    values = dict(document.values)
+    rules = values.pop("rule", [])
+    if holds_tables(values.get("rules")):
+        del values["rules"]
+        misspelt = "rules: expected names of presets or files; a rule of your own is a [[rule]]"
+        faults.append(Fault(("rules",), misspelt))
+    values = shape.filled(values, faults)
+    said = shape.converted(Config, values, faults, unwritten="own_rules")
+    faults += _override_faults(said.get("override", {}))
+    faults += _secret_faults(said.get("secrets", []))
+    config = Config(**said, rule=rules, own_rules=tuple(own))
+    return Reading(document, values, config, faults)
 
 
-def _filled(value: Any, place: str) -> Any:
-    """The same with its variables filled in."""
-    if isinstance(value, dict):
-        return {name: _filled(inner, f"{place}: {name}") for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_filled(inner, place) for inner in value]
-    if not isinstance(value, str):
-        return value
+def _override_faults(given: dict[str, Any]) -> list[Fault]:
+    takes = f"it takes {', '.join(presets.OVERRIDABLE)}"
+    unknown = [name for name in given if name not in presets.OVERRIDABLE]
+    wrong = [
+        (name, f"cannot be set for all rules{tomltext.meant(name, presets.OVERRIDABLE)}; {takes}")
+        for name in unknown
+    ]
+    wrong += each_checked({name: given[name] for name in given if name not in unknown})[1]
+    return [Fault(("override", name), f"override.{name}: {said}") for name, said in wrong]
 
-    def fill(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise ConfigError(f"{place}: the environment has no variable {found[1]}")
-        return os.environ[found[1]]
 
-    return _VARIABLE.sub(fill, value)
+def _secret_faults(secrets: Sequence[str]) -> list[Fault]:
+    faults = []
+    for number, secret in enumerate(secrets):
+        try:
+            key_of(secret.encode())
+        except ConfigError as error:
+            faults.append(Fault(("secrets", number), f"secrets: {error}"))
+    return faults

@@ -1,0 +1,147 @@
+"""What a file can say and what can never work: for `eventonce check`, which connects to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce import presets
+from eventonce.config import CIRCULAR, Reading, read, table_needs
+from eventonce.errors import ConfigError
+from eventonce.rules.instants import duration
+from eventonce.rules.tomltext import Fault, Place, label
+from eventonce.sinks import Sink, check_sink
+from eventonce.sources.sqs import SHORTEST
+from eventonce.sqs.address import parse
+from eventonce.sqs.queue import LONGEST_DELAY
+from eventonce.stores import Adapter, adapter_of, check_uri
+
+PORTS: Final = 65_536
+
+
+def check(path: Path) -> None:
+    """ConfigError with every fault of the file: what cannot be read, and what cannot work."""
+    reading = read(path)
+    wrong = [fault.place for fault in reading.faults]
+    found = [fault for fault in _faults(reading) if not any(_touch(fault.place, p) for p in wrong)]
+    if wrong or found:
+        raise reading.document.complaint([*reading.faults, *found])
+
+
+def _touch(one: Place, other: Place) -> bool:
+    """Whether one of them stands within the other: what cannot be read means nothing yet."""
+    return one[: len(other)] == other or other[: len(one)] == one
+
+
+def _faults(reading: Reading) -> Iterator[Fault]:
+    for place, value in _fields(reading.values):
+        try:
+            CHECKS[place](value)
+        except (ConfigError, ValueError) as error:
+            said = str(error).removeprefix(str(place[-1])).lstrip(": ")
+            yield Fault(place, f"{label(place)}: {said}")
+    yield from _rule_faults(reading)
+    yield from _sink_faults(reading)
+    config = reading.config
+    adapter = _adapter(config.store)
+    if adapter is not None and adapter.extra and not config.name:
+        said = "name: a shared store needs one, such as name = 'crm-sync': it is part of every key"
+        yield Fault(("name",), said)
+    if config.circular:
+        yield Fault(("letters",), CIRCULAR)
+
+
+def _fields(values: Mapping[str, Any], place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The fields there is something to say of."""
+    for name, value in values.items():
+        where = (*place, name)
+        if where in CHECKS:
+            yield where, value
+        elif isinstance(value, dict):
+            yield from _fields(value, where)
+
+
+def _rule_faults(reading: Reading) -> Iterator[Fault]:
+    named = reading.config.rules
+    for number, spec in enumerate([named] if isinstance(named, str) else named):
+        try:
+            presets.resolve(spec)
+        except ConfigError as error:
+            for line in str(error).split("\n"):
+                yield Fault(("rules", number), f"rules: {line.removeprefix('rules: ')}")
+
+
+def _sink_faults(reading: Reading) -> Iterator[Fault]:
+    adapter = _adapter(reading.config.store)
+    for number, table in enumerate(_tables(reading.values.get("sink"))):
+        try:
+            sink = msgspec.convert(table, Sink)
+        except msgspec.ValidationError:
+            continue
+        place: Place = ("sink", number, "to")
+        try:
+            check_sink(sink)
+        except ConfigError as error:
+            yield Fault(place, f"{label(place)}: {error}")
+        if sink.to.startswith("table:") and adapter is not None and not adapter.transactional:
+            yield Fault(place, f"{label(place)}: {table_needs(sink)}")
+
+
+def _adapter(uri: str) -> Adapter | None:
+    try:
+        return adapter_of(uri)
+    except ConfigError:
+        return None
+
+
+def _tables(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def seconds(value: float | str) -> float:
+    """A duration as the worker takes it: bare digits are seconds, even as a text."""
+    return duration(float(value) if str(value).replace(".", "").isdecimal() else value) / 1000
+
+
+def _visibility(value: Any) -> None:
+    if not SHORTEST <= seconds(value) <= LONGEST_DELAY:
+        raise ValueError(f"expected {SHORTEST:g} s to 12 h, not {value!r}")
+
+
+def _some_time(value: Any) -> None:
+    if not duration(value):
+        raise ValueError("expected more than nothing")
+
+
+def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
+    def check_number(value: Any) -> None:
+        if value < least or (most is not None and value > most):
+            upto = "or more" if most is None else f"to {most}"
+            raise ValueError(f"expected {least} {upto}, not {value}")
+
+    return check_number
+
+
+CHECKS: Final[Mapping[Place, Callable[[Any], object]]] = {
+    ("store",): lambda uri: check_uri(uri) if uri else None,
+    ("letters",): lambda uri: parse(uri) if uri else None,
+    ("worker", "queue"): lambda uri: parse(uri) if uri else None,
+    ("worker", "concurrency"): _from(1),
+    ("worker", "receivers"): _from(1),
+    ("worker", "visibility"): _visibility,
+    ("worker", "wait"): seconds,
+    ("worker", "drain"): seconds,
+    ("serve", "port"): _from(0, PORTS - 1),
+    ("serve", "webhook_tolerance"): _some_time,
+    ("serve", "max_body"): _from(1),
+    ("serve", "max_events"): _from(1),
+    ("serve", "concurrency"): _from(1),
+    ("serve", "header_timeout"): _some_time,
+    ("serve", "body_timeout"): _some_time,
+    ("serve", "answer_within"): _some_time,
+    ("serve", "drain"): _some_time,
+}
+"""What a value must be beside its type, field by field."""

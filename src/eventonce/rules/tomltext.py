@@ -1,0 +1,118 @@
+"""TOML with the line of every field, which tomllib does not keep and a complaint must name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from eventonce.errors import ConfigError
+
+Place = tuple[str | int, ...]
+"""The names that lead to a field, with numbers where tables repeat: `("sink", 1, "to")`."""
+
+
+class Fault(NamedTuple):
+    """Something that is wrong, and where."""
+
+    place: Place
+    said: str
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What the text says, and the lines it says it in."""
+
+    name: str
+    """What the file is called in complaints."""
+    values: dict[str, Any]
+    lines: Mapping[Place, int]
+
+    def line(self, place: Place) -> int:
+        """The line of this field, or of the nearest table around it that has one."""
+        ends = range(len(place), 0, -1)
+        return next((self.lines[place[:end]] for end in ends if place[:end] in self.lines), 1)
+
+    def complaint(self, faults: Iterable[Fault]) -> ConfigError:
+        """All faults with their lines, from the first line to the last."""
+        found = sorted((self.line(fault.place), fault.said) for fault in faults)
+        return ConfigError("\n".join(f"{self.name}:{line}: {said}" for line, said in found))
+
+
+_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?")
+_FIELD: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_-]+))\s*(?:\.[^=]*)?=""")
+_WHERE: Final = re.compile(r"\(at line (\d+), column \d+\)")
+
+
+def read(text: str, *, name: str) -> Document:
+    """The text taken apart; ConfigError names the line where it is not TOML."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = _WHERE.search(str(error))
+        line = where[1] if where else str(text.count("\n") + 1)
+        reason = _WHERE.sub("", str(error)).strip()
+        raise ConfigError(f"{name}:{line}: not TOML: {reason}") from None
+    return Document(name, values, _lines(text))
+
+
+def label(place: Place) -> str:
+    """A place as a complaint names it: its line tells which of several tables is meant."""
+    return ".".join(step for step in place if isinstance(step, str))
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, as a question; empty if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415  only a complaint needs it
+
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _lines(text: str) -> dict[Place, int]:
+    """The line of every table and every field in one.
+
+    The text is known to be TOML, so a line that looks like a header or a field is one, except
+    inside a string or a list of several lines; what such a line seems to say is taken only if
+    nothing before it said it.
+    """
+    lines: dict[Place, int] = {}
+    counts: dict[Place, int] = {}
+    table: Place = ()
+    depth = 0
+    for line, content in enumerate(text.splitlines(), start=1):
+        header = None if depth else _HEADER.fullmatch(content)
+        if header:
+            table = _table([part.strip(" \"'") for part in header[2].split(".")], counts)
+            if header[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                lines.setdefault(table, line)
+                table = (*table, counts[table])
+            lines.setdefault(table, line)
+            continue
+        field = None if depth else _FIELD.match(content)
+        if field:
+            lines.setdefault((*table, field[1] or field[2] or field[3]), line)
+        depth = max(0, depth + _opened(content))
+    return lines
+
+
+def _table(path: Sequence[str], counts: Mapping[Place, int]) -> Place:
+    """Where a header's table stands, in the last one of those it is within."""
+    place: Place = ()
+    for step in path[:-1]:
+        place = (*place, step)
+        if place in counts:
+            place = (*place, counts[place])
+    return (*place, path[-1])
+
+
+_QUIET: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
+
+
+def _opened(content: str) -> int:
+    """How many brackets this line opens and leaves open."""
+    bare = _QUIET.sub("", content)
+    return sum(map(bare.count, "[{")) - sum(map(bare.count, "]}"))

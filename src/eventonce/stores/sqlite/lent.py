@@ -1,0 +1,137 @@
+"""The connection a caller is lent for statements of her own: it runs them, and ends nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, Self
+
+from eventonce.errors import StoreError
+
+ENDED: Final = (
+    "the transaction this connection was lent for has ended. Ask for the connection anew in each "
+    "run, and let an error that ended the transaction end the handler too."
+)
+
+KEEP: Final = "COMMIT -- the store's own"
+UNDO: Final = "ROLLBACK -- the store's own"
+"""In words that no caller uses: the driver keeps statements prepared by their text, and SQLite does
+not ask again whether it may run one that is."""
+
+
+class Lent(sqlite3.Connection):
+    """Refuses what would end the store's transaction, before anything is committed: if that were
+    noticed afterwards, the caller's writes would stand without their completion, and be made again.
+
+    Savepoints are the caller's. The store keeps or undoes the whole.
+    """
+
+    _ours = True
+    """Whether it is the store that asks."""
+
+    def guard(self) -> None:
+        """From here on others ask."""
+        # SQLite asks when it prepares a statement; after this it prepares every one of them anew.
+        super().set_authorizer(self._authorize)
+        self._ours = False
+
+    def keep(self) -> None:
+        """Commit."""
+        self._end(KEEP)
+
+    def undo(self) -> None:
+        """Roll back."""
+        self._end(UNDO)
+
+    def _end(self, statement: str) -> None:
+        self._ours = True
+        try:
+            super().execute(statement)
+        finally:
+            self._ours = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the transaction is open: SQLite itself ends it at some errors (a full disk)."""
+        return not self.closed and self.in_transaction
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed behind our back."""
+        try:
+            return self.total_changes < 0
+        except sqlite3.ProgrammingError:
+            return True
+
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(factory or Statements)
+
+    def execute(self, *asked: Any) -> sqlite3.Cursor:
+        return super().execute(*asked) if self._ours else run(self, super().execute, asked)
+
+    def executemany(self, *asked: Any) -> sqlite3.Cursor:
+        return run(self, super().executemany, asked)
+
+    def executescript(self, *_: object) -> NoReturn:
+        refuse("executescript()")
+
+    def commit(self) -> None:
+        refuse("commit()")
+
+    def rollback(self) -> None:
+        refuse("rollback()")
+
+    def close(self) -> None:
+        refuse("close()")
+
+    def set_authorizer(self, *_: object) -> None:
+        refuse("set_authorizer()")
+
+    def __enter__(self) -> NoReturn:
+        refuse("`with connection:`")
+
+    def __exit__(self, *_: object) -> NoReturn:
+        refuse("`with connection:`")
+
+    def _authorize(self, action: int, first: str | None, *_: object) -> int:
+        # One within another is SQLite's to refuse.
+        ends = action == sqlite3.SQLITE_TRANSACTION and first != "BEGIN"
+        return sqlite3.SQLITE_DENY if ends and not self._ours else sqlite3.SQLITE_OK
+
+
+class Statements(sqlite3.Cursor):
+    """A cursor whose statements stay inside the transaction."""
+
+    def execute(self, *asked: Any) -> Self:
+        run(self.connection, super().execute, asked)
+        return self
+
+    def executemany(self, *asked: Any) -> Self:
+        run(self.connection, super().executemany, asked)
+        return self
+
+    def executescript(self, *_: object) -> NoReturn:
+        refuse("executescript()")
+
+
+def run(
+    lent: Any, execute: Callable[..., sqlite3.Cursor], asked: tuple[Any, ...]
+) -> sqlite3.Cursor:
+    """Run a statement inside the transaction; outside of it, it would be committed at once."""
+    if not lent.in_transaction:
+        raise StoreError(ENDED)
+    try:
+        return execute(*asked)
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            refuse(str(asked[0]).strip(), error)
+        raise
+
+
+def refuse(what: str, why: Exception | None = None) -> NoReturn:
+    """Say what to do instead."""
+    raise StoreError(
+        f"{what} is refused on this connection, and nothing was committed: its transaction ends "
+        f"with the handler or the block, together with the completion. Write through execute and "
+        f"executemany; to take back a part of it, use a SAVEPOINT."
+    ) from why

@@ -1,0 +1,112 @@
+"""What a handler must not do with its transaction on PostgreSQL is seen, whether it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import msgspec
+import psycopg
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import StoreError
+from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases.samples import fact, new_keys
+from eventonce.types import Kept, Settlement
+from tests.integration.granted import completed, opened
+from tests.servers.postgres import Cluster, serving
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster, opened(cluster):
+        cluster.execute("CREATE TABLE effects (call bigint)")
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[PostgresStore]:
+    cluster.execute("TRUNCATE effects")
+    with opened(cluster) as store:
+        yield store
+
+
+def call(number: int) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+    )
+
+
+def effects(cluster: Cluster) -> list[tuple[int]]:
+    with cluster.connect() as connection:
+        return connection.execute("SELECT call FROM effects ORDER BY call").fetchall()
+
+
+def careless(job: Job) -> None:
+    """Catches an error of the database, after which the server commits nothing."""
+    job.connection.execute("INSERT INTO effects VALUES (%s)", (job.event.detail["call"],))
+    if job.event.detail["call"] == 2:
+        with suppress(psycopg.Error):
+            job.connection.execute("SELECT 1 / 0")
+
+
+def test_an_unguarded_run_that_caught_an_error_of_the_database_has_failed(
+    cluster: Cluster, store: PostgresStore
+) -> None:
+    """It has no completion that would be refused: nothing but the end of its block can tell."""
+    shadow = msgspec.structs.replace(RULE, shadow=True)
+    guarded = Consumer(store, name="shadowed", rules=RULE, handler=lambda _: None)
+    assert {it.status for it in guarded.process([call(1), call(2)])} == {"done"}
+    consumer = Consumer(store, name="shadowed", rules=shadow, handler=careless)
+    well, ill = consumer.process([call(1), call(2)])
+    assert (well.status, ill.status) == ("unguarded", "failed")
+    assert "savepoint" in ill.reason
+    assert effects(cluster) == [(1,)]
+
+
+def end(connection: psycopg.Connection[object]) -> None:
+    connection.execute("ROLLBACK")
+
+
+def fail(connection: psycopg.Connection[object]) -> None:
+    with suppress(psycopg.Error):
+        connection.execute("SELECT 1 / 0")
+
+
+def close(connection: psycopg.Connection[object]) -> None:
+    connection.close()
+
+
+Did = Callable[[psycopg.Connection[object]], None]
+
+
+def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> Kept:
+    with store.transaction() as transaction:
+        after(transaction.connection)
+        return transaction.settle(ended)
+
+
+WRONG = [(end, "ended inside its block"), (fail, "savepoint"), (close, "closed inside its block")]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG)
+def test_a_block_that_the_server_will_not_commit_is_not_left_in_peace(
+    store: PostgresStore, wrong: Did, says: str
+) -> None:
+    with pytest.raises(StoreError, match=says) as told, store.transaction() as transaction:
+        wrong(transaction.connection)
+    assert type(told.value) is StoreError, "no outage: waiting would not help"
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG)
+def test_nothing_is_settled_in_such_a_block(store: PostgresStore, wrong: Did, says: str) -> None:
+    claim = fact(*new_keys(1))
+    (ended,) = completed(store, [claim])
+    with pytest.raises(StoreError, match=says):
+        settle(store, ended, after=wrong)
+    assert store.claim([fact(claim.key)])[0].kind == "busy"
+    assert settle(store, ended, after=lambda _: None) == "kept"
+    assert store.claim([fact(claim.key)])[0].kind == "duplicate"

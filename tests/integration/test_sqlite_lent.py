@@ -1,0 +1,209 @@
+"""The connection an SQLite store lends: what a handler may do with it, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import StoreError
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Claim, Settlement
+
+NOW = 1_790_000_000_000
+RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
+
+Use = Callable[[sqlite3.Connection], object]
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "eventonce.db"
+
+
+@pytest.fixture
+def sqlite(path: Path) -> Iterator[SQLiteStore]:
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as opened:
+        with opened.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE effects (call INTEGER UNIQUE)")
+        yield opened
+
+
+def effects(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [n for (n,) in connection.execute("SELECT call FROM effects ORDER BY call")]
+
+
+def insert(db: sqlite3.Connection, number: int) -> None:
+    db.execute("INSERT INTO effects VALUES (?)", (number,))
+
+
+def within(db: sqlite3.Connection) -> None:
+    with db:
+        insert(db, 2)
+
+
+def in_another_mode(db: sqlite3.Connection) -> None:
+    db.isolation_level = None
+
+
+def begun_anew(db: sqlite3.Connection) -> None:
+    """What was written before the error is gone; what comes after it would be committed alone."""
+    with suppress(sqlite3.IntegrityError):
+        db.execute("INSERT OR ROLLBACK INTO effects VALUES (1)")
+    insert(db, 2)
+
+
+def through_a_cursor(db: sqlite3.Connection) -> None:
+    with suppress(sqlite3.IntegrityError):
+        db.execute("INSERT OR ROLLBACK INTO effects VALUES (1)")
+    db.cursor().executemany("INSERT INTO effects VALUES (?)", [(2,), (3,)])
+
+
+ENDS: tuple[Use, ...] = (
+    within,
+    in_another_mode,
+    begun_anew,
+    through_a_cursor,
+    lambda db: db.commit(),
+    lambda db: db.rollback(),
+    lambda db: db.close(),
+    lambda db: db.executescript("INSERT INTO effects VALUES (2)"),
+    lambda db: db.cursor().executescript("INSERT INTO effects VALUES (2)"),
+    lambda db: db.execute("COMMIT"),
+    lambda db: db.execute(" end transaction;"),
+    lambda db: db.execute("ROLLBACK"),
+    lambda db: db.cursor().execute("COMMIT"),
+    lambda db: db.set_authorizer(None),
+    lambda db: db.__exit__(None, None, None),
+)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_handler_that_ends_the_transaction_leaves_no_effect_behind(
+    path: Path, sqlite: SQLiteStore, end: Use
+) -> None:
+    """Neither in the first attempt nor in all of them together; and the next handler can work."""
+    calls: list[int] = []
+
+    def handler(job: Job) -> None:
+        number = job.event.detail["call"]
+        calls.append(number)
+        insert(job.connection, number)
+        if number == 1:
+            end(job.connection)
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
+    statuses = [consumer.process([call(1)])[0].status for _ in range(4)]
+    assert statuses == ["failed", "failed", "dead", "dead"]
+    assert effects(path) == []
+    assert [outcome.status for outcome in consumer.process([call(7)])] == ["done"]
+    assert effects(path) == [7]
+    assert calls == [1, 1, 1, 7]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_what_is_refused_is_told_with_what_to_do(sqlite: SQLiteStore, end: str) -> None:
+    def handle() -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute(end)
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"^{end} is refused .* use a SAVEPOINT") as caught:
+            handle()
+        assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+
+
+def test_a_refusal_that_is_caught_changes_nothing(path: Path, sqlite: SQLiteStore) -> None:
+    def handler(job: Job) -> None:
+        insert(job.connection, 1)
+        with suppress(StoreError):
+            job.connection.commit()
+        insert(job.connection, 2)
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler)
+    assert [outcome.status for outcome in consumer.process([call(1), call(1)])] == [
+        "done",
+        "duplicate",
+    ]
+    assert effects(path) == [1, 2]
+
+
+def test_a_connection_closed_behind_our_back_costs_its_own_run_alone(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    def handler(job: Job) -> None:
+        insert(job.connection, job.event.detail["call"])
+        if job.event.detail["call"] == 2:
+            sqlite3.Connection.close(job.connection)
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
+    outcomes = consumer.process([call(1), call(2), call(3)])
+    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done"]
+    assert isinstance(outcomes[1].error, StoreError)
+    assert effects(path) == [1, 3]
+
+
+def test_a_handler_that_closes_and_then_fails_costs_its_own_run_alone(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    def handler(job: Job) -> None:
+        insert(job.connection, job.event.detail["call"])
+        if job.event.detail["call"] == 1:
+            sqlite3.Connection.close(job.connection)
+            insert(job.connection, 4)
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
+    outcomes = consumer.process([call(1), call(2)])
+    assert [outcome.status for outcome in outcomes] == ["failed", "done"]
+    assert effects(path) == [2]
+
+
+def test_a_part_can_be_taken_back_by_a_savepoint(path: Path, sqlite: SQLiteStore) -> None:
+    def handler(job: Job) -> None:
+        db = job.connection
+        insert(db, 1)
+        db.execute("SAVEPOINT try")
+        insert(db, 2)
+        db.execute("ROLLBACK TO try")
+        insert(db, 3)
+        db.execute("RELEASE try")
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler)
+    assert consumer.process([call(1)])[0].status == "done"
+    assert effects(path) == [1, 3]
+
+
+def test_a_connection_that_was_kept_runs_nothing_outside_of_a_transaction(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    with sqlite.transaction() as transaction:
+        kept = transaction.connection
+    for run in (kept.execute, kept.cursor().execute):
+        with pytest.raises(StoreError, match="anew in each run"):
+            run("INSERT INTO effects VALUES (1)")
+    assert effects(path) == []
+
+
+def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> None:
+    claim = Claim(b"k" * 16, 1, 60_000, 864_000_000, 5)
+    (run,) = sqlite.claim([claim], NOW)
+    with sqlite.transaction() as transaction:
+        db = transaction.connection
+        db.row_factory = sqlite3.Row
+        db.executemany("INSERT INTO effects VALUES (:call)", [{"call": 1}, {"call": 2}])
+        found = db.execute("SELECT call FROM effects WHERE call = :call", {"call": 1}).fetchone()
+        assert found["call"] == 1
+        cursor = db.cursor()
+        assert [row["call"] for row in cursor.execute("SELECT call FROM effects")] == [1, 2]
+        assert db.cursor(sqlite3.Cursor).execute("SELECT 1").fetchone()[0] == 1
+        assert transaction.settle(Settlement(claim, run.token, "complete")) == "kept"

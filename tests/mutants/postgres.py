@@ -1,0 +1,204 @@
+"""Breakages of the PostgreSQL store: locks left out, clocks read early, blocks left open."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+STORE = "src/eventonce/stores/postgres/"
+AT_WORK = "tests/integration/test_postgres_{}.py::test_{}"
+CONTRACT = "tests/contract/test_postgres.py::TestPostgres18::test_case[{}]"
+
+NO_DEADLOCK = (AT_WORK.format("locks", "no_deadlock_whatever_is_done_at_once"),)
+CLOCK = (AT_WORK.format("locks", "the_clock_is_read_after_the_lock_was_had"),)
+LOCKED = (AT_WORK.format("locks", "a_record_that_stays_locked_is_busy_and_holds_up_nobody_else"),)
+BEGUN_ANEW = (AT_WORK.format("waiting", "what_was_forgotten_and_begun_anew_meanwhile_is_unknown"),)
+BEGUN_TWICE = (
+    AT_WORK.format("waiting", "of_two_who_begin_a_key_the_second_waits_for_the_first_and_is_busy"),
+)
+LAW = (CONTRACT.format("every_answer_is_the_laws"),)
+
+EARLY = "moment := coalesce(instant, floor(extract(epoch FROM statement_timestamp()) * 1000));"
+
+POSTGRES = (
+    Mutant(
+        "postgres: settlements lock their rows in any order",
+        STORE + "settle.sql",
+        "WHERE r.key = ANY (keys) ORDER BY r.key FOR UPDATE\n        ) AS l;\n    ELSE",
+        "WHERE r.key = ANY (keys) ORDER BY random() FOR UPDATE\n        ) AS l;\n    ELSE",
+        NO_DEADLOCK,
+    ),
+    Mutant(
+        "postgres: settlements lock no rows",
+        STORE + "settle.sql",
+        "WHERE r.key = ANY (keys) ORDER BY r.key FOR UPDATE\n        ) AS l;\n    ELSE",
+        "WHERE r.key = ANY (keys) ORDER BY r.key\n        ) AS l;\n    ELSE",
+        CLOCK,
+    ),
+    Mutant(
+        "postgres: a settlement reads the clock before its locks",
+        STORE + "settle.sql",
+        "moment := eventonce.clock_1(instant);",
+        EARLY,
+        CLOCK,
+    ),
+    Mutant(
+        "postgres: a settlement that was told it may not wait waits",
+        STORE + "settle.sql",
+        "FOR UPDATE SKIP LOCKED",
+        "FOR UPDATE",
+        LOCKED,
+    ),
+    Mutant(
+        "postgres: what was begun anew while a settlement waited is taken for its own",
+        STORE + "settle.sql",
+        "WHEN patient AND NOT s.ours THEN 'unknown'",
+        "WHEN false THEN 'unknown'",
+        BEGUN_ANEW,
+    ),
+    Mutant(
+        "postgres: a settlement counts every row as locked",
+        STORE + "settle.sql",
+        "cardinality(locked) = cardinality(keys) OR e.key = ANY (locked) AS ours",
+        "true AS ours",
+        BEGUN_ANEW,
+    ),
+    Mutant(
+        "postgres: any token settles",
+        STORE + "settle.sql",
+        "WHEN s.token <> s.r_token THEN 'fenced'",
+        "WHEN false THEN 'fenced'",
+        LAW,
+    ),
+    Mutant(
+        "postgres: what expired is settled",
+        STORE + "settle.sql",
+        "WHEN NOT s.lives THEN 'unknown'",
+        "WHEN s.r_token IS NULL THEN 'unknown'",
+        LAW,
+    ),
+    Mutant(
+        "postgres: a renewal takes back what was released",
+        STORE + "settle.sql",
+        "WHEN s.nonce <> s.r_nonce THEN 'fenced'",
+        "WHEN false THEN 'fenced'",
+        LAW,
+    ),
+    Mutant(
+        "postgres: new keys are inserted in any order",
+        STORE + "claim.sql",
+        "ORDER BY a.key\n            ON CONFLICT (key) DO NOTHING",
+        "ORDER BY random()\n            ON CONFLICT (key) DO NOTHING",
+        NO_DEADLOCK,
+    ),
+    Mutant(
+        "postgres: of two who begin a key the second overwrites the first",
+        STORE + "claim.sql",
+        "ON CONFLICT (key) DO NOTHING",
+        "ON CONFLICT (key) DO UPDATE SET nonce = excluded.nonce",
+        BEGUN_TWICE,
+    ),
+    Mutant(
+        "postgres: who did not insert a key is granted it",
+        STORE + "claim.sql",
+        "WHERE cardinality(won) = cardinality(fresh) OR a.key = ANY (won);\n"
+        "        IF cardinality(won) < cardinality(fresh) THEN",
+        "WHERE true;\n        IF false THEN",
+        BEGUN_TWICE,
+    ),
+    Mutant(
+        "postgres: claims lock their rows in any order",
+        STORE + "claim.sql",
+        "WHERE r.key = ANY (loud) ORDER BY r.key FOR UPDATE\n        ) AS l;\n    ELSIF",
+        "WHERE r.key = ANY (loud) ORDER BY random() FOR UPDATE\n        ) AS l;\n    ELSIF",
+        NO_DEADLOCK,
+    ),
+    Mutant(
+        "postgres: a claim reads the clock before its locks",
+        STORE + "claim.sql",
+        "    moment := eventonce.clock_1(instant);",
+        f"    {EARLY}",
+        CLOCK,
+    ),
+    Mutant(
+        "postgres: a claim writes a row that another has locked",
+        STORE + "claim.sql",
+        "WHERE d.writes AND d.key = ANY (locked)",
+        "WHERE d.writes",
+        LOCKED,
+    ),
+    Mutant(
+        "postgres: a locked row is granted",
+        STORE + "claim.sql",
+        "WHEN d.writes AND d.key <> ALL (locked) THEN 'busy'",
+        "WHEN false THEN 'busy'",
+        LOCKED,
+    ),
+    Mutant(
+        "postgres: a sweep waits for what somebody works on",
+        STORE + "sweep.sql",
+        "FOR UPDATE SKIP LOCKED",
+        "FOR UPDATE",
+        (AT_WORK.format("locks", "a_sweep_leaves_alone_what_somebody_works_on"),),
+    ),
+    Mutant(
+        "postgres: a settlement that found its row locked is kept",
+        STORE + "wire.py",
+        'None if answer == "locked" else answer',
+        '"kept" if answer == "locked" else answer',
+        LOCKED,
+    ),
+    Mutant(
+        "postgres: a key that comes twice in a batch is judged once",
+        STORE + "wire.py",
+        "left = [place for place in left if place not in answers]",
+        "left = [place for place in left if keys[place] not in firsts]\n"
+        "        answers.update({at: answers[firsts[key]] for at, key in enumerate(keys)})",
+        (
+            "tests/integration/test_postgres.py::test_a_key_may_come_twice_in_a_batch_of_settlements",
+        ),
+    ),
+    Mutant(
+        "postgres: a block is committed though the server will not",
+        STORE + "transaction.py",
+        "            yield opened\n            opened.still_open()\n",
+        "            yield opened\n",
+        (
+            AT_WORK.format(
+                "block", "an_unguarded_run_that_caught_an_error_of_the_database_has_failed"
+            ),
+        ),
+    ),
+    Mutant(
+        "postgres: a completion is written after its block has ended",
+        STORE + "transaction.py",
+        "        self.still_open()\n        database = self._database\n",
+        "        database = self._database\n",
+        (AT_WORK.format("block", "nothing_is_settled_in_such_a_block"),),
+    ),
+    Mutant(
+        "postgres: a handler's writes are committed though it raised",
+        STORE + "transaction.py",
+        "scope.__exit__(type(error), error, error.__traceback__)",
+        "scope.__exit__(None, None, None)",
+        (AT_WORK.format("exactly_once", "a_handler_that_fails_after_writing_has_written_nothing"),),
+    ),
+    Mutant(
+        "postgres: a handler's transaction holds a renewal against it",
+        STORE + "connections.py",
+        "connection.isolation_level = IsolationLevel.READ_COMMITTED",
+        "connection.isolation_level = IsolationLevel.REPEATABLE_READ",
+        (
+            AT_WORK.format(
+                "exactly_once",
+                "a_lease_is_renewed_while_the_handler_has_its_transaction_open",
+            ),
+        ),
+    ),
+    Mutant(
+        "postgres: a forked process goes on with its parent's connections",
+        STORE + "connections.py",
+        "pid = os.getpid()",
+        "pid = 0",
+        (AT_WORK.format("connections", "one_store_serves_both_sides_of_a_fork"),),
+    ),
+)

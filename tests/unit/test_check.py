@@ -1,0 +1,218 @@
+"""What `eventonce check` finds: in a file that can be read and cannot work, and in its keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce import presets
+from eventonce.cli import main
+from eventonce.sinks import Sink, check_sink
+from eventonce.stores import ADAPTERS, check_uri
+
+
+class Checked(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Check = Callable[..., Checked]
+
+
+@pytest.fixture
+def check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Check:
+    monkeypatch.chdir(tmp_path)
+
+    def check(text: str, *more: str) -> Checked:
+        Path("my.toml").write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            main(["check", "my.toml", *more])
+        out, err = capsys.readouterr()
+        return Checked(int(ended.value.code or 0), out, err)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('store = "sqlit:///x"', "1: store: 'sqlit:///x': no store is called 'sqlit:'"),
+        ('store = "postgresql:/x"\nname = "n"', "1: store: 'postgresql:/x': postgresql:// was"),
+        ('store = "sqlite://x.db"', "1: store: 'sqlite://x.db': write sqlite:///file.db"),
+        ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
+        ('store = "redis://h/x"\nname = "n"', "1: store: RedisStore: this is no URI"),
+        (
+            'store = "dynamodb://t?colour=1"\nname = "n"',
+            "1: store: dynamodb://t: there is no option",
+        ),
+        ('store = "dynamodb://"\nname = "n"', "1: store: '' cannot be a DynamoDB table"),
+        ('store = "redis://h"', "1: name: a shared store needs one"),
+        ('name = "n"\nrules = ["genesis"]', "2: rules: no preset is called 'genesis'"),
+        ('rules = ["missing.toml"]', "1: rules: missing.toml cannot be read"),
+        ('[[sink]]\nto = "nosuch_module:f"', "2: sink.to: sink 'nosuch_module:f' for '*'"),
+        ('[[sink]]\nto = "json:not a name"', "2: sink.to: "),
+        ('[[sink]]\nto = "nosuch://x"', "2: sink.to: sink 'nosuch://x' for '*': no sink is called"),
+        ('[[sink]]\nto = "http://h"\n[[sink]]\nto = "table:a b"', "4: sink.to: sink 'table:a b'"),
+        (
+            '[[sink]]\nto = "json:loads"\ngroup = "x"',
+            "2: sink.to: sink 'json:loads' for '*': a fun",
+        ),
+        (
+            'store = "memory:"\n[[sink]]\nto = "table:t"',
+            "3: sink.to: sink 'table:t' for '*': a table",
+        ),
+        ('letters = "store"', "1: letters: queue: write sqs://NAME"),
+        ('letters = "sqs://x"\n[worker]\nqueue = "sqs://x"', "1: letters: this is the very queue"),
+        (
+            'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',
+            "1: letters: this is the very queue",
+        ),
+        ('[worker]\nqueue = "calls"', "2: worker.queue: write sqs://NAME"),
+        ('[worker]\nvisibility = "3 days"', "2: worker.visibility: expected a duration such as"),
+        ('[worker]\nvisibility = "2d"', "2: worker.visibility: expected 2 s to 12 h"),
+        ('[worker]\nwait = "long"', "2: worker.wait: expected a duration such as"),
+        ("[worker]\nconcurrency = 0", "2: worker.concurrency: expected 1 or more, not 0"),
+        ('[serve]\nbody_timeout = "0s"', "2: serve.body_timeout: expected more than nothing"),
+        ("[serve]\nport = 65536", "2: serve.port: expected 0 to 65535, not 65536"),
+    ],
+)
+def test_what_can_never_work_is_named_with_its_line(
+    check: Check, text: str, complaint: str
+) -> None:
+    found = check(text)
+    assert found.code == 2
+    assert f"my.toml:{complaint}" in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'store = "redis://nowhere.invalid"\nname = "n"',
+        'store = "postgresql://nowhere.invalid/x"\nname = "n"\n[[sink]]\nto = "table:t"',
+        'store = "dynamodb://nowhere?region=eu-central-1"\nname = "n"',
+        'store = "sqlite:///nowhere/x.db"\n[[sink]]\nto = "file:nowhere/x.jsonl"',
+        '[[sink]]\nto = "https://nowhere.invalid/x"\n[worker]\nqueue = "sqs://nowhere"\nwait = "5"',
+        '[[sink]]\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
+        '[[sink]]\nto = "json:nothing"',
+    ],
+)
+def test_nothing_is_connected_to_opened_or_made(check: Check, text: str) -> None:
+    assert check(text) == (0, f"my.toml: {RULES} rules, 0 events as expected\n", "")
+    assert [path.name for path in Path().iterdir()] == ["my.toml"]
+
+
+def test_a_handlers_module_is_looked_for_and_not_run(check: Check) -> None:
+    Path("sad_handlers.py").write_text("raise RuntimeError\n")
+    assert check('[[sink]]\nto = "sad_handlers:take"').code == 0
+    assert "sad_handlers" not in sys.modules
+
+
+def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Check) -> None:
+    Path("mine.toml").write_text('[[rule]]\nname = "a"\nkeys = 1\n')
+    found = check(
+        'stroe = "x"\nstore = "sqlit:///x"\nrules = ["genesis", "mine.toml"]\n'
+        '[[rule]]\nname = "own"\nkey = ["nope"]\n[worker]\nvisibility = "3 days"\nwait = true\n'
+        '[[sink]]\nto = 1\n[[sink]]\nto = "nosuch_module:f"\n'
+    )
+    assert found.code == 2
+    said = found.err.removeprefix("eventonce: ").splitlines()
+    assert [line.split(": ")[:2] for line in said] == [
+        ["my.toml:1", "stroe"],
+        ["my.toml:2", "store"],
+        ["my.toml:3", "rules"],
+        ["my.toml:3", "rules"],
+        ["my.toml:3", "rules"],
+        ["my.toml:6", "key of 'own'"],
+        ["my.toml:8", "worker.visibility"],
+        ["my.toml:9", "worker.wait"],
+        ["my.toml:11", "sink.to"],
+        ["my.toml:13", "sink.to"],
+    ]
+    assert "mine.toml:3: keys of 'a'" in found.err
+
+
+def test_what_the_environment_does_not_say_is_not_judged(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    (line,) = check('store = "${NOWHERE}"').err.splitlines()
+    assert line.endswith("my.toml:1: store: the environment has no variable NOWHERE")
+    monkeypatch.setenv("NOWHERE", "oracle://me:hunter2@host")
+    told = check('store = "${NOWHERE}"').err
+    assert "no store is called 'oracle:'" in told
+    assert "hunter2" not in told
+
+
+def test_of_a_store_whose_extra_is_not_installed_only_the_scheme_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for scheme, adapter in ADAPTERS.items():
+        if adapter.extra:
+            file = f"eventonce.stores.{adapter.module}.{adapter.address.partition(':')[0]}"
+            monkeypatch.setitem(sys.modules, file, None)
+            check_uri(f"{scheme}://anything?at=all")
+    monkeypatch.setattr("eventonce.sinks.find_spec", lambda _: None)
+    check_sink(Sink("sqs://no such queue"))
+
+
+RULES = len(presets.resolve("auto"))
+
+EVENT: dict[str, Any] = {"id": "1", "detail-type": "order", "detail": {"id": 1}}
+OWN = 'rules = []\n[[rule]]\nname = "order"\nkey = ["detail.id"]\n'
+
+
+@pytest.fixture
+def expect(check: Check) -> Check:
+    def expect(entries: Any, *more: str) -> Checked:
+        Path("event.json").write_text(json.dumps(EVENT))
+        Path("keys.json").write_text(json.dumps(entries))
+        return check(OWN, "--expect", "keys.json", *more)
+
+    return expect
+
+
+@pytest.mark.parametrize("entry", [{"file": "event.json"}, {"event": EVENT}])
+def test_where_nothing_is_expected_nothing_is_as_expected(
+    expect: Check, entry: dict[str, Any]
+) -> None:
+    found = expect([entry])
+    assert found.code == 1
+    assert found.out.count("nothing: run with --update") == 2
+    assert expect([entry], "--update").code == 0
+    (kept,) = json.loads(Path("keys.json").read_text())
+    assert kept == {**entry, "rule": "order", "key": kept["key"]}
+    assert expect([kept]).code == 0
+    for field in ("rule", "key"):
+        lacking = {name: value for name, value in kept.items() if name != field}
+        found = expect([lacking], "--json")
+        assert found.code == 1
+        (difference,) = json.loads(found.out)["differences"]
+        assert difference["what"].endswith(f": {field}")
+        assert difference["expected"] == "nothing: run with --update"
+
+
+def test_what_is_no_event_is_expected_to_be_none(expect: Check) -> None:
+    assert expect([{"event": None}]).code == 1
+    assert expect([{"event": None}], "--update").code == 0
+    (kept,) = json.loads(Path("keys.json").read_text())
+    assert kept == {"event": None, "key": "invalid"}
+    assert expect([kept]).code == 0
+
+
+@pytest.mark.parametrize("entry", [{}, {"key": "invalid"}, {"file": "event.json", "event": EVENT}])
+@pytest.mark.parametrize("more", [(), ("--update",)])
+def test_an_entry_names_a_file_or_holds_an_event(
+    expect: Check, entry: dict[str, Any], more: tuple[str, ...]
+) -> None:
+    found = expect([{"event": EVENT}, entry], *more)
+    assert found.code == 2
+    assert 'keys.json: event 1: expected a "file" or an "event"' in found.err

@@ -1,0 +1,140 @@
+"""Streams cut into events: whatever the pieces they come in, and however large."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import IO, Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eventonce.sources.chunks import Chunk, Long, chunks
+from eventonce.sources.pieces import CHUNK, Unreadable, unpacked
+
+STREAMS = {
+    "lines": b'{"a":1}\n\n{"b":"[{\\"\\\\"}\r\n{"c":\n{"d":4}',
+    "an array": b' [{"a":[1]},{"b":"}]\\\\"},\n"x, y",7,{"c":{}}]\n',
+    "documents": b'{"a":"\\"{"}{"b":[{}]}\n{\n  "c": 3\n}\n',
+    "an array that is broken off": b'[{"a":1}, {"b":[2',
+}
+
+
+class Dribble(io.RawIOBase):
+    """Gives what it was given, in the same pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    def read(self, _size: int = -1) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+def stream(*pieces: bytes) -> IO[bytes]:
+    return cast("IO[bytes]", Dribble([piece for piece in pieces if piece]))
+
+
+def found(source: IO[bytes], longest: int = 1_000) -> list[tuple[str, bytes]]:
+    """Every event with its place; blank lines are none."""
+    events: list[tuple[str, bytes]] = []
+    for chunk in chunks(source, longest):
+        if isinstance(chunk, Long):
+            events.append((chunk.place, b"".join(chunk)))
+        else:
+            events += [(chunk.place(at), one) for at, one in enumerate(chunk.events)]
+    return [(place, event) for place, event in events if event.strip()]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", STREAMS)
+@given(cuts=st.lists(st.integers(0, 60), max_size=8))
+@example(cuts=list(range(61)))
+def test_events_are_the_same_whatever_pieces_they_come_in(
+    name: str, packed: bool, cuts: list[int]
+) -> None:
+    content = STREAMS[name]
+    data = gzip.compress(content) if packed else content
+    places = [0, *sorted(cuts), len(data)]
+    pieces = [data[one:two] for one, two in pairwise(places)]
+    assert found(stream(*pieces)) == found(io.BytesIO(content))
+
+
+def ink(events: list[tuple[str, bytes]]) -> bytes:
+    """All of them without what is white: what is very short is taken for lines."""
+    return b"".join(part for _, event in events for part in event.split())
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("longest", [1, 5, 10])
+def test_what_is_too_long_is_given_whole_and_costs_no_other(name: str, longest: int) -> None:
+    content = STREAMS[name]
+    pieces = [content[at : at + 1] for at in range(len(content))]
+    assert ink(found(stream(*pieces), longest)) == ink(found(io.BytesIO(content)))
+
+
+def test_each_event_is_named_by_its_line_or_its_number() -> None:
+    assert [place for place, _ in found(io.BytesIO(STREAMS["lines"]))] == [":1", ":3", ":4", ":5"]
+    assert [place for place, _ in found(io.BytesIO(b"[{},{}]"))] == ["[0]", "[1]"]
+
+
+def test_the_events_of_a_batch_are_named_within_its_line() -> None:
+    chunk = Chunk(":", 7, "", [b"{}", b'{"Records":[{"a":1},{"b":2}]}', b"[1]"])
+    places = [one.place(at) for one in chunk.apart() for at in range(len(one.events))]
+    assert places == [":7", ":8[0]", ":8[1]", ":9"]
+
+
+def test_a_long_one_that_nobody_reads_is_passed_over() -> None:
+    pieces = stream(b'{"a":1}\n' + b"x" * 50, b"x" * 50, b'x\n{"b":2}\n')
+    given_ = [one for one in chunks(pieces, 10) if isinstance(one, Chunk)]
+    assert [event for chunk in given_ for event in chunk.events] == [b'{"a":1}', b'{"b":2}']
+
+
+@pytest.mark.parametrize(
+    "begin", [b'{"broken"\n', b"{\n", b'{"a": "x\n', b"no event\n", b'{"a":1}}\n']
+)
+def test_a_broken_first_line_holds_up_no_pipe(begin: bytes) -> None:
+    """What comes behind it is there before the pipe ends."""
+
+    def endless() -> Iterator[bytes]:
+        yield begin + b'{"a":2}\n'
+        raise AssertionError("waited for more")
+
+    class Pipe(io.RawIOBase):
+        pieces = endless()
+
+        def read(self, _size: int = -1) -> bytes:
+            return next(self.pieces)
+
+    first: Any = next(iter(chunks(cast("IO[bytes]", Pipe()), 1_000)))
+    assert first.events == [begin.rstrip(b"\n"), b'{"a":2}']
+
+
+def test_a_document_of_many_lines_that_is_broken_off_is_one_thing_and_not_many_lines() -> None:
+    assert found(io.BytesIO(b'{\n  "a": 1,\n  "b": [\n')) == [("[0]", b'{\n  "a": 1,\n  "b": [\n')]
+
+
+def test_files_compressed_one_by_one_may_stand_behind_each_other() -> None:
+    data = gzip.compress(b'{"a":1}\n') + b"\0" * 512 + gzip.compress(b'{"b":2}\n')
+    assert [event for _, event in found(io.BytesIO(data))] == [b'{"a":1}', b'{"b":2}']
+
+
+def test_what_unpacks_to_much_is_unpacked_piece_by_piece() -> None:
+    data = gzip.compress(b"x" * 20_000_000)
+    sizes = [len(piece) for piece in unpacked(io.BytesIO(data))]
+    assert (sum(sizes), max(sizes)) == (20_000_000, CHUNK)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        gzip.compress(b'{"a":1}\n' * 1_000)[:-20],
+        gzip.compress(b'{"a":1}\n') + b"no gzip",
+        b"\x1f\x8bno gzip either",
+    ],
+)
+def test_what_cannot_be_unpacked_to_its_end_says_so(broken: bytes) -> None:
+    with pytest.raises(Unreadable):
+        found(io.BytesIO(broken))

@@ -1,0 +1,129 @@
+"""What `eventonce explain` says of one event, and of two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.cli import main
+
+Explain = Callable[..., str]
+
+HASHED = """
+[[rule]]
+name = "order"
+match = { type = "order.*" }
+key = ["detail.id", "detail.b", "detail.c"]
+missing = "hash"
+"""
+
+
+def order(type: str = "order.paid", org: str = "", **detail: Any) -> dict[str, Any]:
+    source = f"aws.partner/genesys.com/cloud/{org}/bus" if org else "shop"
+    return {"id": "1", "source": source, "detail-type": type, "detail": detail}
+
+
+@pytest.fixture
+def explain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Explain:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.toml").write_text(HASHED)
+
+    def explain(*events: dict[str, Any], code: int = 0, more: tuple[str, ...] = ()) -> str:
+        names = [f"{number}.json" for number in range(len(events))]
+        for name, event in zip(names, events, strict=True):
+            Path(name).write_text(json.dumps(event))
+        with pytest.raises(SystemExit) as ended:
+            main(["explain", *names, "--rules", "rules.toml", *more])
+        assert (ended.value.code or 0) == code
+        return capsys.readouterr().out
+
+    return explain
+
+
+COMPLETE: dict[str, Any] = {"id": 1, "b": 2, "c": 3}
+ORGS = ("1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-000000000002")
+
+
+def rows(told: str) -> dict[str, list[str]]:
+    """What differs, by its name, with what each event has."""
+    lines = [line.split("  ") for line in told.splitlines()[2:]]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    return {name: values for name, *values in cells}
+
+
+def test_two_types_make_two_keys_and_it_is_said(explain: Explain) -> None:
+    events = order(**COMPLETE), order("order.sent", **COMPLETE)
+    told = explain(*events)
+    assert told.startswith("different keys: order\n")
+    assert rows(told) == {"type": ["order.paid", "order.sent"]}
+    document = json.loads(explain(*events, more=("--json",)))
+    assert (document["same"], document["differ"]) == (False, ["type"])
+    assert [one["type"] for one in document["events"]] == ["order.paid", "order.sent"]
+
+
+def test_two_organisations_make_two_keys_and_it_is_said(explain: Explain) -> None:
+    events = [order(org=org, **COMPLETE) for org in ORGS]
+    assert rows(explain(*events)) == {"org": list(ORGS)}
+    document = json.loads(explain(*events, more=("--json",)))
+    assert (document["same"], document["differ"]) == (False, ["org"])
+    assert [one["org"] for one in document["events"]] == list(ORGS)
+
+
+def test_type_and_organisation_stand_on_the_page(explain: Explain) -> None:
+    told = explain(order(org=ORGS[0], **COMPLETE)).splitlines()
+    assert told[1:3] == ["type   order.paid", f"org    {ORGS[0]}"]
+    assert not any(line.startswith("org") for line in explain(order(**COMPLETE)).splitlines())
+
+
+def test_a_type_that_is_a_part_as_well_is_named_once(explain: Explain) -> None:
+    Path("rules.toml").write_text('[[rule]]\nname = "r"\nkey = ["type", "detail.id"]\n')
+    told = explain(order(id=1), order("order.sent", id=1), more=("--json",))
+    assert json.loads(told)["differ"] == ["type"]
+
+
+def test_values_that_python_calls_equal_and_keys_do_not_differ(explain: Explain) -> None:
+    told = explain(order(**COMPLETE), order(**{**COMPLETE, "id": True}))
+    assert rows(told) == {"detail.id": ["1", "true"]}
+
+
+def test_a_key_by_the_content_is_held_against_one_by_the_parts(explain: Explain) -> None:
+    events = order(**COMPLETE), order(id=1, b=2)
+    told = explain(*events)
+    assert told.startswith("different keys: order\n")
+    assert rows(told) == {
+        "keyed by": ["detail.id, detail.b, detail.c", "its content, because detail.c is missing"]
+    }
+    document = json.loads(explain(*events, more=("--json",)))
+    assert document["differ"] == ["keyed by"]
+    assert [one["by_content"] for one in document["events"]] == [[], ["detail.c is missing"]]
+    other = explain(order(id=1), order(id=2), more=("--json",))
+    assert json.loads(other)["differ"] == ["hash(body)"]
+
+
+def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
+    assert "keyed by its content, because detail.c is missing\n" in explain(order(id=1, b=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (HASHED.replace("[[rule]]", "[[rules]]"), "rules.toml:2: rules: expected nothing but"),
+        (f'secrets = ["of sixteen bytes."]{HASHED}', "rules.toml:1: secrets: belongs to a whole"),
+        ("", "there is no [[rule]] in it"),
+    ],
+)
+def test_a_file_named_as_rules_that_is_none_is_refused(
+    explain: Explain, text: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("rules.toml").write_text(text)
+    Path("event.json").write_text(json.dumps(order(**COMPLETE)))
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "event.json", "--rules", "rules.toml"])
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err

@@ -1,0 +1,230 @@
+"""`eventonce filter` on the captures that people have, and on what is no event in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce.cli import main
+from tests.unit.made import classic
+
+EVENTS = [
+    classic({"eventBody": {"call": 1}}, id="1"),
+    classic({"eventBody": {"call": 2}}, id="2"),
+    classic({"eventBody": {"call": 1}}, id="3"),
+]
+NEW = EVENTS[:2]
+RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    Path("eventonce.toml").write_text(RULE)
+
+    def run(*args: str) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main(list(args))
+        out, err = capsysbinary.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+def message(number: int, event: Any) -> dict[str, Any]:
+    """As `aws sqs receive-message` prints it."""
+    return {"MessageId": f"m-{number}", "ReceiptHandle": f"r-{number}", "Body": json.dumps(event)}
+
+
+MESSAGES = [message(number, event) for number, event in enumerate(EVENTS)]
+
+CAPTURES: dict[str, str] = {
+    "lines": "\n".join(map(json.dumps, EVENTS)),
+    "an array": json.dumps(EVENTS),
+    "an array over many lines": json.dumps(EVENTS, indent=2),
+    "documents over many lines": "\n".join(json.dumps(event, indent=2) for event in EVENTS),
+    "documents without a newline": "".join(map(json.dumps, EVENTS)),
+}
+RECEIVED: dict[str, str] = {
+    "messages received together": json.dumps({"Messages": MESSAGES}, indent=4),
+    "messages received one by one": "\n".join(
+        json.dumps({"Messages": [one]}, indent=4) for one in MESSAGES
+    ),
+    "messages on a line": json.dumps({"Messages": MESSAGES[:2]}) + "\n" + json.dumps(MESSAGES[2]),
+    "an array of messages": json.dumps(MESSAGES),
+    "lines of a log, in an array": json.dumps([json.dumps(event) for event in EVENTS], indent=4),
+}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_capture_is_read_in_whatever_form_it_is(
+    run: Run, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    Path("capture").write_bytes(pack(CAPTURES[name].encode()))
+    result = run("filter", "capture", "--json")
+    assert [json.loads(line) for line in result.out.splitlines()] == NEW
+    assert (result.code, json.loads(result.err)) == (0, {"done": 2, "duplicate": 1})
+
+
+@pytest.mark.parametrize("name", RECEIVED)
+def test_what_a_queue_or_a_log_gave_is_known_by_the_events_in_it(run: Run, name: str) -> None:
+    Path("capture").write_text(RECEIVED[name])
+    result = run("filter", "capture", "--json")
+    assert json.loads(result.err) == {"done": 2, "duplicate": 1}
+    assert len(result.out.splitlines()) == 2
+
+
+def test_a_compressed_capture_may_come_from_stdin(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("capture.gz").write_bytes(gzip.compress(CAPTURES["lines"].encode()))
+    with Path("capture.gz").open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert len(run("filter").out.splitlines()) == 2
+
+
+def test_one_bad_element_spoils_no_other_and_is_named_by_its_number(run: Run) -> None:
+    first, second, _ = map(json.dumps, EVENTS)
+    Path("capture").write_text(f"[{first}, {{bad}}, {second}]")
+    result = run("filter", "capture", "--rejects", "bad.jsonl", "--json")
+    assert [json.loads(line) for line in result.out.splitlines()] == NEW
+    (rejected,) = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert (rejected["place"], rejected["event"]) == ("capture[1]", "{bad}")
+
+
+def test_a_capture_that_ends_too_soon_is_said_after_the_others(run: Run) -> None:
+    packed = gzip.compress(json.dumps(EVENTS[0]).encode() + b"\n")
+    Path("1.gz").write_bytes(packed[:-4])
+    Path("2").write_text(json.dumps(EVENTS[1]) + "\n")
+    result = run("filter", "1.gz", "2")
+    assert result.code == 2
+    assert json.dumps(EVENTS[1]) in result.out
+    assert "1.gz cannot be read to its end" in result.err
+    assert "2 new" in result.err
+
+
+@pytest.mark.parametrize("form", ["{}\n{}\n{}\n", "[{},{},{}]"], ids=["lines", "an array"])
+def test_what_is_too_long_is_kept_whole_with_its_true_size(run: Run, form: str) -> None:
+    long = json.dumps({"note": "é\\" + "x" * 3_000_000}, ensure_ascii=False)
+    first, second, _ = map(json.dumps, EVENTS)
+    Path("capture").write_text(form.replace("{}", "%s") % (first, long, second))
+    result = run("filter", "capture", "--rejects", "bad.jsonl", "--json")
+    assert [json.loads(line) for line in result.out.splitlines()] == NEW
+    (rejected,) = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert rejected["event"] == long
+    assert rejected["place"] in ("capture:2", "capture[1]")
+    assert f"{len(long.encode())} bytes, and the limit is 1048576" in rejected["reason"]
+    assert json.loads(result.err) == {"done": 2, "invalid": 1}
+
+
+def test_what_is_too_long_and_breaks_off_leaves_the_file_of_rejects_in_order(run: Run) -> None:
+    noise = random.Random(1).randbytes(3_000_000).hex().encode()
+    Path("1.gz").write_bytes(gzip.compress(noise)[:-1_000])
+    Path("2").write_text("{\n")
+    result = run("filter", "1.gz", "2", "--rejects", "bad.jsonl", "--json")
+    first, second = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert (result.code, first["place"], second["place"]) == (2, "1.gz:1", "2:1")
+    assert noise.startswith(first["event"].encode())
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_is_too_long_is_said_whole_where_nobody_keeps_it(
+    run: Run, options: tuple[str, ...]
+) -> None:
+    Path("capture").write_text("x" * 3_000_000)
+    result = run("filter", "capture", "--max-bytes", "1000", *options)
+    assert "x" * 3_000_000 in result.err
+    assert "capture:1" in result.err
+    assert "1000" in result.err
+
+
+def test_a_line_of_any_length_takes_no_more_memory_than_some_pieces_of_it(run: Run) -> None:
+    with Path("capture").open("wb") as out:
+        out.writelines(b"x" * 1_000_000 for _ in range(40))
+    tracemalloc.start()
+    try:
+        run("filter", "capture", "--rejects", "bad.jsonl", "--json")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert Path("bad.jsonl").stat().st_size > 40_000_000
+    assert peak < 20_000_000
+
+
+def test_nothing_in_a_bad_line_is_obeyed_by_a_terminal(run: Run) -> None:
+    Path("capture").write_text("{\x1b]0;owned\x07\x1b[2J\n")
+    result = run("filter", "capture", "--max-bytes", "100")
+    assert r"{\x1b]0;owned\x07\x1b[2J" in result.err
+    assert "\x1b" not in result.err
+    Path("capture").write_text("\x1b[2J" * 500_000)
+    assert "\x1b" not in run("filter", "capture", "--max-bytes", "100").err
+
+
+def test_a_bad_line_is_said_on_a_line_of_its_own_beside_the_progress_bar(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("capture").write_text("{\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    err = run("filter", "capture").err
+    before, _, _ = err.partition("capture:1: invalid")
+    assert before.endswith("\r\x1b[K")
+
+
+def test_the_file_of_rejects_holds_nothing_for_terminals(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("capture").write_text("{\n" + "x" * 2_000_000 + "\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    run("filter", "capture", "--rejects", "bad.jsonl")
+    rejected = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [entry["place"] for entry in rejected] == ["capture:1", "capture:2"]
+
+
+def test_an_empty_capture_has_a_summary_of_one_line(run: Run) -> None:
+    Path("capture").touch()
+    assert run("filter", "capture").err.splitlines()[1:] == ["0 events, 0 new"]
+
+
+def test_a_limit_of_nothing_is_refused(run: Run) -> None:
+    Path("capture").touch()
+    assert run("filter", "capture", "--max-bytes", "0").code == 2
+
+
+@pytest.mark.parametrize("name", ["lines", "documents without a newline", "an array"])
+def test_explain_counts_the_events_of_a_capture_and_says_how_to_give_it_one(
+    run: Run, name: str
+) -> None:
+    Path("capture").write_text(CAPTURES[name])
+    result = run("explain", "capture")
+    assert result.code == 2
+    assert "capture: 3 events; explain takes one" in result.err
+
+
+def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
+    for number, at in enumerate((0, 2)):
+        received = json.dumps({"Messages": [message(number, EVENTS[at])]}, indent=4)
+        Path(f"{number}.gz").write_bytes(gzip.compress(received.encode()))
+    assert "same key" in run("explain", "0.gz", "1.gz").out
+    Path("0.gz").write_bytes(Path("1.gz").read_bytes()[:-4])
+    broken = run("explain", "0.gz")
+    assert (broken.code, "cannot be read to its end" in broken.err) == (2, True)

@@ -1,0 +1,136 @@
+"""`auto` on sources nobody knows: no event of theirs is lost, though a changed copy may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.rows.outcomes import at, statuses
+from tests.rows.relayed import relayed
+
+Events = list[dict[str, Any]]
+
+
+def without_id(detail: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """As an input transformer leaves it that forgot the id."""
+    return {"source": "com.acme.shop", "detail-type": "changed", "detail": detail, **more}
+
+
+def told_by(name: str) -> Events:
+    return [{"state": "ended", name: f"{name}-1"}, {"state": "ended", name: f"{name}-2"}]
+
+
+def call(status: str, second: int) -> dict[str, Any]:
+    return {"conversationId": "conv-1", "status": status, "timestamp": at(second)}
+
+
+def nested(status: str, second: int) -> dict[str, Any]:
+    return {"conversationId": "conv-1", "timestamp": at(second), "data": {"status": status}}
+
+
+def interaction(status: str, second: int) -> dict[str, Any]:
+    return {"interactionId": "i-1", "state": status, "timestamp": at(second)}
+
+
+HELD = [("connected", 1), ("held", 11), ("connected", 21)]
+
+
+def as_lines(detail: Callable[[str, int], dict[str, Any]]) -> Events:
+    return [detail(*one) for one in HELD]
+
+
+def by_a_relay(detail: Callable[[str, int], dict[str, Any]]) -> Events:
+    return [
+        relayed("call", detail(*one), id=f"id-{number}", time=at(one[1]))
+        for number, one in enumerate(HELD)
+    ]
+
+
+DIFFERENT: dict[str, Events] = {
+    "told by a request's id": told_by("requestId"),
+    "told by a correlation id": told_by("correlationId"),
+    "told by a delivery's id": told_by("deliveryId"),
+    "told by a trace's id": told_by("traceId"),
+    "told by when it was received": told_by("receivedAt"),
+    "told by a counter": told_by("retryCount"),
+    "told by an id while the time is the same": [
+        {"timestamp": at(45), "requestId": "r-1", "status": "ok"},
+        {"timestamp": at(45), "requestId": "r-2", "status": "ok"},
+    ],
+    "two within a second": [
+        {"timestamp": at(45, 100), "status": "ok"},
+        {"timestamp": at(45, 700), "status": "ok"},
+    ],
+    "two whose time stands in the envelope alone": [
+        without_id({"light": "green"}, time="2026-03-03T09:30:45Z"),
+        without_id({"light": "green"}, time="2026-03-03T09:30:46Z"),
+    ],
+    "two whose request stands beside one key": [
+        {"IdempotencyKey": "k-1", "requestId": "r-1"},
+        {"IdempotencyKey": "k-2", "requestId": "r-1"},
+    ],
+    "two participants at the same moment": [
+        {"conversationId": "c", "state": "held", "timestamp": at(1), "participant": "p-1"},
+        {"conversationId": "c", "state": "held", "timestamp": at(1), "participant": "p-2"},
+    ],
+    "two seats of one concert": [
+        {"eventId": "concert-1", "eventType": "sold", "seat": 4},
+        {"eventId": "concert-1", "eventType": "sold", "seat": 5},
+    ],
+    "two payloads of one order": [
+        {"id": "order-1", "payload": {"state": "paid"}},
+        {"id": "order-1", "payload": {"state": "packed"}},
+    ],
+    "a time nobody can read": [
+        {"light": "green", "timestamp": "noon"},
+        {"light": "green", "timestamp": "evening"},
+    ],
+    "a return, as plain lines": as_lines(call),
+    "a return deeper down, as plain lines": as_lines(nested),
+    "a return of an interaction, as plain lines": as_lines(interaction),
+    "a return, under a relay's ids": by_a_relay(call),
+    "a return deeper down, under a relay's ids": by_a_relay(nested),
+    "a return of an interaction, under a relay's ids": by_a_relay(interaction),
+    "a return without a time, under a relay's ids": [
+        relayed("call", {"conversationId": "conv-1", "status": status}, id=f"id-{number}")
+        for number, (status, _) in enumerate(HELD)
+    ],
+    "a return of an interaction without a time, under a relay's ids": [
+        relayed("call", {"interactionId": "i-1", "state": status}, id=f"id-{number}")
+        for number, (status, _) in enumerate(HELD)
+    ],
+}
+
+
+@pytest.mark.parametrize("events", DIFFERENT.values(), ids=DIFFERENT)
+def test_what_differs_in_anything_runs_and_what_does_not_is_a_duplicate(events: Events) -> None:
+    assert statuses("auto", events) == ["done"] * len(events)
+    assert statuses("auto", [*events, *events])[len(events) :] == ["duplicate"] * len(events)
+
+
+def test_without_any_time_or_id_a_return_is_told_from_a_copy_by_ten_seconds() -> None:
+    agent = [{"agent": "ada", "state": state} for state in ("idle", "busy", "idle")]
+    assert statuses("auto", agent, every=6) == ["done"] * 3
+    assert statuses("auto", [agent[0], agent[0]], every=6) == ["done", "duplicate"]
+
+
+def test_what_a_queue_brings_has_the_id_of_its_message() -> None:
+    def message(id: str) -> dict[str, Any]:
+        return {"messageId": id, "body": '{"agent": "ada", "state": "idle"}'}
+
+    events = [message("1"), message("2"), message("1")]
+    assert statuses("auto", events, every=60) == ["done", "done", "duplicate"]
+
+
+def test_a_key_of_ones_own_with_other_content_is_a_conflict_and_not_lost() -> None:
+    one = {"IdempotencyKey": "${id}", "requestId": "r-1"}
+    assert statuses("auto", [one, {**one, "requestId": "r-2"}]) == ["done", "conflict"]
+
+
+def test_a_known_relay_is_still_believed_about_what_it_writes_anew() -> None:
+    detail = {"event_id": "e-1", "status": "ended", "requestId": "r-1", "timestamp": at(1)}
+    again = {**detail, "requestId": "r-2", "timestamp": at(9)}
+    events = [relayed("call", detail), relayed("call", again, id="another")]
+    assert statuses("auto", events) == ["done", "duplicate"]

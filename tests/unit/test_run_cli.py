@@ -1,0 +1,90 @@
+"""`eventonce run` on a capture: what it says of events that nobody took, or that failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EVENT = '{"id": "%s", "source": "s", "detail-type": "%s", "detail": {}}\n'
+HANDLERS = """
+def take(job):
+    pass
+
+def trip(job):
+    job.event.detail["call"]
+"""
+
+Ran = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Ran:
+    """A run over the folder `captured`, its sink for `call.ended` alone."""
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    (tmp_path / "captured").mkdir()
+
+    def ran(
+        *arguments: str, sink: str = "take", said: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "eventonce.toml").write_text(
+            f'store = "memory:"\n{said}[override]\nattempts = 1\n'
+            f'[[sink]]\nmatch = "call.ended"\nto = "handlers:{sink}"\n'
+        )
+        return subprocess.run(
+            [sys.executable, "-m", "eventonce", "run", *(arguments or ("--from", "captured"))],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return ran
+
+
+def write(folder: Path, *types: str) -> None:
+    lines = (EVENT % one for one in enumerate(types))
+    (folder / "captured" / "1.jsonl").write_text("".join(lines))
+
+
+def test_a_match_that_fits_nothing_is_told_by_type_and_at_the_end(ran: Ran, tmp_path: Path) -> None:
+    write(tmp_path, "call.end", "call.end", "call.start")
+    told = ran()
+    assert told.returncode == 0
+    assert told.stderr.count("no handler takes events of type 'call.end'") == 1
+    assert told.stderr.count("no handler takes events of type 'call.start'") == 1
+    assert "nothing but ignored events came: look at the match of the sinks" in told.stderr
+
+
+def test_what_others_are_for_is_no_hint(ran: Ran, tmp_path: Path) -> None:
+    write(tmp_path, "call.ended", "call.start")
+    told = ran()
+    assert told.stderr.count("no handler takes events of type 'call.start'") == 1
+    assert "nothing but ignored" not in told.stderr
+
+
+def test_a_handler_that_fails_is_told_with_its_traceback(ran: Ran, tmp_path: Path) -> None:
+    write(tmp_path, "call.ended")
+    told = ran(sink="trip")
+    assert told.returncode == 1
+    assert 'handlers.py", line 6, in trip' in told.stderr
+
+
+def test_what_lies_beside_the_capture_is_told_and_becomes_no_letter(
+    ran: Ran, tmp_path: Path
+) -> None:
+    write(tmp_path, "call.ended")
+    (tmp_path / "captured" / "README.txt").write_text("Calls of a morning.\n")
+    told = ran()
+    assert told.returncode == 0
+    assert "not read: captured/README.txt; of a folder only" in told.stderr
+    assert "1 deliveries, 1 ran" in told.stderr
+
+
+def test_letters_do_not_go_to_the_queue_that_was_named_on_the_command_line(ran: Ran) -> None:
+    told = ran("--queue", "sqs://calls?region=eu-central-1", said='letters = "sqs://calls"\n')
+    assert told.returncode == 2
+    assert "they would come round for ever" in told.stderr

@@ -1,0 +1,224 @@
+"""`eventonce store` on the embedded stores: what is made, what is only looked at, what is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from eventonce.cli import main
+from eventonce.errors import ConfigError
+from eventonce.stores import open_store, open_upkeep
+from eventonce.stores.sqlite import SQLiteStore, file
+from eventonce.stores.sqlite.upkeep import SQLiteFile
+from eventonce.types import Claim
+
+NOW = 1_790_000_000_000
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main(["store", *args])
+        said = capsys.readouterr()
+        return Result(int(stop.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def files() -> list[str]:
+    return sorted(path.name for path in Path().iterdir())
+
+
+def used(name: str = "a.db") -> Path:
+    """A file with some pages of records."""
+    with closing(SQLiteStore(name)) as store:
+        store.claim([Claim(n.to_bytes(16, "big"), 1, 60_000, 10**9, 5) for n in range(2_000)], NOW)
+    return Path(name)
+
+
+def fixes(result: Result) -> dict[str, str]:
+    return {it["what"]: it["fix"] for it in json.loads(result.out) if not it["fine"]}
+
+
+def test_a_dry_run_makes_nothing_and_create_makes_it_once(run: Run) -> None:
+    would = run("create", "--dry-run", "sqlite:///b.db")
+    assert would.code == 0
+    assert would.out.startswith("would make ")
+    assert files() == []
+    made = run("create", "sqlite:///b.db")
+    assert f"would {made.out}" == would.out
+    assert files() == ["b.db"]
+    for again in ("create", "migrate"):
+        assert run(again, "sqlite:///b.db").out.startswith("nothing to do: all that")
+    assert run("check", "sqlite:///b.db").code == 0
+
+
+@pytest.mark.parametrize("uri", [(), ("sqlite:///a%20%23b.db",)])
+def test_a_check_of_a_file_that_is_not_there_makes_none_and_says_what_to_type(
+    run: Run, uri: tuple[str, ...]
+) -> None:
+    result = run("check", *uri, "--json")
+    assert result.code == 1
+    assert files() == []
+    (fix,) = fixes(result).values()
+    command, _, typed = fix.removeprefix("make it: ").partition('"')
+    assert command == "eventonce store create "
+    assert run("create", typed.partition('"')[0]).code == 0
+    assert run("check", *uri).code == 0
+
+
+@pytest.mark.parametrize("command", ["create", "check"])
+def test_a_folder_that_is_not_there_is_named(run: Run, command: str) -> None:
+    result = run(command, "sqlite:///nowhere/a.db", *(["--dry-run"] if command == "create" else []))
+    assert result.code == (2 if command == "create" else 1)
+    assert "nowhere does not exist" in result.out + result.err
+
+
+def test_an_upgrade_of_a_file_that_is_not_there_is_refused_and_makes_none(run: Run) -> None:
+    result = run("migrate", "sqlite:///a.db")
+    assert result.code == 2
+    assert "eventonce store create" in result.err
+    assert files() == []
+
+
+def test_a_file_of_another_application_gets_our_tables_by_create_alone(run: Run) -> None:
+    with closing(sqlite3.connect("theirs.db")) as connection:
+        connection.execute("CREATE TABLE theirs (n)")
+    before = Path("theirs.db").read_bytes()
+    assert (
+        "store create"
+        in fixes(run("check", "sqlite:///theirs.db", "--json"))["our tables are there"]
+    )
+    assert run("migrate", "sqlite:///theirs.db").code == 2
+    assert "would make tables" in run("create", "--dry-run", "sqlite:///theirs.db").out
+    assert Path("theirs.db").read_bytes() == before
+    assert run("create", "sqlite:///theirs.db").out.startswith("make tables")
+    assert run("check", "sqlite:///theirs.db").code == 0
+
+
+def test_a_check_finds_an_overwritten_page(run: Run) -> None:
+    path = used()
+    assert run("check", "sqlite:///a.db").code == 0
+    content = bytearray(path.read_bytes())
+    content[-4096:] = b"\xff" * 4096
+    path.write_bytes(content)
+    result = run("check", "sqlite:///a.db", "--json")
+    assert result.code == 1
+    (fix,) = fixes(result).values()
+    assert ".recover" in fix
+
+
+@pytest.mark.parametrize("content", [b"once upon a time\n" * 100, None])
+def test_a_check_finds_what_cannot_be_read(run: Run, content: bytes | None) -> None:
+    path = used()
+    # The second page is the root of our first table, or of what names the format.
+    whole = path.read_bytes()
+    path.write_bytes(content or whole[:4096] + b"\xff" * (len(whole) - 4096))
+    result = run("check", "sqlite:///a.db", "--json")
+    assert result.code == 1
+    assert "it can be read" in fixes(result)
+
+
+def test_a_file_without_its_log_is_found_and_gets_it_back(run: Run) -> None:
+    with closing(sqlite3.connect(used())) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    assert (
+        "store migrate"
+        in fixes(run("check", "sqlite:///a.db", "--json"))["it keeps a write-ahead log"]
+    )
+    assert run("migrate", "--dry-run", "sqlite:///a.db").out.startswith("would let ")
+    assert run("migrate", "sqlite:///a.db").out.startswith("let ")
+    assert run("check", "sqlite:///a.db").code == 0
+
+
+def test_an_older_format_is_found_and_brought_up_to_date(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
+        connection.execute("UPDATE eventonce_tables SET format = 0")
+    refused = run("check", "sqlite:///a.db", "--json")
+    assert "no way from 0 to 1" in fixes(refused)["it can be read"]
+    monkeypatch.setattr(file, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n"})
+    found = fixes(run("check", "sqlite:///a.db", "--json"))
+    assert "store migrate" in found["its tables have format 0"]
+    (would,) = SQLiteFile.from_uri("sqlite:///a.db").create(dry_run=True)
+    assert would.startswith("would bring ")
+    assert "from format 0 to 1" in run("migrate", "sqlite:///a.db").out
+    assert run("check", "sqlite:///a.db").code == 0
+
+
+def test_a_newer_format_is_found(run: Run) -> None:
+    with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
+        connection.execute("UPDATE eventonce_tables SET format = 7")
+    result = run("check", "sqlite:///a.db", "--json")
+    assert "Install the newer one" in fixes(result)["it can be read"]
+    assert run("create", "sqlite:///a.db").code == run("migrate", "sqlite:///a.db").code == 2
+
+
+def test_a_check_reads_beside_a_transaction_and_changes_nothing(run: Run) -> None:
+    used()
+    with closing(SQLiteStore("a.db")) as store, store.transaction():
+        assert run("check", "sqlite:///a.db?wait=0").code == 0
+
+
+def test_a_file_that_another_holds_is_exit_code_3(run: Run) -> None:
+    shutil.copy(used(), "held.db")
+    with closing(sqlite3.connect("held.db", isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = DELETE")
+        other.execute("BEGIN EXCLUSIVE")
+        for command in ("check", "create", "migrate"):
+            result = run(command, "sqlite:///held.db?wait=0")
+            assert result.code == 3
+            assert "locked" in result.err
+
+
+def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run) -> None:
+    for command in ("create", "migrate", "check"):
+        result = run(command, "memory:")
+        assert result.code == 0
+        assert "lives and ends with its process" in result.out
+    assert json.loads(run("create", "memory:", "--json").out) == {"dry_run": False, "steps": []}
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("", "store: it is empty"),
+        (" ", "store: it is empty"),
+        ("memory", "write memory: with its colon"),
+        ("redis", "write redis://"),
+        ("calls.db", "write sqlite:///calls.db, if a file is meant"),
+        ("sqlite:///a#b.db", "write %23"),
+        ("sqlite:///a.db#", "write %23"),
+        ("sqlite:///:memory:", "needs the path of a file"),
+        ("nosuch:x", "store 'nosuch:x': no store is called 'nosuch:'"),
+    ],
+)
+def test_what_names_no_store_is_told_with_what_to_write(run: Run, uri: str, says: str) -> None:
+    for opening in (open_store, open_upkeep):
+        with pytest.raises(ConfigError) as refused:
+            opening(uri)
+        assert says in str(refused.value)
+    result = run("create", uri)
+    assert result.code == 2
+    assert says in result.err
+    assert files() == []
