@@ -101,7 +101,7 @@ def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
 def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
     """Whether a stream that begins like this is JSON Lines; None where more must be seen."""
     text = head.removeprefix(jsontext.BYTE_ORDER_MARK).lstrip()
-    if not text and not ended:
+    if not text and not ended and len(head) <= longest:
         return None
     if not text.startswith(b"{"):
         return not text.startswith(b"[")
