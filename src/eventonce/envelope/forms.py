@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -140,6 +139,8 @@ def headed(event: Event, headers: Mapping[str, str]) -> Event:
     unless an envelope around its data says that already."""
     if BINARY not in headers or (event.type and event.form not in _GUESSED):
         return msgspec.structs.replace(event, headers=headers)
+    from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
+
     said = {name: unquote(headers.get(f"ce-{name}", "")) for name in _ATTRIBUTES}
     return msgspec.structs.replace(
         event,
