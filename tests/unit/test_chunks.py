@@ -134,6 +134,7 @@ def test_what_unpacks_to_much_is_unpacked_piece_by_piece() -> None:
         gzip.compress(b'{"a":1}\n') + b"no gzip",
         b"\x1f\x8bno gzip either",
     ],
+    ids=["cut off", "followed by something else", "none at all"],
 )
 def test_what_cannot_be_unpacked_to_its_end_says_so(broken: bytes) -> None:
     with pytest.raises(Unreadable):
