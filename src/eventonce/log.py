@@ -14,3 +14,8 @@ def log() -> Logger:
     from logging import getLogger  # noqa: PLC0415  see above
 
     return getLogger("eventonce")
+
+
+def on_one_line(text: str) -> str:
+    """What a sender chose must not look like a line of ours."""
+    return text if text.isprintable() else repr(text)[1:-1]

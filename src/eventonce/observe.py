@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Final
 
 from eventonce.errors import EventonceError, Reject, Retry
+from eventonce.log import on_one_line
 from eventonce.ports import Observer
 from eventonce.types import Outcome
 
@@ -54,12 +55,12 @@ def to_log(logger: logging.Logger | None = None) -> Observer:
             logging.INFO if outcome.status in QUIET and not first else logging.WARNING,
             "%s type=%s id=%s rule=%s key=%s: %s%s",
             outcome.status,
-            _on_one_line(event.type) if event is not None else "-",
-            _on_one_line(event.id) if event is not None else "-",
+            on_one_line(event.type) if event is not None else "-",
+            on_one_line(event.id) if event is not None else "-",
             outcome.rule or "-",
             outcome.key.hex() or "-",
-            _on_one_line(outcome.reason) or "ran",
-            "; others of this type are not told" if first else "",
+            on_one_line(outcome.reason) or "ran",
+            "; more of this type are no warnings" if first else "",
             exc_info=error if raised else None,
         )
 
@@ -85,8 +86,3 @@ class _Untaken:
                 return False
             self._met.add(met)
         return True
-
-
-def _on_one_line(text: str) -> str:
-    """What a sender chose must not look like a line of ours."""
-    return text if text.isprintable() else repr(text)[1:-1]

@@ -142,6 +142,19 @@ def test_a_secure_connection_refused_is_a_mistake_at_first_and_an_outage_later(s
     assert type(explain(error, address, proven=True)) is StoreUnavailable
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'failed to resolve host "certificate-db.invalid ": Name or service not known',
+        'connection to server on socket "/run/invalid certificates/.s.PGSQL.5432" failed: No such',
+        "failed to resolve host 'certificate-db': [Errno -2] Name or service not known",
+    ],
+)
+def test_what_a_host_is_called_says_nothing_of_the_settings(said: str) -> None:
+    error, address = psycopg.OperationalError(said), read("postgresql://me@host/db")
+    assert type(explain(error, address, proven=False)) is StoreUnavailable
+
+
 def test_a_connection_in_place_of_a_pool_is_refused(cluster: Cluster) -> None:
     with cluster.connect() as connection, pytest.raises(ConfigError, match=r"psycopg\.Connection"):
         PostgresStore(connection)  # type: ignore[arg-type]

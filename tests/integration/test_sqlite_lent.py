@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -192,6 +193,37 @@ def test_a_connection_that_was_kept_runs_nothing_outside_of_a_transaction(
         with pytest.raises(StoreError, match="anew in each run"):
             run("INSERT INTO effects VALUES (1)")
     assert effects(path) == []
+
+
+def test_a_connection_that_was_kept_writes_into_nobody_elses_transaction(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    with sqlite.transaction() as transaction:
+        kept = transaction.connection
+    refused: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            insert(kept, 1)
+        except StoreError as error:
+            refused.append(error)
+
+    with sqlite.transaction() as transaction:
+        insert(transaction.connection, 2)
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    assert "another thread's" in str(refused[0])
+    assert effects(path) == [2]
+
+
+def test_what_a_failed_handler_has_set_is_gone_with_it(path: Path, sqlite: SQLiteStore) -> None:
+    with suppress(ZeroDivisionError), sqlite.transaction() as transaction:
+        transaction.connection.execute("PRAGMA query_only = ON")
+        raise ZeroDivisionError
+    with sqlite.transaction() as transaction:
+        insert(transaction.connection, 1)
+    assert effects(path) == [1]
 
 
 def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> None:

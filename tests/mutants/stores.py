@@ -157,15 +157,22 @@ STORES = (
     Mutant(
         "sqlite: a statement after the transaction's end is committed alone",
         SQLITE + "lent.py",
-        "    if not lent.in_transaction:\n",
+        "    if not lent.in_transaction or lent.lent_to != get_ident():\n",
         "    if False:\n",
         (LENT + "a_connection_that_was_kept_runs_nothing_outside_of_a_transaction",),
     ),
     Mutant(
+        "sqlite: a connection that was kept writes into another's transaction",
+        SQLITE + "lent.py",
+        " or lent.lent_to != get_ident():\n",
+        ":\n",
+        (LENT + "a_connection_that_was_kept_writes_into_nobody_elses_transaction",),
+    ),
+    Mutant(
         "sqlite: a connection that was closed is lent again",
         SQLITE + "handle.py",
-        "                if connection.closed:\n",
-        "                if False:\n",
+        "                    self._guest = None\n                raise\n",
+        "                raise\n",
         (LENT + "a_connection_closed_behind_our_back_costs_its_own_run_alone",),
     ),
     Mutant(

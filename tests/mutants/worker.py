@@ -224,4 +224,11 @@ WORKERS = (
         "",
         (LINE + "a_line_is_closed_only_when_nobody_is_at_it",),
     ),
+    Mutant(
+        "worker: a failure waits for all that were taken with it",
+        WORKER + "line.py",
+        "            if not self._helpers and time.monotonic() > until:\n                return\n",
+        "",
+        (LINE + "what_has_returned_after_a_while_is_settled_unless_somebody_helps",),
+    ),
 )

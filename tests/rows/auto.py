@@ -44,5 +44,13 @@ AUTO = [
         hands_on={"time": "auto.content"},
         timed=True,
     ),
+    *(
+        Row("auto", f"auto.dated-{name}", {"light": "green", name: ISO})
+        for name in (
+            *("created", "createdAt", "created_at", "eventTime", "event_time", "occurredAt"),
+            *("occurred_at", "updatedAt", "updated_at", "Timestamp"),
+        )
+    ),
+    Row("auto", "auto.dated-data-timestamp", {"light": "green", "data": {"timestamp": ISO}}),
     Row("auto", "auto.content", {"light": "green", "lamp": 7}),
 ]

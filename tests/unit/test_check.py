@@ -116,6 +116,29 @@ def test_a_handlers_module_is_looked_for_and_not_run(check: Check) -> None:
     assert "sad_handlers" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "store = 5",
+        "letters = 3",
+        "worker.queue = 7",
+        'worker.concurrency = "ten"',
+        'serve.port = "x"',
+    ],
+)
+def test_what_is_of_the_wrong_kind_means_nothing_and_is_named_once(check: Check, text: str) -> None:
+    result = check(f"{text}\n")
+    assert result.code == 2
+    assert f":1: {text.partition(' ')[0]}: expected a" in result.err
+    assert result.err.count("expected") == 1
+
+
+def test_a_name_may_come_from_elsewhere(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a shared store needs one" in check('store = "redis://localhost"\n').err
+    monkeypatch.setenv("EVENTONCE_NAME", "crm")
+    assert check('store = "redis://localhost"\n').code == 0
+
+
 def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Check) -> None:
     Path("mine.toml").write_text('[[rule]]\nname = "a"\nkeys = 1\n')
     found = check(

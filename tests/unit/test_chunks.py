@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import IO, Any, cast
@@ -19,6 +21,7 @@ STREAMS = {
     "lines": b'{"a":1}\n\n{"b":"[{\\"\\\\"}\r\n{"c":\n{"d":4}',
     "an array": b' [{"a":[1]},{"b":"}]\\\\"},\n"x, y",7,{"c":{}}]\n',
     "documents": b'{"a":"\\"{"}{"b":[{}]}\n{\n  "c": 3\n}\n',
+    "an array behind a byte order mark": b'\xef\xbb\xbf[{"a":1},{"b":2}]',
     "an array that is broken off": b'[{"a":1}, {"b":[2',
 }
 
@@ -81,9 +84,32 @@ def test_each_event_is_named_by_its_line_or_its_number() -> None:
 
 
 def test_the_events_of_a_batch_are_named_within_its_line() -> None:
-    chunk = Chunk(":", 7, "", [b"{}", b'{"Records":[{"a":1},{"b":2}]}', b"[1]"])
-    places = [one.place(at) for one in chunk.apart() for at in range(len(one.events))]
-    assert places == [":7", ":8[0]", ":8[1]", ":9"]
+    batch = b'{"Records":[{"a":1},{"b":2}]}'
+    chunk = Chunk(":", 7, "", [b"{}", batch, b'[{"c":3}]', b"[]", b"no event"])
+    found = [(one.place(at), it) for one in chunk.apart() for at, it in enumerate(one.events)]
+    assert found == [
+        (":7", b"{}"),
+        (":8[0]", b'{"a":1}'),
+        (":8[1]", b'{"b":2}'),
+        (":9[0]", b'{"c":3}'),
+        (":10", b"[]"),
+        (":11", b"no event"),
+    ]
+
+
+def test_a_pipe_that_does_not_block_is_waited_for() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+
+    def later() -> None:
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(b'{"a":1}\n')
+
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        writer = threading.Timer(0.2, later)
+        writer.start()
+        assert found(cast("IO[bytes]", pipe)) == [(":1", b'{"a":1}')]
+        writer.join()
 
 
 def test_a_long_one_that_nobody_reads_is_passed_over() -> None:

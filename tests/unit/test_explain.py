@@ -106,6 +106,17 @@ def test_a_key_by_the_content_is_held_against_one_by_the_parts(explain: Explain)
     assert json.loads(other)["differ"] == ["hash(body)"]
 
 
+def test_two_rules_of_one_name_are_held_against_each_other(explain: Explain) -> None:
+    rule = '[[rule]]\nname = "order"\nmatch = {{ type = "{}" }}\nkey = {}\n'
+    Path("rules.toml").write_text(
+        rule.format("one", '["detail.id"]') + rule.format("two", '["detail.id", "detail.b"]')
+    )
+    told = explain(
+        {"type": "one", "id": 1, "b": 2}, {"type": "two", "id": 1, "b": 2}, more=("--json",)
+    )
+    assert json.loads(told)["differ"] == ["type", "keyed by"]
+
+
 def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
     assert "keyed by its content, because detail.c is missing\n" in explain(order(id=1, b=2))
 

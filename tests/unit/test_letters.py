@@ -207,12 +207,21 @@ def test_a_letter_of_ours_is_what_we_gave_up_whatever_its_event_looks_like() -> 
         '{"requestPayload": {}, "requestContext": {"condition": "\ud800"}}',
         '{"requestPayload": ' + "[" * 100_000,
         call(1, requestPayload={}, requestContext={"condition": "x"}).decode(),
+        invocation({}, requestContext={"condition": "Success"}),
     ],
 )
 def test_what_only_looks_like_a_record_of_lambda_s_is_any_other_message(body: str) -> None:
     message = delivered(Entry(body))
     assert "does not say why" in letter_of(message, "crm").reason
     assert is_whole(message)
+
+
+def test_a_record_that_its_own_consumer_failed_at_stays_what_it_is() -> None:
+    body = invocation(json.loads(call(1)))
+    message = delivered(Entry(body), DeadLetterQueueSourceArn="arn:aws:sqs:eu-central-1:1:failed")
+    letter = letter_of(message, "crm")
+    assert "given up by Lambda" not in letter.reason
+    assert json.loads(letter.event)["event"] == json.loads(body)
 
 
 def test_what_sqs_moved_says_from_where() -> None:

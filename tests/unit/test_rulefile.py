@@ -9,7 +9,7 @@ import pytest
 
 from eventonce.config import Config
 from eventonce.errors import ConfigError
-from eventonce.rules import Rule, Ruleset
+from eventonce.rules import Rule, Ruleset, tomltext
 from eventonce.rules.matching import Match
 from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file, parse_rules
 from tests.unit.made import event
@@ -279,6 +279,13 @@ def test_lists_over_several_lines_hide_no_line() -> None:
     text = '[[rule]]\nname = "r"\nkey = ["id"]\nalso = [\n  ["id"]\n]\nlease = "x"\n'
     with pytest.raises(ConfigError, match=r"f:7: lease of 'r'"):
         parse_rules(text, name="f")
+
+
+def test_dotted_names_and_texts_over_several_lines_hide_no_line() -> None:
+    text = 'a.b = 1\na.c = 2\n[t]\nlong = """\n[[rule]] [ {\nd = 3\n"""\ne = 4\n'
+    document = tomltext.read(text, name="my.toml")
+    places: list[tuple[str, ...]] = [("a", "b"), ("a", "c"), ("t", "long"), ("t", "e")]
+    assert [document.line(place) for place in places] == [1, 2, 4, 8]
 
 
 def test_an_inline_table_is_a_rule_too() -> None:

@@ -13,7 +13,7 @@ from eventonce.sources.capture import Capture
 
 PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
 
-ELEMENTS = [b'{"a":1}', b"{bad}", b"7", b'"x, y"', b"[1]", b'{"a":"]"}']
+ELEMENTS = [b'{"a":1}', b"{bad}", b"7", b'"x, y"', b"1", b'{"a":"]"}']
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -57,19 +57,20 @@ def test_a_folder_is_read_by_name_and_without_what_is_hidden(tmp_path: Path) -> 
 def test_what_lies_beside_the_events_of_a_folder_is_passed_over_unless_it_is_named(
     tmp_path: Path,
 ) -> None:
-    for name in ("1.JSON", "2.ndjson", "3.jsonl.gz", "4.gz", "README.txt", "Makefile", ".hidden"):
+    names = ("1.JSON", "2.ndjson", "3.jsonl.gz", "4.gz", "calls-2026-11-15-id", "a.txt", "b.md")
+    for name in (*names, ".hidden"):
         (tmp_path / name).write_text(f'"{name}"\n')
     capture = Capture([tmp_path])
-    assert list(capture) == [b'"1.JSON"', b'"2.ndjson"', b'"3.jsonl.gz"', b'"4.gz"']
-    assert f"not read: {tmp_path / 'Makefile'} and 1 more" in capture.passed_over
-    named = Capture([tmp_path / "README.txt"])
-    assert (list(named), named.passed_over) == ([b'"README.txt"'], "")
+    assert list(capture) == [f'"{name}"'.encode() for name in names[:5]]
+    assert f"not read: {tmp_path / 'a.txt'} and 1 more" in capture.passed_over
+    named = Capture([tmp_path / "a.txt"])
+    assert (list(named), named.passed_over) == ([b'"a.txt"'], "")
 
 
 def test_a_folder_of_which_nothing_is_read_is_an_error(tmp_path: Path) -> None:
     assert list(Capture([tmp_path])) == []
-    (tmp_path / "events-2026-11-15").write_text('{"a":1}\n')
-    with pytest.raises(ConfigError, match=r"not read: .*events-2026-11-15; of a folder only"):
+    (tmp_path / "events.txt").write_text('{"a":1}\n')
+    with pytest.raises(ConfigError, match=r"not read: .*events.txt; of a folder only"):
         Capture([tmp_path])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer
+from eventonce import Consumer, Reject
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job
 from eventonce.worker.desk import Desk
@@ -80,11 +80,50 @@ def test_what_stops_a_helper_is_raised_where_the_line_was_taken() -> None:
     assert not finished
 
 
-def test_nothing_of_a_closed_line_is_begun() -> None:
+def test_what_has_returned_after_a_while_is_settled_unless_somebody_helps() -> None:
     line, finished = _line(lambda _: None)
-    line.close()
-    line.help()
-    assert not finished
+    line.work(until=0.0)
+    assert (finished, len(line)) == ([0], 2)
+    go, begun = threading.Event(), threading.Event()
+
+    def run(task: Any) -> None:
+        if task == 0:
+            begun.set()
+            assert go.wait(PATIENCE)
+
+    line, finished = _line(run)
+    helper = threading.Thread(target=line.help)
+    helper.start()
+    assert begun.wait(PATIENCE)
+    line.work(until=0.0)
+    assert finished == [1, 2]
+    go.set()
+    helper.join(PATIENCE)
+
+
+def test_a_failure_among_many_is_settled_before_they_have_all_run() -> None:
+    """Its letter must not wait for those behind it, nor its lease run out meanwhile."""
+    slow, store, told = threading.Event(), MemoryStore(), list[bool]()
+
+    def handler(job: Job) -> None:
+        number = int(job.event.id)
+        if number == 100:
+            raise Reject("no")
+        if number > 100:
+            slow.wait(1.5)
+        if number == 109:
+            told.append(bool(list(store.letters())))
+
+    source = Shelf()
+    source.waiting = [_event(number) for number in range(60)]
+    consumer = Consumer(store, handler=handler)
+    with _working(consumer, source, hands=1):
+        _until(lambda: len(source.acknowledged) == 60)
+        source.waiting = [_event(number) for number in range(100, 110)]
+        _until(lambda: list(store.letters()))
+        slow.set()
+        _until(lambda: len(source.acknowledged) == 70)
+    assert told == [True]
 
 
 def test_hands_are_called_once_a_while_and_only_where_some_wait() -> None:
@@ -92,10 +131,23 @@ def test_hands_are_called_once_a_while_and_only_where_some_wait() -> None:
     line, _ = _line(lambda _: None)
     desk.lay_open(line)
     desk.call_help(before=0.0)
-    desk.call_help(before=float("inf"))
+    assert not desk._calls
+    for _ in range(2):
+        desk.call_help(before=float("inf"))
+        assert list(desk._calls) == [line]
     assert desk.take() is line
     line.work()
     desk.call_help(before=float("inf"))
+    assert not desk._calls
     desk.take_away(line)
     desk.close()
+    assert desk.take() is None
+
+
+def test_an_ending_worker_works_off_what_it_has_begun() -> None:
+    desk = Desk(Pace(2, 1, side_by_side=False))
+    line, _ = _line(lambda _: None)
+    desk.lay_open(line)
+    desk.close()
+    assert desk.take() is line
     assert desk.take() is None

@@ -57,8 +57,8 @@ class Shelf:
 
 
 @contextmanager
-def _working(consumer: Consumer, source: Shelf) -> Iterator[list[Report]]:
-    worker = Worker(consumer, source, Settings(drain=PATIENCE))
+def _working(consumer: Consumer, source: Shelf, *, hands: int = 10) -> Iterator[list[Report]]:
+    worker = Worker(consumer, source, Settings(concurrency=hands, drain=PATIENCE))
     reports: list[Report] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()

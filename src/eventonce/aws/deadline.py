@@ -10,7 +10,7 @@ from typing import Any, Final
 from eventonce.consumer import Consumer
 from eventonce.engine import LETTERED
 from eventonce.errors import EnvelopeError, Reject, Retry
-from eventonce.log import log
+from eventonce.log import log, on_one_line
 from eventonce.reasons import GIVEN_UP, TOO_LATE
 from eventonce.types import Outcome
 
@@ -133,8 +133,8 @@ def _say(what: str, outcome: Outcome) -> None:
     log().warning(
         "%s type=%s id=%s: %s",
         what,
-        event.type if event is not None else "-",
-        event.id if event is not None else "-",
-        outcome.reason,
+        on_one_line(event.type) if event is not None else "-",
+        on_one_line(event.id) if event is not None else "-",
+        on_one_line(outcome.reason),
         exc_info=None if isinstance(error, EXPECTED) else error,
     )

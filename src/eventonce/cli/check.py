@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import json_option, option, ruleset
+from eventonce.cli.options import json_option, name_option, option, ruleset
 from eventonce.cli.table import table
 from eventonce.config import meaning
 from eventonce.envelope import read
@@ -39,16 +39,19 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     help='A JSON list of {"file" or "event", "rule", "key"}: fails if one is different now.',
 )
 @option("--update", is_flag=True, help="Write what the rules give now into the --expect file.")
+@name_option
 @json_option
-def command(config: Path, expect: Path | None, *, update: bool, as_json: bool) -> int:
+def command(
+    config: Path, name: str | None, expect: Path | None, *, update: bool, as_json: bool
+) -> int:
     """Check CONFIG: every fault is named with its line, its field and what was expected. Nothing
     is connected to.
 
     With --expect, also that events of yours still have the rules and keys they had: a changed key
     runs everything once more.
     """
-    meaning.check(config)
-    rules = ruleset(config, (), None)
+    meaning.check(config, name=name)
+    rules = ruleset(config, (), name)
     if update and expect is None:
         raise ConfigError("--update needs --expect: the file to write")
     differences: list[tuple[str, str, str]] = []

@@ -139,7 +139,11 @@ def _name(text: str) -> str:
 def _keyed_by(found: Explanation) -> str:
     if found.by_content:
         return f"its content, because {'; '.join(found.by_content)}"
-    return ", ".join(part.expression for part in found.parts)
+    return _expressions(found.parts)
+
+
+def _expressions(parts: Sequence[PartFound]) -> str:
+    return ", ".join(part.expression for part in parts)
 
 
 def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str, str]]:
@@ -150,11 +154,14 @@ def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str
         ("type", _name(first.type), _name(second.type)),
         ("org", _name(first.org), _name(second.org)),
     ]
-    if bool(first.by_content) == bool(second.by_content):
+    if _expressions(first.parts) == _expressions(second.parts):
         rows += _pairs(first.parts, second.parts)
     else:
         rows.append(("keyed by", _keyed_by(first), _keyed_by(second)))
-    rows += _pairs(first.state, second.state)
+    if _expressions(first.state) == _expressions(second.state):
+        rows += _pairs(first.state, second.state)
+    else:
+        rows.append(("state", _expressions(first.state), _expressions(second.state)))
     rows.append(("order", str(first.order), str(second.order)))
     rows.append(("replay", _name(first.replay), _name(second.replay)))
     # A type or an organisation may be a part as well, and is named once.

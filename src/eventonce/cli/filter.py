@@ -26,9 +26,9 @@ from eventonce.cli.rejects import Rejects
 from eventonce.cli.sieve import COPIES, Sieve
 from eventonce.cli.table import table
 from eventonce.config import load
-from eventonce.envelope import MAX_BYTES, parts
+from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
-from eventonce.sources.chunks import Chunk, Long, chunks
+from eventonce.sources.chunks import Chunk, Long, chunks, inside
 from eventonce.sources.pieces import Unreadable
 from eventonce.stores import open_store
 
@@ -119,7 +119,8 @@ def _sift(
         return
     events = chunk.events if chunk.by_line else [_on_one_line(event) for event in chunk.events]
     plan = sieve.plan(events)
-    if may_be_batches and any(len(parts(events[one.at])) > 1 for one in plan.refused):
+    refused = [events[one.at] for one in plan.refused]
+    if may_be_batches and any(map(inside, refused)):
         for some in chunk.apart():
             _sift(some, sieve, refuse, file, longest, may_be_batches=False)
         return

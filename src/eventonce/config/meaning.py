@@ -22,22 +22,27 @@ from eventonce.stores import Adapter, adapter_of, check_uri
 PORTS: Final = 65_536
 
 
-def check(path: Path) -> None:
-    """ConfigError with every fault of the file: what cannot be read, and what cannot work."""
+def check(path: Path, *, name: str | None = None) -> None:
+    """ConfigError with every fault of the file: what cannot be read, and what cannot work.
+
+    `name` is the consumer's where it does not come from the file.
+    """
     reading = read(path)
-    wrong = [fault.place for fault in reading.faults]
-    found = [fault for fault in _faults(reading) if not any(_touch(fault.place, p) for p in wrong)]
-    if wrong or found:
+    found = [fault for fault in _faults(reading, name) if _is_read(reading, fault.place)]
+    if reading.faults or found:
         raise reading.document.complaint([*reading.faults, *found])
 
 
-def _touch(one: Place, other: Place) -> bool:
-    """Whether one of them stands within the other: what cannot be read means nothing yet."""
-    return one[: len(other)] == other or other[: len(one)] == one
+def _is_read(reading: Reading, place: Place) -> bool:
+    """Whether what stands there could be read, and all within it: else it means nothing yet."""
+    wrong = [fault.place for fault in reading.faults]
+    return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
 
-def _faults(reading: Reading) -> Iterator[Fault]:
+def _faults(reading: Reading, name: str | None) -> Iterator[Fault]:
     for place, value in _fields(reading.values):
+        if not _is_read(reading, place):
+            continue
         try:
             CHECKS[place](value)
         except (ConfigError, ValueError) as error:
@@ -47,7 +52,7 @@ def _faults(reading: Reading) -> Iterator[Fault]:
     yield from _sink_faults(reading)
     config = reading.config
     adapter = _adapter(config.store)
-    if adapter is not None and adapter.extra and not config.name:
+    if adapter is not None and adapter.extra and not (name or config.name):
         said = "name: a shared store needs one, such as name = 'crm-sync': it is part of every key"
         yield Fault(("name",), said)
     if config.circular:
@@ -103,7 +108,7 @@ def _tables(value: Any) -> list[Any]:
 
 def seconds(value: float | str) -> float:
     """A duration as the worker takes it: bare digits are seconds, even as a text."""
-    return duration(float(value) if str(value).replace(".", "").isdecimal() else value) / 1000
+    return duration(float(value) if str(value).replace(".", "", 1).isdecimal() else value) / 1000
 
 
 def _visibility(value: Any) -> None:

@@ -100,7 +100,7 @@ def _list(value: Any) -> list[Any] | None:
 
 
 def _is_message(fields: Fields) -> bool:
-    return "Body" in fields and ("MessageId" in fields or "ReceiptHandle" in fields)
+    return "Body" in fields and "ReceiptHandle" in fields
 
 
 def _from_bus(fields: Fields) -> Wrapped | None:
@@ -136,17 +136,22 @@ def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, s
 
 def headed(event: Event, headers: Mapping[str, str]) -> Event:
     """The event with the headers it came with: of a CloudEvent in binary mode they say what it is,
-    unless an envelope around its data says that already."""
-    if BINARY not in headers or (event.type and event.form not in _GUESSED):
+    as far as an envelope around its data does not say that already."""
+    if BINARY not in headers:
         return msgspec.structs.replace(event, headers=headers)
     from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
 
     said = {name: unquote(headers.get(f"ce-{name}", "")) for name in _ATTRIBUTES}
+    enveloped = event.type and event.form not in _GUESSED
     return msgspec.structs.replace(
         event,
         form="cloudevents" if event.form == "json" else event.form,
         headers=headers,
-        **{name: value for name, value in said.items() if value},
+        **{
+            name: value
+            for name, value in said.items()
+            if value and not (enveloped and getattr(event, name))
+        },
     )
 
 

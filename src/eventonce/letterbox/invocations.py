@@ -32,6 +32,10 @@ class _Context(msgspec.Struct, frozen=True, rename="camel"):
     approximate_invoke_count: Annotated[int, msgspec.Meta(ge=0, le=MOST)] = 0
 
 
+GIVEN_UP: Final = ("RetriesExhausted", "EventAgeExceeded")
+"""The conditions under which Lambda brings an event to nobody any more."""
+
+
 class _Record(msgspec.Struct, frozen=True, rename="camel"):
     """What a destination is sent, as far as it is needed here."""
 
@@ -53,6 +57,8 @@ def discarded(body: str, said: Mapping[str, str]) -> Discarded | None:
     except (ValueError, RecursionError):
         return None
     context = record.request_context
+    if context.condition not in GIVEN_UP:
+        return None
     times = context.approximate_invoke_count
     around = [context.condition, f"tried {times} times" if times else "", context.function_arn]
     reason = _reason(_error(record.response_payload), around)

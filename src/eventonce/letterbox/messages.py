@@ -60,14 +60,15 @@ def letter_of(message: Mapping[str, Any], consumer: str) -> Letter:
     if _is_ours(said):
         return _ours(message, said, consumer)
     known: Mapping[str, str] = message.get("Attributes") or {}
+    moved_from = known.get("DeadLetterQueueSourceArn", "")
     attempt, rule, event = 0, "", None
     if "RULE_ARN" in said or "ERROR_CODE" in said:
         reason, rule = _undelivered(said), said.get("RULE_ARN", "").partition(":rule/")[2]
         attempt = _number(said.get("RETRY_ATTEMPTS"))
-    elif (invocation := discarded(message["Body"], said)) is not None:
+    elif not moved_from and (invocation := discarded(message["Body"], said)) is not None:
         reason, attempt, event = invocation.reason, invocation.attempt, invocation.event
     else:
-        reason = _moved(message, known.get("DeadLetterQueueSourceArn", ""))
+        reason = _moved(message, moved_from)
     return Letter(
         id=message["MessageId"],
         consumer=consumer,

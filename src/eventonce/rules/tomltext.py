@@ -42,7 +42,8 @@ class Document(msgspec.Struct, frozen=True):
 
 
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?")
-_FIELD: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_-]+))\s*(?:\.[^=]*)?=""")
+_STEP: Final = r"""(?:"[^"]+"|'[^']+'|[A-Za-z0-9_-]+)"""
+_FIELD: Final = re.compile(rf"\s*({_STEP}(?:\s*\.\s*{_STEP})*)\s*=")
 _WHERE: Final = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -82,7 +83,9 @@ def _lines(text: str) -> dict[Place, int]:
     counts: dict[Place, int] = {}
     table: Place = ()
     depth = 0
-    for line, content in enumerate(text.splitlines(), start=1):
+    # Of a text over several lines only those are left.
+    bare = _LONG.sub(lambda long: "\n" * long[0].count("\n"), text)
+    for line, content in enumerate(bare.splitlines(), start=1):
         header = None if depth else _HEADER.fullmatch(content)
         if header:
             table = _table([part.strip(" \"'") for part in header[2].split(".")], counts)
@@ -94,7 +97,10 @@ def _lines(text: str) -> dict[Place, int]:
             continue
         field = None if depth else _FIELD.match(content)
         if field:
-            lines.setdefault((*table, field[1] or field[2] or field[3]), line)
+            place = table
+            for step in re.findall(_STEP, field[1]):
+                place = (*place, step.strip("\"'"))
+                lines.setdefault(place, line)
         depth = max(0, depth + _opened(content))
     return lines
 
@@ -109,6 +115,7 @@ def _table(path: Sequence[str], counts: Mapping[Place, int]) -> Place:
     return (*place, path[-1])
 
 
+_LONG: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
 _QUIET: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
 
 

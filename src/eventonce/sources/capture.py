@@ -12,7 +12,8 @@ from eventonce.sources.chunks import Chunk, Long, chunks
 from eventonce.sources.pieces import Unreadable
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
-"""What the names of a folder's files end with that are read: a README beside them is no event."""
+"""What the names of a folder's files end with that are read, unless they have no ending, as what
+Firehose leaves: a README.txt beside them is no event."""
 
 
 def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -29,7 +30,8 @@ def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         for one in sorted(path.rglob("*")):
             hidden = any(part.startswith(".") for part in one.relative_to(path).parts)
             if one.is_file() and not hidden:
-                (found if one.name.lower().endswith(ENDINGS) else others).append(one)
+                read = one.name.lower().endswith(ENDINGS) or not one.suffix
+                (found if read else others).append(one)
     return found, others
 
 
@@ -89,6 +91,6 @@ class Capture:
 def _not_read(others: Sequence[Path]) -> str:
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     return (
-        f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} are, unless a file is "
-        f"named itself"
+        f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} and names without an "
+        f"ending are, unless a file is named itself"
     )

@@ -44,12 +44,18 @@ class Chunk(NamedTuple):
         """The same events, each batch among them as the events in it."""
         done = 0
         for at, event in enumerate(self.events):
-            inside = parts(event)
-            if len(inside) > 1:
+            found = inside(event)
+            if found:
                 yield self._replace(first=self.first + done, events=self.events[done:at])
-                yield Chunk(f"{self.place(at)}[", 0, "]", inside)
+                yield Chunk(f"{self.place(at)}[", 0, "]", found)
                 done = at + 1
         yield self._replace(first=self.first + done, events=self.events[done:])
+
+
+def inside(event: bytes) -> list[bytes]:
+    """The events in this one if it is a list or a batch of them; none if it is an event itself."""
+    found = parts(event)
+    return found if found != [event] else []
 
 
 class Long:
@@ -100,8 +106,10 @@ def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
 
 def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
     """Whether a stream that begins like this is JSON Lines; None where more must be seen."""
+    if head and head != jsontext.BYTE_ORDER_MARK and jsontext.BYTE_ORDER_MARK.startswith(head):
+        return ended or None
     text = head.removeprefix(jsontext.BYTE_ORDER_MARK).lstrip()
-    if not text and not ended and len(head) <= longest:
+    if not text and not ended and len(head) <= longest + len(jsontext.BYTE_ORDER_MARK):
         return None
     if not text.startswith(b"{"):
         return not text.startswith(b"[")

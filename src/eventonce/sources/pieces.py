@@ -70,7 +70,9 @@ def _available(stream: Any) -> bytes:
     """What can be had now, up to a chunk; waits only for the first of it."""
     # Without buffering (`python -u`) the stream is the file itself, whose `read` does not wait.
     read = getattr(stream, "read1", stream.read)
-    data: bytes = read(CHUNK)
+    # A pipe that does not block would say that there is nothing, as if that were its end.
+    _is_ready(stream, within=None)
+    data: bytes = read(CHUNK) or b""
     while 0 < len(data) < CHUNK and _is_ready(stream):
         more = read(CHUNK - len(data))
         if not more:
@@ -79,9 +81,9 @@ def _available(stream: Any) -> bytes:
     return data
 
 
-def _is_ready(stream: IO[bytes]) -> bool:
+def _is_ready(stream: IO[bytes], within: float | None = 0) -> bool:
     try:
-        return bool(select.select([stream], [], [], 0)[0])
+        return bool(select.select([stream], [], [], within)[0])
     except (OSError, ValueError):
         # Not something the system can wait for: then what was read is what there is.
         return False

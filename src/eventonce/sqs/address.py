@@ -83,9 +83,9 @@ def same(one: Address, other: Address) -> bool:
     return one.name == other.name and all(ours == its for ours, its in said if ours and its)
 
 
-def _where(address: Address) -> tuple[str, str, str]:
+def _where(address: Address) -> tuple[str, str, str, str]:
     endpoint = (address.endpoint or "").rstrip("/").lower()
-    return (address.region or "", endpoint, address.account)
+    return (address.region or "", endpoint, address.account, address.profile or "")
 
 
 def _check_endpoint(name: str, endpoint: str | None) -> None:

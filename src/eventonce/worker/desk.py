@@ -99,13 +99,13 @@ class Desk:
         with self._lock:
             comes_back, late = True, False
             while True:
-                if self._closed:
-                    return None
                 if self._calls:
                     self._busy += 1
                     called = self._calls.popleft()
                     self._wake()
                     return called
+                if self._closed:
+                    return None
                 portion = self._pace.portion(self._in_work) if self._waiting else 0
                 if portion > 0 and (comes_back or late or self._hands_wanted()):
                     break
@@ -137,7 +137,7 @@ class Desk:
         """Call idle hands where some still wait for one that was begun before that moment."""
         with self._lock:
             for line, since in self._lines.items():
-                if since < before and line:
+                if since < before and line and line not in self._calls:
                     self._lines[line] = time.monotonic()
                     self._calls.append(line)
             self._work.notify(len(self._calls))
@@ -176,6 +176,8 @@ class Desk:
         """Take nothing more in and give nothing more out; what had not been begun."""
         with self._lock:
             self._closed = True
+            # What a hand has begun to work off shall be done before the time is over.
+            self._calls.extend(line for line in self._lines if line)
             unbegun = [one for line in self._waiting for one in line]
             self._waiting.clear()
             self._leaving.update(map(id, unbegun))

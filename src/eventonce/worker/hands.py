@@ -24,6 +24,7 @@ from eventonce.errors import (
 )
 from eventonce.groups import Groups
 from eventonce.ports import Delivery, Task
+from eventonce.renewal import WAVE
 from eventonce.types import Event, Outcome
 from eventonce.worker.desk import Desk
 from eventonce.worker.leaving import Leaving
@@ -88,7 +89,8 @@ class Hand:
         line = Line(tasks, finished, run)
         self._desk.lay_open(line)
         try:
-            line.work()
+            # After a while what has returned is settled: failures and letters shall not wait.
+            line.work(until=time.monotonic() + WAVE)
         finally:
             self._desk.take_away(line)
             line.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 
 from eventonce.ports import Task
 
@@ -20,14 +22,13 @@ class Line:
         self._run = run
         self._left = threading.Condition()
         self._helpers = 0
-        self._closed = False
         self._fault: BaseException | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def work(self) -> None:
-        """Run one after the other until none waits."""
+    def work(self, until: float = inf) -> None:
+        """Run one after the other until none waits, or until that moment if nobody helps."""
         while self._waiting:
             try:
                 task = self._waiting.popleft()
@@ -35,12 +36,12 @@ class Line:
                 return
             self._run(task)
             self._finished.append(task)
+            if not self._helpers and time.monotonic() > until:
+                return
 
     def help(self) -> None:
-        """The same in another's thread, as long as the line is open."""
+        """The same in another's thread; there is nothing to do where the line was closed."""
         with self._left:
-            if self._closed:
-                return
             self._helpers += 1
         try:
             self.work()
@@ -56,7 +57,6 @@ class Line:
         """Let nobody begin anything more, and wait for those who help; raises what stopped one."""
         self._waiting.clear()
         with self._left:
-            self._closed = True
             self._left.wait_for(lambda: not self._helpers)
         if self._fault is not None:
             raise self._fault

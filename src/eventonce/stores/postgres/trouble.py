@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import psycopg
@@ -112,6 +113,9 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
             return StoreError(f"{place}: {_said(error)}")
 
 
+_QUOTED: Final = re.compile(r"""(["']).*?\1""")
+
+
 def _mistake(code: str, words: str, schema: str) -> str:
     """What is set up wrongly, empty if nothing is."""
     if code.startswith("28"):
@@ -127,7 +131,9 @@ def _mistake(code: str, words: str, schema: str) -> str:
             f"{schema} TO …; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} "
             f"TO …; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO …"
         )
-    if not code and any(sign in words for sign in SETTINGS):
+    # Not in the names it quotes: a host may be called anything.
+    bare = _QUOTED.sub("", words)
+    if not code and any(sign in bare for sign in SETTINGS):
         return (
             "an option in the URI, or in the environment (PGSSLMODE, PGSERVICE, …), is wrong, or "
             "asks for what this server does not do"

@@ -68,7 +68,7 @@ class Handle:
                     self._guest = self.place.open_to_lend()
                 connection = self._guest
                 self.place.begin(connection)
-            self._holder = threading.get_ident()
+            self._holder = connection.lent_to = threading.get_ident()
             try:
                 yield connection
                 self._still_here()
@@ -76,14 +76,16 @@ class Handle:
                 with explained(self.place):
                     connection.keep()
             except BaseException:
-                if not self._gone and connection.running:
+                if not self._gone:
                     with suppress(sqlite3.Error):
-                        connection.undo()
+                        if connection.running:
+                            connection.undo()
+                        # The next one shall not suffer from what this one may have set.
+                        sqlite3.Connection.close(connection)
+                    self._guest = None
                 raise
             finally:
-                self._holder = None
-                if connection.closed:
-                    self._guest = None
+                self._holder = connection.lent_to = None
 
     def still_lent(self, connection: Lent) -> None:
         """Refuse to go on if the transaction has ended."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final, NoReturn, Self
 
 from eventonce.errors import StoreError
 
 ENDED: Final = (
-    "the transaction this connection was lent for has ended. Ask for the connection anew in each "
-    "run, and let an error that ended the transaction end the handler too."
+    "the transaction this connection was lent for has ended, or is another thread's. Ask for the "
+    "connection anew in each run, and let an error that ended the transaction end the handler too."
 )
 
 KEEP: Final = "COMMIT -- the store's own"
@@ -28,6 +29,9 @@ class Lent(sqlite3.Connection):
 
     _ours = True
     """Whether it is the store that asks."""
+
+    lent_to: int | None = None
+    """The thread whose transaction is open: one that kept the connection writes into no other's."""
 
     def guard(self) -> None:
         """From here on others ask."""
@@ -118,7 +122,7 @@ def run(
     lent: Any, execute: Callable[..., sqlite3.Cursor], asked: tuple[Any, ...]
 ) -> sqlite3.Cursor:
     """Run a statement inside the transaction; outside of it, it would be committed at once."""
-    if not lent.in_transaction:
+    if not lent.in_transaction or lent.lent_to != get_ident():
         raise StoreError(ENDED)
     try:
         return execute(*asked)
