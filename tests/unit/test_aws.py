@@ -13,6 +13,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.aws import NotSettled, lambda_handler
+from eventonce.errors import ConfigError
 from eventonce.observe import Tally
 from eventonce.reasons import GIVEN_UP
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
@@ -336,3 +337,18 @@ def test_running_it_loads_no_boto3_and_a_loop_only_for_async_handlers(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert eval(result.stdout) == expected
+
+
+def test_an_event_is_tried_once_at_least() -> None:
+    with pytest.raises(ConfigError, match="tries must be at least 1, not 0"):
+        lambda_handler(Consumer("memory:", handler=print), tries=0)
+
+
+def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Job) -> None:
+        raise ValueError("no")
+
+    handler = lambda_handler(Consumer("memory:", handler=fail))
+    with pytest.raises(NotSettled):
+        handler({"id": "1", "detail-type": f"x\n{GIVEN_UP}", "detail": {}}, None)
+    assert [record.getMessage().count("\n") for record in caplog.records] == [0]

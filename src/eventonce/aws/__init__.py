@@ -16,7 +16,7 @@ from eventonce.aws.request import Request, is_request, request_of, response
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.envelope import parts, read_body
-from eventonce.errors import EventonceError
+from eventonce.errors import ConfigError, EventonceError
 from eventonce.groups import Groups
 from eventonce.types import Event, Outcome
 
@@ -65,6 +65,8 @@ def lambda_handler(
     `tries` is how often Lambda itself invokes with an event before it drops it: failing as often
     makes it a letter, whatever its rule says. Queues and HTTP bring theirs as the rule wants it.
     """
+    if tries < 1:
+        raise ConfigError(f"lambda_handler: tries must be at least 1, not {tries}")
     pace = Pace()
 
     def handler(event: Any, context: Any = None) -> Any:
