@@ -48,9 +48,9 @@ def command(*, as_json: bool) -> None:
 NEXT = """
 What to type next, with an event of your own in event.json:
 
-  eventonce explain event.json              which rule takes it, and what its key is made of
+  eventonce explain event.json                  which rule takes it, and what its key is made of
   eventonce filter capture.jsonl > new.jsonl    drop the copies from a capture
-  eventonce init                            a commented eventonce.toml
+  eventonce init                                a commented eventonce.toml
 """
 
 

@@ -32,6 +32,7 @@ from eventonce.cli.table import table
 from eventonce.config import Worker as Table
 from eventonce.config import load
 from eventonce.config.meaning import seconds
+from eventonce.engine import LETTERED
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.observe import Tally, to_log
 from eventonce.sources import Lines, SQSSource
@@ -39,9 +40,6 @@ from eventonce.sqs import Queue
 from eventonce.stores.probe import PROBE
 from eventonce.worker import Report, Settings, Worker
 from eventonce.worker.health import listening
-
-GIVEN_UP: Final = frozenset(("dead", "invalid", "conflict"))
-"""The statuses under which an event is kept as a letter, and nobody delivers it again."""
 
 MOST_HANDS: Final = 1_000
 """Handlers side by side: each has a thread."""
@@ -144,7 +142,7 @@ def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
         )
     if source.unread:
         click.echo(f"eventonce: {source.unread}", err=True)
-    return not source.ended or bool(source.unread) or bool(counts.keys() & GIVEN_UP)
+    return not source.ended or bool(source.unread) or bool(counts.keys() & LETTERED)
 
 
 def _settings(asked: Table, *, receivers: int) -> Settings:

@@ -249,12 +249,10 @@ def _parsed(text: str, name: str) -> list[Rule]:
 
 
 def _unknown(name: str, stem: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  only a complaint needs it
+    from eventonce.rules.tomltext import meant  # noqa: PLC0415  only a complaint needs it
 
     known = _known()
-    near = get_close_matches(stem.lower(), known, n=1)
-    meant = f" (did you mean {near[0]!r}?)" if near else ""
     return (
-        f"rules: no preset is called {name!r}{meant}; there are {', '.join(known)}, "
+        f"rules: no preset is called {name!r}{meant(stem, known)}; there are {', '.join(known)}, "
         "and a file's name ends in .toml"
     )
