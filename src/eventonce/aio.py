@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from eventonce import engine
+from eventonce.occupancy import HERE, STEP, inside_handler
 from eventonce.portal import Portal
 from eventonce.ports import Task
 from eventonce.renewal import WAVE
@@ -99,6 +100,21 @@ class OnAsyncio:
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
         await self._in_store(self._world.letterbox.put_letters, letters)
+
+    async def enter(self, *, alone: bool) -> bool:
+        entering = HERE.entering(alone=alone)
+        try:
+            while True:
+                try:
+                    next(entering)
+                except StopIteration as stop:
+                    return bool(stop.value)
+                await asyncio.sleep(STEP)
+        finally:
+            entering.close()
+
+    def leave(self, *, alone: bool) -> None:
+        HERE.leave(alone=alone)
 
     async def _in_store(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -194,7 +210,9 @@ class OnAsyncio:
 
 async def _awaited(task: Task) -> None:
     try:
-        engine.finish(task, await task.handler(task.started()))
+        with inside_handler():
+            value = await task.handler(task.started())
+        engine.finish(task, value)
     except (KeyboardInterrupt, SystemExit) as stop:
         # asyncio lets these two through its loop, which would end it with all that runs on it.
         engine.finish(task, error=InterruptedError(repr(stop)))

@@ -15,6 +15,7 @@ from eventonce.batch import Batch, End, Incoming
 from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
 from eventonce.log import log
+from eventonce.occupancy import inside_handler
 from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
 from eventonce.routing import Route, Routes
 from eventonce.rules import Rule, Ruleset
@@ -153,7 +154,8 @@ class Consumer:
         scope = Scope(task, job, transactions) if transactions is not None else None
         ticket = self._world.renewer.watch(effects.tasks)
         try:
-            yield job
+            with inside_handler():
+                yield job
         except BaseException as error:
             reason = error if isinstance(error, Exception) else InterruptedError(repr(error))
             engine.finish(task, error=reason)

@@ -6,6 +6,7 @@ drives it inline and around a `with` block, `aio` on a loop, the simulator step 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -42,11 +43,18 @@ REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
 
 async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
     """Bring every task to its outcome; one bad event never spoils its batch."""
-    while tasks:
-        leaders, followers, tasks = _line_up(tasks)
-        await _round(leaders, effects, consumer)
+    waiting = _by_key(tasks)
+    while waiting:
+        leaders, followers = _line_up(waiting)
+        for task in await _round(leaders, effects, consumer, alone=False):
+            # It ended a process, or stood beside one that did. It is asked for again, alone, so
+            # that nothing is held meanwhile that would be lost with it.
+            await _round([task], effects, consumer, alone=True)
         for task, leader in followers:
-            task.outcome = _followed(task, leader.outcome)
+            if _tells_the_cause(leader, task):
+                task.outcome = _followed(task, leader)
+            else:
+                waiting.setdefault(task.claim.key, deque()).appendleft(task)
 
 
 async def refuse(
@@ -73,73 +81,114 @@ async def refuse(
     ]
 
 
-def _line_up(
-    tasks: Sequence[Task],
-) -> tuple[Sequence[Task], list[tuple[Task, Task]], list[Task]]:
-    """Who asks the store now, who follows a copy that asks, and who waits for the next round.
+def _by_key(tasks: Sequence[Task]) -> dict[bytes, deque[Task]]:
+    waiting: dict[bytes, deque[Task]] = {}
+    for task in tasks:
+        waiting.setdefault(task.claim.key, deque()).append(task)
+    return waiting
+
+
+def _line_up(waiting: dict[bytes, deque[Task]]) -> tuple[list[Task], list[tuple[Task, Task]]]:
+    """Who asks the store now, and who follows a copy that asks; the rest waits for its turn.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
     a batch gives what its events would give one by one.
     """
-    if len(tasks) == 1 or len({task.claim.key for task in tasks}) == len(tasks):
-        return tasks, [], []
-    leaders: dict[bytes, Task] = {}
+    leaders: list[Task] = []
     followers: list[tuple[Task, Task]] = []
-    later: list[Task] = []
-    queued: set[bytes] = set()
-    for task in tasks:
-        claim = task.claim
-        leader = leaders.setdefault(claim.key, task)
-        if leader is task:
-            continue
-        first = leader.claim
-        same = (first.order, first.digest, first.peek) == (claim.order, claim.digest, claim.peek)
-        if same and claim.key not in queued and not task.rule.shadow:
-            followers.append((task, leader))
+    for key, line in list(waiting.items()):
+        leader = line.popleft()
+        leaders.append(leader)
+        while line and _is_copy(line[0], leader):
+            followers.append((line.popleft(), leader))
+        if line:
+            # A new nonce: otherwise the store would return the previous version's grant.
+            line[0].claim = msgspec.structs.replace(line[0].claim, nonce=leader.claim.nonce + 1)
         else:
-            # Under another name than the one before it: whose settlement was lost must not lend its
-            # grant to the next version.
-            task.claim = msgspec.structs.replace(claim, nonce=claim.nonce + 1)
-            later.append(task)
-            queued.add(claim.key)
-    return list(leaders.values()), followers, later
+            del waiting[key]
+    return leaders, followers
 
 
-def _followed(task: Task, led: Outcome) -> Outcome:
+def _is_copy(task: Task, leader: Task) -> bool:
+    mine, first = task.claim, leader.claim
+    same = (first.order, first.digest, first.peek) == (mine.order, mine.digest, mine.peek)
+    return same and not task.rule.shadow
+
+
+def _tells_the_cause(leader: Task, task: Task) -> bool:
+    """Whether what is known of the leader says of its copy, too, what it is a copy of."""
+    if leader.outcome.status != "duplicate":
+        return True
+    return leader.redelivery is True or leader.claim.by == task.claim.by
+
+
+def _followed(task: Task, leader: Task) -> Outcome:
     """What a copy in the same batch becomes: it is as safe to forget as its leader is."""
-    if led.status in ("done", "unguarded"):
-        return _made(task, "duplicate", "a copy in the same batch", led)
+    led = leader.outcome
+    if led.status in ("done", "unguarded", "duplicate"):
+        mine, first = task.claim.by, leader.claim.by
+        if led.status == "duplicate" and mine == first:
+            again = leader.redelivery
+        else:
+            again = mine == first if mine and first else None
+        why = reason(task.claim, Verdict("duplicate", redelivery=again))
+        return _made(task, "duplicate", why, led)
     if led.ack:
         return _made(task, led.status, led.reason, led)
     return _made(task, "busy", f"its copy in the same batch is {led.status}", led)
 
 
-async def _round(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
+async def _round(
+    tasks: Sequence[Task], effects: Effects, consumer: str, *, alone: bool
+) -> list[Task]:
+    """Claim, run and settle these; those that should run alone are given back, and not run."""
+    is_alone = await effects.enter(alone=alone)
+    try:
+        if is_alone:
+            for task in tasks:
+                task.claim = msgspec.structs.replace(task.claim, alone=True)
+        running, suspects = await _claimed(tasks, effects, consumer)
+        if alone:
+            # Alone, or, where others did not end in time, beside them.
+            running, suspects = running + suspects, []
+        while running:
+            # Asked, not looked at: others finish while these are settled.
+            finished = await effects.run(running)
+            if len(finished) == len(running):
+                await _settle(running, effects, consumer)
+                break
+            some = set(finished)
+            await _settle([task for task in running if task in some], effects, consumer)
+            running = [task for task in running if task not in some]
+        return suspects
+    finally:
+        effects.leave(alone=is_alone)
+
+
+async def _claimed(
+    tasks: Sequence[Task], effects: Effects, consumer: str
+) -> tuple[list[Task], list[Task]]:
+    """Those to run, and those to run alone; all others have their outcome."""
     running: list[Task] = []
+    suspects: list[Task] = []
     refused: list[Task] = []
     for task, verdict in zip(tasks, await _verdicts(tasks, effects), strict=True):
-        if verdict.token:
+        if verdict.kind == "run" and not task.claim.peek:
             task.token = verdict.token
             task.attempt = verdict.attempt
-            running.append(task)
+            task.spared = verdict.spared
+            (suspects if verdict.alone else running).append(task)
         elif _runs_anyway(task, verdict):
             shadow = "shadow: " if task.rule.shadow else ""
             task.unguarded = f"{shadow}{reason(task.claim, verdict)}"
             running.append(task)
         else:
             task.outcome = _suppressed(task, verdict, effects)
+            task.redelivery = verdict.redelivery
             refused.append(task)
     if refused:
         await _keep_letters(refused, effects, consumer)
-    while running:
-        # Asked, not looked at: others finish while these are settled.
-        finished = await effects.run(running)
-        if len(finished) == len(running):
-            await _settle(running, effects, consumer)
-            return
-        some = set(finished)
-        await _settle([task for task in running if task in some], effects, consumer)
-        running = [task for task in running if task not in some]
+    return running, suspects
 
 
 async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
@@ -191,7 +240,7 @@ def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
     if verdict.kind == "error":
         return _again(task, "failed", why, effects.now() + backoff(1), verdict.error)
     if verdict.kind == "busy":
-        return _again(task, "busy", why, verdict.until)
+        return _again(task, "busy", why, effects.now() + verdict.wait)
     outcome = _made(task, verdict.kind, why)
     if verdict.result is None:
         return outcome
@@ -231,8 +280,11 @@ def settlement(task: Task) -> Settlement:
     """What the store is told of a task that ran."""
     if task.error is None:
         return Settlement(task.claim, task.token, "complete", task.result)
-    buried = task.outcome.status == "dead"
-    return Settlement(task.claim, task.token, "bury" if buried else "release")
+    if task.outcome.status == "dead":
+        return Settlement(task.claim, task.token, "bury")
+    # A handler that never began, or that the store or the network failed, made no attempt.
+    spared = task.job is None or task.blameless
+    return Settlement(task.claim, task.token, "return" if spared else "release")
 
 
 def _returned(task: Task, now: int) -> Outcome:
@@ -254,7 +306,8 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
         return _again(task, "failed", text, now)
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {text}", error=error)
-    if attempt >= task.claim.attempts and not task.unguarded:
+    counted = attempt - task.spared
+    if counted >= task.claim.attempts and not task.unguarded and not task.blameless:
         return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)

@@ -26,6 +26,12 @@ UNSETTLED: Final = 86_400_000
 counted, and one that was given up stays given up, however short its rule's `remember` is."""
 
 
+LONGEST_LEASE: Final = 900_000
+"""A quarter of an hour, unless the claim's own lease is longer: a lease that ends later than this
+from now was granted by a clock that was set back since. It is cut down to this by whoever meets it;
+a run that is alive renews it long before, and every transport keeps an event for longer."""
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
     """All that is known of one key; it lives until the later of `expires` and `held_until`."""
 
@@ -54,6 +60,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Which version at `tried` the attempts belong to."""
     dirty: bool = False
     """Set at a grant, cleared only by a completion: the effect may be half there."""
+    alone: bool = False
+    """Whether the latest run had its process alone: if it ends with it, that is its own doing."""
+    spared: int = 0
+    """Attempts that do not count towards giving up: what ended them was not this event's doing."""
 
 
 Judged = tuple[Verdict, Record | None]
@@ -90,10 +100,8 @@ def _judge_fact(record: Record, claim: Claim, now: int) -> Judged:
     if record.dead and not claim.redrive:
         return Verdict("dead"), None
     if now < record.held_until:
-        return _held(record, claim)
-    if record.attempt >= claim.attempts and not claim.redrive:
-        return _give_up(record, claim, now)
-    return _grant(record, claim, now, 1 if claim.redrive else record.attempt + 1)
+        return _held(record, claim, now)
+    return _next_attempt(record, claim, now)
 
 
 def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
@@ -108,13 +116,13 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
     if given_up and not claim.redrive:
         return Verdict("dead"), None
     if now < record.held_until:
-        return _held(record, claim)
+        return _held(record, claim, now)
     if record.tried is not None and order < record.tried:
         # A newer version may have had its effect. Applying this one now would turn the subject
-        # back, so it waits for the newer one to be settled and is then kept as a letter.
+        # back, so it waits for the newer one to be settled and is then kept as a dead letter.
         until = record.held_until + PATIENCE * claim.lease
         if now < until and not record.dead:
-            return Verdict("busy", until=until, order=record.tried), None
+            return Verdict("busy", wait=until - now, order=record.tried), None
         return Verdict("dead", order=record.tried), None
     if _unchanged(record, claim):
         unchanged = msgspec.structs.replace(
@@ -125,11 +133,9 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
             expires=max(record.expires, now + claim.remember),
         )
         return Verdict("unchanged", order=record.order), unchanged
-    if this_version and record.attempt >= claim.attempts and not claim.redrive:
-        return _give_up(record, claim, now)
-    return _grant(
-        record, claim, now, record.attempt + 1 if this_version and not claim.redrive else 1
-    )
+    if this_version:
+        return _next_attempt(record, claim, now)
+    return _grant(record, claim, now, 1)
 
 
 def _unchanged(record: Record, claim: Claim) -> bool:
@@ -143,13 +149,34 @@ def _unchanged(record: Record, claim: Claim) -> bool:
     )
 
 
-def _held(record: Record, claim: Claim) -> Judged:
-    if record.nonce == claim.nonce:
-        verdict = Verdict(
-            "run", token=record.token, attempt=record.attempt, until=record.held_until
-        )
+def _held(record: Record, claim: Claim, now: int) -> Judged:
+    held_until = _cut_down(record.held_until, claim, now)
+    wait = held_until - now
+    own = record.nonce == claim.nonce
+    alone = record.alone or (own and claim.alone)
+    if own:
+        verdict = Verdict("run", record.token, record.attempt, wait, spared=record.spared)
+    else:
+        verdict = Verdict("busy", wait=wait)
+    if (held_until, alone) == (record.held_until, record.alone):
         return verdict, None
-    return Verdict("busy", until=record.held_until), None
+    return verdict, msgspec.structs.replace(record, held_until=held_until, alone=alone)
+
+
+def _cut_down(held_until: int, claim: Claim, now: int) -> int:
+    return min(held_until, now + max(claim.lease, LONGEST_LEASE))
+
+
+def _next_attempt(record: Record, claim: Claim, now: int) -> Judged:
+    """A run that was not settled ended with its process. If other runs shared that process, one of
+    them may have ended it: the attempt does not count, and the next run should be alone."""
+    crashed = record.nonce != 0
+    if claim.redrive:
+        return _grant(record, claim, now, 1, crashed=crashed)
+    spared = record.spared + (crashed and not record.alone)
+    if record.attempt - spared >= claim.attempts:
+        return _give_up(record, claim, now)
+    return _grant(record, claim, now, record.attempt + 1, spared, crashed=crashed)
 
 
 def _duplicate(record: Record, claim: Claim, now: int) -> Judged:
@@ -189,15 +216,28 @@ def _buried(record: Record, claim: Claim, now: int) -> Record:
     )
 
 
-def _grant(record: Record, claim: Claim, now: int, attempt: int) -> Judged:
-    # Not below the clock in microseconds: after a record expired its tokens must not come back,
-    # or a worker paused since then could settle another's run.
+def _grant(
+    record: Record, claim: Claim, now: int, attempt: int, spared: int = 0, *, crashed: bool = False
+) -> Judged:
+    # Above the token that was there, whatever the clock says, and not below the clock in
+    # microseconds: after a record expired its tokens must not come back, or a worker paused since
+    # then could settle another's run.
     token = max(record.token + 1, now * 1000)
     held_until = now + claim.lease
     expires = max(record.expires, now + max(claim.remember, UNSETTLED))
     order = claim.order
     if order is None:
-        granted = Record(token, attempt, claim.nonce, held_until, expires, False, claim.by)
+        granted = Record(
+            token,
+            attempt,
+            claim.nonce,
+            held_until,
+            expires,
+            False,
+            claim.by,
+            alone=claim.alone,
+            spared=spared,
+        )
     else:
         granted = msgspec.structs.replace(
             record,
@@ -211,8 +251,10 @@ def _grant(record: Record, claim: Claim, now: int, attempt: int) -> Judged:
             tried=order,
             trying=claim.digest,
             dirty=True,
+            alone=claim.alone,
+            spared=spared,
         )
-    return Verdict("run", token, attempt, held_until), granted
+    return Verdict("run", token, attempt, claim.lease, alone=crashed, spared=spared), granted
 
 
 def _still_dead(record: Record, claim: Claim) -> tuple[bytes, ...]:
@@ -236,16 +278,19 @@ def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
         if claim.digest in record.dead:
             return "kept", None
         return "kept", _buried(record, claim, now)
+    frees = settlement.action in ("release", "return")
     if record.nonce != claim.nonce:
-        # Already released or buried: a renewal that comes late must not take the lease back.
-        released = settlement.action == "release" and claim.digest not in record.dead
-        return ("kept" if released else "fenced"), None
-    if settlement.action == "release":
+        # Already freed or buried: a renewal that comes late must not take the lease back.
+        return ("kept" if frees and claim.digest not in record.dead else "fenced"), None
+    if frees:
         return "kept", msgspec.structs.replace(
-            record, nonce=0, held_until=min(record.held_until, now)
+            record,
+            nonce=0,
+            held_until=min(record.held_until, now),
+            spared=record.spared + (settlement.action == "return"),
         )
-    held_until = max(record.held_until, now + claim.lease)
-    return "kept", msgspec.structs.replace(record, held_until=held_until)
+    renewed = max(now + claim.lease, _cut_down(record.held_until, claim, now))
+    return "kept", msgspec.structs.replace(record, held_until=renewed)
 
 
 def completed_fact(settlement: Settlement, now: int) -> Record:
@@ -285,4 +330,6 @@ def _complete_state(record: Record, settlement: Settlement, order: int, now: int
         at=claim.at,
         trying=b"",
         dirty=False,
+        alone=False,
+        spared=0,
     )

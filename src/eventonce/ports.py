@@ -144,6 +144,10 @@ class Transaction(Protocol):
         """Settle within this transaction: it counts only if the transaction commits."""
         ...
 
+    def failed(self, error: BaseException) -> bool:
+        """Whether the database or the network, and not the caller's own statements, raised this."""
+        ...
+
 
 @runtime_checkable
 class Transactional(Protocol):
@@ -221,6 +225,10 @@ class Task(msgspec.Struct, eq=False):
     """Why nobody can know whether this replayed event took effect, empty where the store can."""
     token: int = 0
     attempt: int = 1
+    spared: int = 0
+    """Attempts that do not count towards giving up."""
+    redelivery: bool | None = None
+    """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     unguarded: str = ""
     """Why it runs without a token, empty if it has one."""
     job: Job | None = None
@@ -239,6 +247,8 @@ class Task(msgspec.Struct, eq=False):
     """The value as it is kept for copies."""
     note: str = ""
     error: Exception | None = None
+    blameless: bool = False
+    """Whether the store or the network, and not the handler, raised the error."""
     in_transaction: bool = False
     """Whether its completion is part of the handler's own transaction: nobody else completes it."""
     kept: Kept | None = None
@@ -286,4 +296,12 @@ class Effects(Protocol):
 
     async def shelve(self, letters: Sequence[Letter]) -> None:
         """Keep these letters."""
+        ...
+
+    async def enter(self, *, alone: bool) -> bool:
+        """Begin to run events in this process, beside others or alone; whether it is alone."""
+        ...
+
+    def leave(self, *, alone: bool) -> None:
+        """End it; `alone` is what `enter` answered."""
         ...

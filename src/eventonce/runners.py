@@ -9,11 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, suppress
 from math import inf
+from threading import current_thread, main_thread
 from types import FunctionType
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from eventonce import engine
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
+from eventonce.occupancy import HERE, STEP, inside_handler
 from eventonce.ports import Handler, Letterbox, Store, Task, Transaction, Transactional
 from eventonce.reasons import TOO_LATE
 from eventonce.renewal import WAVE, Renewer
@@ -94,7 +96,13 @@ class Scope:
     def _connect(self) -> Any:
         if self._transaction is None:
             self._context = self._transactions.transaction()
-            self._transaction = self._context.__enter__()
+            try:
+                self._transaction = self._context.__enter__()
+            except StoreUnavailable:
+                # Whatever the handler makes of it, it could not do its work.
+                self._context = None
+                self._task.blameless = True
+                raise
             self._task.in_transaction = True
         return self._transaction.connection
 
@@ -116,6 +124,7 @@ class Scope:
             self._task.kept = kept
         except StoreError as error:
             self.undo(error)
+            self._task.blameless = isinstance(error, StoreUnavailable)
             engine.finish(self._task, error=error)
 
     def undo(self, why: BaseException) -> None:
@@ -123,6 +132,8 @@ class Scope:
         self._job.connect = None
         context, self._context = self._context, None
         if context is not None:
+            if self._transaction is not None and self._transaction.failed(why):
+                self._task.blameless = True
             with suppress(type(why), StoreError):
                 context.__exit__(type(why), why, None)
 
@@ -143,23 +154,33 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
     job = task.started()
     scope = Scope(task, job, transactions) if transactions is not None else None
     try:
-        value = task.handler(job)
+        with inside_handler():
+            value = task.handler(job)
         if value is not None and hasattr(value, "__await__"):
             if hasattr(value, "close"):
                 # Or Python would warn of it, long after and elsewhere.
                 value.close()
             raise ConfigError(_NOT_AWAITED.format(task.handler))
     except BaseException as error:
-        if isinstance(error, Exception):
-            engine.finish(task, error=error)
         if scope is not None:
             scope.undo(error)
-        if not isinstance(error, Exception):
+        if _is_the_processs(error):
             raise
+        engine.finish(task, error=_as_failure(error))
     else:
         engine.finish(task, value)
         if scope is not None:
             scope.keep()
+
+
+def _is_the_processs(error: BaseException) -> bool:
+    """Whether this means the process and not the event: in the main thread a signal's handler
+    raises it wherever the thread is, and in other threads nobody but our own handler does."""
+    return isinstance(error, KeyboardInterrupt | SystemExit) and current_thread() is main_thread()
+
+
+def _as_failure(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else InterruptedError(repr(error))
 
 
 _NOT_AWAITED: Final = (
@@ -177,7 +198,7 @@ def salvage(tasks: Sequence[Task], store: Store) -> None:
     settlements = [
         engine.settlement(task)
         if task.finished and not task.in_transaction
-        else Settlement(task.claim, task.token, "release")
+        else Settlement(task.claim, task.token, "return")
         for task in tasks
         if task.token and task.kept is None
     ]
@@ -225,6 +246,18 @@ class Inline:
     async def shelve(self, letters: Sequence[Letter]) -> None:
         self._world.letterbox.put_letters(letters)
 
+    async def enter(self, *, alone: bool) -> bool:
+        entering = HERE.entering(alone=alone)
+        while True:
+            try:
+                next(entering)
+            except StopIteration as stop:
+                return bool(stop.value)
+            time.sleep(STEP)  # noqa: ASYNC251  there is no loop: this runs in the caller's thread
+
+    def leave(self, *, alone: bool) -> None:
+        HERE.leave(alone=alone)
+
 
 def settle_patiently(
     store: Store, settlements: Sequence[Settlement], pauses: Sequence[float] | None = None
@@ -256,6 +289,8 @@ class AroundBlock:
         self.claim = self._inline.claim
         self.settle = self._inline.settle
         self.shelve = self._inline.shelve
+        self.enter = self._inline.enter
+        self.leave = self._inline.leave
         self.tasks: Sequence[Task] = ()
 
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:

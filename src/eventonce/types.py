@@ -20,7 +20,9 @@ from eventonce.organisations import organisation
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 VerdictKind = Literal["run", "duplicate", "stale", "unchanged", "busy", "dead", "conflict", "error"]
-Action = Literal["complete", "release", "bury", "extend"]
+Action = Literal["complete", "release", "return", "bury", "extend"]
+"""How a run is settled. `release` frees it after a failed attempt; `return` frees it too, but the
+attempt does not count: the store, the network or the process ended it, and not the event."""
 Kept = Literal["kept", "fenced", "unknown"]
 Status = Literal[
     "done",
@@ -78,6 +80,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """A letter run again: passes a version that was given up, and nothing else."""
     peek: bool = False
     """Judge and answer, but write nothing: a `run` then carries no token."""
+    alone: bool = False
+    """Whether nothing else will run in this process meanwhile: only then does a run that ends with
+    its process count as an attempt of this event."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -86,14 +91,19 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     kind: VerdictKind
     token: int = 0
     attempt: int = 0
-    until: int = 0
-    """Of `run`: when the lease ends. Of `busy`: when asking again may help."""
+    wait: int = 0
+    """Milliseconds from the store's now. Of `run`: until the lease ends. Of `busy`: until asking
+    again may help. A duration, because the clocks of the store and of this machine may differ."""
     redelivery: bool | None = None
     """Whether the winner had this transport id too; None where one of the ids is missing."""
     order: int | None = None
     """Of `stale`, `unchanged` and an overtaken `dead`: the version that won."""
     result: bytes | None = None
     error: EventonceError | None = None
+    alone: bool = False
+    """Of `run`: the last run ended with its process, so this one should have a process alone."""
+    spared: int = 0
+    """Of `run`: how many of the attempts do not count towards giving up."""
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

@@ -47,7 +47,7 @@ def _granting(bend: Callable[[Record, Claim, int], Record]) -> Judge:
         verdict, written = ledger.judge(record, claim, now)
         if verdict.kind == "run" and written is not None:
             written = bend(written, claim, now)
-            verdict = replace(verdict, token=written.token, until=written.held_until)
+            verdict = replace(verdict, token=written.token, wait=written.held_until - now)
         return verdict, written
 
     return judge
@@ -121,7 +121,13 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "lets an older version wait for ever": _answering(
         lambda _, it, __: replace(it, kind="busy") if it.kind == "dead" and it.order else it
     ),
-    "does not say until when": _answering(lambda _, it, __: replace(it, until=0)),
+    "does not say how long to wait": _answering(lambda _, it, __: replace(it, wait=0)),
+    "does not say that a run should be alone": _answering(
+        lambda _, it, __: replace(it, alone=False)
+    ),
+    "counts a crash that others had a part in": _reading(
+        lambda it, _, __: replace(it, alone=it.alone or it.nonce != 0)
+    ),
     "does not say which version won": _answering(lambda _, it, __: replace(it, order=None)),
     "answers an empty result with none": _answering(
         lambda _, it, __: replace(it, result=it.result or None)
@@ -191,7 +197,10 @@ def _unknown_is_kept(record: Record | None, settlement: Settlement, now: int) ->
 
 
 SETTLES: Final[Mapping[str, Settle]] = {
-    "checks no token": _unfenced("complete", "release", "bury", "extend"),
+    "checks no token": _unfenced("complete", "release", "return", "bury", "extend"),
+    "counts what is returned": _settling(
+        lambda _, it, __: replace(it, action="release") if it.action == "return" else it
+    ),
     "lets anyone complete": _unfenced("complete"),
     "lets anyone release": _unfenced("release"),
     "lets anyone renew": _unfenced("extend"),

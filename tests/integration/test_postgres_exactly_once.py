@@ -167,7 +167,7 @@ def outlive(job: Job, other: PostgresStore) -> None:
     until(renewed)
     (verdict,) = other.claim([msgspec.structs.replace(job.claim, nonce=7)])
     assert verdict.kind == "busy"
-    assert verdict.until > begun.held_until
+    assert verdict.wait > 0
 
 
 def test_a_lease_is_renewed_while_the_handler_has_its_transaction_open(

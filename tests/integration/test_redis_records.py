@@ -75,7 +75,7 @@ def test_redis_drops_a_record_at_its_millisecond(
         claim = fact(*new_keys(1), lease=10, remember=window)
         (run,) = store.claim([claim])
         # Not completed yet: its attempts are counted for a day.
-        assert client.pexpiretime(_name(claim)) == run.until - 10 + DAY
+        assert client.pexpiretime(_name(claim)) == run.token // 1000 + DAY
         settled = time.monotonic()
         store.settle([Settlement(claim, run.token, "complete")])
         record, expires = store.show(claim.key), client.pexpiretime(_name(claim))
@@ -104,7 +104,7 @@ def test_a_lease_longer_than_the_memory_keeps_its_record(node: Node, store: Redi
         version(other, 1, lease=30 * DAY, remember=MINUTE),
     ):
         (run,) = store.claim([claim])
-        assert node.client().pexpiretime(_name(claim)) == run.until
+        assert node.client().pexpiretime(_name(claim)) == run.token // 1000 + run.wait
         assert store.settle([Settlement(claim, run.token, "extend")]) == ["kept"]
         record = store.show(claim.key)
         assert record is not None

@@ -23,8 +23,8 @@ ENGINES = (
     Mutant(
         "engine: a later version asks under the name of an earlier one",
         ENGINE,
-        "task.claim = msgspec.structs.replace(claim, nonce=claim.nonce + 1)",
-        "pass",
+        "nonce=leader.claim.nonce + 1",
+        "nonce=leader.claim.nonce",
         (HARD + "a_version_does_not_get_the_grant_of_another_in_its_batch",),
     ),
     Mutant(
@@ -65,7 +65,7 @@ ENGINES = (
     Mutant(
         "engine: the last attempt is released like any other",
         ENGINE,
-        "    if attempt >= task.claim.attempts and not task.unguarded:",
+        "    if counted >= task.claim.attempts and not task.unguarded and not task.blameless:",
         "    if False:",
         (CONSUMER + "a_failed_handler_is_tried_again_and_then_kept_as_a_letter",),
     ),

@@ -9,7 +9,7 @@ HOLES = "tests/unit/test_ledger.py::test_"
 FACTS = "tests/unit/test_ledger_facts.py::test_"
 SETTLE = "tests/unit/test_ledger_settle.py::test_"
 STATES = "tests/unit/test_ledger_states.py::test_"
-HELD = "    if now < record.held_until:\n        return _held(record, claim)\n"
+HELD = "    if now < record.held_until:\n        return _held(record, claim, now)\n"
 
 
 def _law(name: str, old: str, new: str, *red: str) -> Mutant:
@@ -125,51 +125,106 @@ LAW = (
     ),
     _law(
         "a redrive is given up for the attempts of before",
-        "    if record.attempt >= claim.attempts and not claim.redrive:",
-        "    if record.attempt >= claim.attempts:",
+        "    if claim.redrive:\n        return _grant(record, claim, now, 1, crashed=crashed)\n",
+        "",
         FACTS + "a_redrive_passes_what_is_dead_and_starts_at_attempt_one",
     ),
     _law(
         "a redrive counts on",
-        "1 if claim.redrive else record.attempt + 1",
-        "record.attempt + 1",
+        "return _grant(record, claim, now, 1, crashed=crashed)",
+        "return _grant(record, claim, now, record.attempt + 1, crashed=crashed)",
         FACTS + "a_redrive_passes_what_is_dead_and_starts_at_attempt_one",
     ),
     _law(
         "a fact is never given up",
-        "    if record.attempt >= claim.attempts and",
-        "    if record.done and",
+        "    if record.attempt - spared >= claim.attempts:",
+        "    if record.done:",
         HOLES + "redelivery_after_burial_does_not_run_afresh",
     ),
     _law(
         "a fact is given up one attempt late",
-        "    if record.attempt >= claim.attempts and",
-        "    if record.attempt > claim.attempts and",
+        "    if record.attempt - spared >= claim.attempts:",
+        "    if record.attempt - spared > claim.attempts:",
         HOLES + "redelivery_after_burial_does_not_run_afresh",
     ),
     _law(
         "a fact that is held runs beside its run",
-        HELD + "    if record.attempt",
-        "    if record.attempt",
-        FACTS + "a_crash_counts_as_an_attempt_and_a_lease_ends_to_the_millisecond",
+        HELD + "    return _next_attempt",
+        "    return _next_attempt",
+        FACTS + "a_run_that_crashed_is_tried_again_alone_and_a_lease_ends_to_the_millisecond",
     ),
     _law(
         "a lease ends a millisecond late",
-        HELD + "    if record.attempt",
-        HELD.replace("<", "<=") + "    if record.attempt",
-        FACTS + "a_crash_counts_as_an_attempt_and_a_lease_ends_to_the_millisecond",
+        HELD + "    return _next_attempt",
+        HELD.replace("<", "<=") + "    return _next_attempt",
+        FACTS + "a_run_that_crashed_is_tried_again_alone_and_a_lease_ends_to_the_millisecond",
+    ),
+    # Whose doing it was.
+    _law(
+        "a crash counts although others ran in the process",
+        "spared = record.spared + (crashed and not record.alone)",
+        "spared = record.spared",
+        FACTS + "a_crash_counts_only_for_a_run_that_was_alone_in_its_process",
+    ),
+    _law(
+        "no crash ever counts",
+        "spared = record.spared + (crashed and not record.alone)",
+        "spared = record.spared + crashed",
+        FACTS + "a_crash_counts_only_for_a_run_that_was_alone_in_its_process",
+    ),
+    _law(
+        "a run that crashed is tried again beside others",
+        "crashed = record.nonce != 0",
+        "crashed = False",
+        FACTS + "a_run_that_crashed_is_tried_again_alone_and_a_lease_ends_to_the_millisecond",
+    ),
+    _law(
+        "a run that becomes alone is not known to be",
+        "alone = record.alone or (own and claim.alone)",
+        "alone = record.alone",
+        FACTS + "a_run_becomes_alone_when_its_own_claim_says_so",
+    ),
+    _law(
+        "an attempt that is returned counts",
+        'spared=record.spared + (settlement.action == "return"),',
+        "spared=record.spared,",
+        FACTS + "an_attempt_that_is_returned_does_not_count_towards_giving_up",
+    ),
+    _law(
+        "an attempt that failed does not count",
+        'spared=record.spared + (settlement.action == "return"),',
+        "spared=record.spared + 1,",
+        FACTS + "an_attempt_that_is_returned_does_not_count_towards_giving_up",
+    ),
+    _law(
+        "a lease from a clock that was ahead holds as long as that clock says",
+        "held_until = _cut_down(record.held_until, claim, now)",
+        "held_until = record.held_until",
+        FACTS + "a_lease_from_a_clock_that_was_ahead_is_cut_down_to_a_leases_length",
+    ),
+    _law(
+        "a lease from a clock that was ahead is cut down anew by every ask",
+        "    if (held_until, alone) == (record.held_until, record.alone):",
+        "    if alone == record.alone:",
+        FACTS + "a_lease_from_a_clock_that_was_ahead_is_cut_down_to_a_leases_length",
+    ),
+    _law(
+        "a renewal keeps the end that a clock ahead had given",
+        "renewed = max(now + claim.lease, _cut_down(record.held_until, claim, now))",
+        "renewed = max(now + claim.lease, record.held_until)",
+        FACTS + "a_renewal_cuts_down_a_lease_from_a_clock_that_was_ahead",
     ),
     # Leases and tokens.
     _law(
         "a worker is locked out by its own lost reply",
-        "if record.nonce == claim.nonce:",
-        "if record.nonce == claim.nonce and record.done:",
+        "own = record.nonce == claim.nonce",
+        "own = False",
         HOLES + "a_claim_repeated_because_its_reply_was_lost_gets_its_own_grant_again",
     ),
     _law(
         "everybody gets the grant of the one who holds it",
-        "if record.nonce == claim.nonce:",
-        "if record.nonce:",
+        "own = record.nonce == claim.nonce",
+        "own = True",
         HOLES + "a_claim_repeated_because_its_reply_was_lost_gets_its_own_grant_again",
     ),
     _law(
@@ -363,8 +418,8 @@ LAW = (
     ),
     _law(
         "a version is never given up",
-        "if this_version and record.attempt >= claim.attempts",
-        "if this_version and record.done",
+        "    if this_version:\n        return _next_attempt(record, claim, now)\n",
+        "",
         STATES + "a_version_that_failed_counts_its_own_attempts",
     ),
     _law(
@@ -432,14 +487,14 @@ LAW = (
     ),
     _law(
         "a repeated release is refused",
-        'released = settlement.action == "release" and claim.digest not in record.dead',
-        "released = False",
+        '"kept" if frees and claim.digest not in record.dead else "fenced"',
+        '"fenced"',
         SETTLE + "a_release_or_burial_repeated_because_its_reply_was_lost_is_kept",
     ),
     _law(
         "a repeated release is refused for a tied version that was given up",
-        'released = settlement.action == "release" and claim.digest not in record.dead',
-        'released = settlement.action == "release" and not record.dead',
+        '"kept" if frees and claim.digest not in record.dead else "fenced"',
+        '"kept" if frees and not record.dead else "fenced"',
         SETTLE + "a_repeated_release_is_kept_though_a_tied_version_was_given_up",
     ),
     _law(
@@ -450,20 +505,20 @@ LAW = (
     ),
     _law(
         "a release leaves the lease behind",
-        "record, nonce=0, held_until=min(record.held_until, now)\n        )",
-        "record, nonce=0, held_until=record.held_until\n        )",
+        "            held_until=min(record.held_until, now),\n            spared",
+        "            spared",
         FACTS + "a_released_fact_runs_again_at_once_and_counts_on",
     ),
     _law(
         "a renewal renews nothing",
-        "held_until = max(record.held_until, now + claim.lease)",
-        "held_until = record.held_until",
+        "renewed = max(now + claim.lease, _cut_down(record.held_until, claim, now))",
+        "renewed = record.held_until",
         SETTLE + "a_renewal_prolongs_the_lease",
     ),
     _law(
         "a renewal shortens the lease",
-        "held_until = max(record.held_until, now + claim.lease)",
-        "held_until = now + claim.lease",
+        "renewed = max(now + claim.lease, _cut_down(record.held_until, claim, now))",
+        "renewed = now + claim.lease",
         SETTLE + "a_renewal_never_shortens_the_lease",
     ),
     _law(

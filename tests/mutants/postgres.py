@@ -122,15 +122,15 @@ POSTGRES = (
     Mutant(
         "postgres: a claim writes a row that another has locked",
         STORE + "claim.sql",
-        "WHERE d.writes AND d.key = ANY (locked)",
+        "WHERE d.writes AND d.ours",
         "WHERE d.writes",
         LOCKED,
     ),
     Mutant(
         "postgres: a locked row is granted",
         STORE + "claim.sql",
-        "WHEN d.writes AND d.key <> ALL (locked) THEN 'busy'",
-        "WHEN false THEN 'busy'",
+        "coalesce(j.key = ANY (locked), false) AS ours",
+        "true AS ours",
         LOCKED,
     ),
     Mutant(

@@ -26,7 +26,7 @@ _JUDGE = (
         "if now < till then",
         HOLES,
     ),
-    ("a lost reply locks its owner out", "if r.nonce == t.nonce then", "if false then", HOLES),
+    ("a lost reply locks its owner out", "if r.nonce ~= t.nonce then", "if true then", HOLES),
     (
         "a sliding window may shrink",
         "if not t.sliding or r.expires >= now + t.remember then",
@@ -97,13 +97,13 @@ _SETTLE = (
     ("a completed run is released", "if r.done then return FENCED, false end", "", PROGRAMS),
     (
         "a buried run is released",
-        "t.action == RELEASE and not records.among(r.dead, s.digest) and KEPT",
-        "t.action == RELEASE and KEPT",
+        "frees and not records.among(r.dead, s.digest) and KEPT",
+        "frees and KEPT",
         PROGRAMS,
     ),
     (
         "a renewal shortens a lease",
-        "r.held_until = max(r.held_until, now + t.lease)",
+        "r.held_until = max(now + t.lease, records.cut_down(r.held_until, t.lease, now))",
         "r.held_until = now + t.lease",
         LAW,
     ),

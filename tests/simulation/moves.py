@@ -81,10 +81,10 @@ def _soonest(world: World, state: State) -> int:
     for version, here in enumerate(state.here):
         if here:
             claim = replace(world.scenario.versions[version], nonce=_nonce(state))
-            told.append(world.law.judge(state.record, claim, state.now)[0].until)
-    if min(told) <= state.now:
+            told.append(world.law.judge(state.record, claim, state.now)[0].wait)
+    if min(told) <= 0:
         raise Broken("busy without end: told to come again at an instant that has passed")
-    return min(told)
+    return state.now + min(told)
 
 
 def _instants(world: World, state: State) -> list[int]:
@@ -124,6 +124,8 @@ def _work(world: World, state: State, worker: Worker) -> Iterator[Move]:
             yield from _settle(world, state, worker, "complete")
         case "failing":
             yield from _settle(world, state, worker, "release")
+        case "returning":
+            yield from _settle(world, state, worker, "return")
         case "burying":
             yield from _settle(world, state, worker, "bury")
         case "writing":
@@ -131,6 +133,8 @@ def _work(world: World, state: State, worker: Worker) -> Iterator[Move]:
             yield f"{who} writes its letter", _leave(replace(state, letters=letters), worker)
     if left.fail and worker.phase in {"running", "applied"}:
         yield f"{who} fails ({worker.phase})", _turn(_spend(state, "fail"), worker, gives_up)
+    if left.spare and worker.phase in {"running", "applied"}:
+        yield f"{who} is spared", _turn(_spend(state, "spare"), worker, "returning")
     if left.echo and worker.phase in {"running", "applied"}:
         yield f"{who} sends a renewal", _echo(state, worker, "extend")
     if left.crash:
@@ -161,7 +165,7 @@ def _ask(world: World, state: State, worker: Worker, *, heard: bool = True) -> t
             phase="running" if heard else "asking",
             token=verdict.token,
             attempt=verdict.attempt,
-            until=verdict.until,
+            until=state.now + verdict.wait,
             latest=True,
         )
         return verdict.kind, _seat(after, worker, holding)

@@ -31,19 +31,24 @@ def granted(world: World, state: State, worker: Worker, verdict: Verdict) -> Sta
     for other, until in enumerate(ghost.settled):
         if state.now < until and (other == version or _supersedes(versions[other], claim)):
             raise Broken("what was settled, or is older than what was, ran again")
+    # A run that others shared its process with, and that ended with it, is no attempt.
+    crashed = ghost.running in kin and not claim.alone and not worker.redrive
+    spared = crashed + (0 if worker.redrive else ghost.spared[version])
     runs = 1 if worker.redrive else ghost.runs[version] + 1
     tied = claim.order is not None and sum(claim.order == it.order for it in versions) > 1
     # Two poisoned versions of one order that come by turns restart each other's count: a known
     # limit, said in docs/states.md.
-    if runs > claim.attempts and not tied:
+    if runs - spared > claim.attempts and not tied:
         raise Broken("a version ran more often than its attempts")
     ghost = replace(
         ghost,
         top=verdict.token,
-        held=verdict.until,
-        remembered=max(ghost.remembered, state.now + max(claim.remember, DAY), verdict.until),
+        held=state.now + verdict.wait,
+        running=version,
+        remembered=max(ghost.remembered, state.now + max(claim.remember, DAY, verdict.wait)),
         buried=put(ghost.buried, kin, 0),
         runs=put(ghost.runs, kin, runs),
+        spared=put(ghost.spared, kin, spared),
     )
     return replace(
         state,
@@ -79,7 +84,8 @@ def judged(world: World, state: State, worker: Worker, verdict: Verdict, *, wrot
                 raise Broken("given up for a newer version that never ran")
         case "dead" if wrote:
             # To give up again what is given up already is idle, but harms nobody.
-            if ghost.runs[version] < claim.attempts and not ghost.buried[version]:
+            counted = ghost.runs[version] - ghost.spared[version]
+            if counted < claim.attempts and not ghost.buried[version]:
                 raise Broken("given up before its own attempts were used")
             return _buried(world, state, version)
         case "dead":
@@ -133,7 +139,11 @@ def believed(world: World, state: State, worker: Worker | Echo, action: Action) 
         case "bury":
             return _buried(world, state, worker.version)
         case "release":
-            return replace(state, ghost=replace(ghost, held=0))
+            return replace(state, ghost=replace(ghost, held=0, running=-1))
+        case "return":
+            kin = _kin(world.scenario.versions, worker.version)
+            spared = put(ghost.spared, kin, ghost.spared[worker.version] + 1)
+            return replace(state, ghost=replace(ghost, held=0, running=-1, spared=spared))
         case "extend":
             held = max(ghost.held, state.now + claim.lease)
             return replace(state, ghost=replace(ghost, held=held))
@@ -150,7 +160,8 @@ def passed(state: State) -> State:
     ghost = state.ghost
     if state.now < ghost.remembered or not ghost.top:
         return state
-    forgotten = replace(ghost, runs=(0,) * len(ghost.runs), last=-1, forgot=True)
+    nothing = (0,) * len(ghost.runs)
+    forgotten = replace(ghost, runs=nothing, spared=nothing, running=-1, last=-1, forgot=True)
     workers = tuple(replace(worker, forgotten=True) for worker in state.workers)
     return replace(state, workers=workers, sink=-1, ghost=forgotten)
 
@@ -204,9 +215,11 @@ def _buried(world: World, state: State, version: int) -> State:
     ghost = replace(
         state.ghost,
         held=0,
+        running=-1,
         remembered=max(state.ghost.remembered, until),
         buried=put(state.ghost.buried, kin, until),
         runs=put(state.ghost.runs, kin, 0),
+        spared=put(state.ghost.spared, kin, 0),
     )
     return replace(state, ghost=ghost)
 
@@ -225,10 +238,12 @@ def _completed(world: World, state: State, version: int) -> State:
     after = replace(
         ghost,
         held=0,
+        running=-1,
         remembered=remembered,
         settled=put(settled, (version,), until),
         buried=buried,
         runs=put(ghost.runs, kin, 0),
+        spared=put(ghost.spared, kin, 0),
         last=version,
     )
     return replace(state, ghost=after)

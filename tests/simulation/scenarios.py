@@ -14,7 +14,8 @@ A, B, C = b"A", b"B", b"C"
 
 
 def _fact(**terms: object) -> Claim:
-    return replace(Claim(b"key", 0, 60_000, 10 * DAY, 2), **terms)
+    """Each worker is a process of its own with one event at a time, unless `alone` is not so."""
+    return replace(Claim(b"key", 0, 60_000, 10 * DAY, 2, alone=True), **terms)
 
 
 def _state(order: int, digest: bytes, **terms: object) -> Claim:
@@ -29,6 +30,24 @@ SCENARIOS: Final = {
             (_fact(),),
             2,
             Faults(crash=2, pause=1, lost=1, copy=1, fail=1),
+        ),
+        Scenario(
+            "a fact that shares its process with others",
+            (_fact(alone=False),),
+            2,
+            Faults(crash=2, pause=1, fail=1, spare=1),
+        ),
+        Scenario(
+            "a fact that the store fails",
+            (_fact(attempts=1),),
+            2,
+            Faults(crash=1, lost=1, copy=1, fail=1, spare=2),
+        ),
+        Scenario(
+            "two versions that share their process with others",
+            (_state(1, A, alone=False), _state(2, B, alone=False)),
+            2,
+            Faults(crash=1, fail=1, spare=1),
         ),
         Scenario(
             "a fact, and settlements that arrive late",

@@ -17,7 +17,9 @@ START: Final = 1_764_000_000_000
 
 T = TypeVar("T")
 
-Phase = Literal["asking", "running", "applied", "completing", "failing", "burying", "writing"]
+Phase = Literal[
+    "asking", "running", "applied", "completing", "failing", "returning", "burying", "writing"
+]
 """`asking`: its claim's reply was lost. `completing`: its completion's was. `writing`: a letter."""
 
 
@@ -45,6 +47,8 @@ class Faults(msgspec.Struct, frozen=True, array_like=True):
     """The transport brings what it has delivered already."""
     fail: int = 0
     """The handler raises, before or after its effect."""
+    spare: int = 0
+    """The store or the network ends a run: no attempt of the event's."""
     redrive: int = 0
     """Somebody runs a letter again."""
     echo: int = 0
@@ -98,6 +102,8 @@ class Ghost(msgspec.Struct, frozen=True):
     """The highest token granted."""
     held: int
     """When the lease of the latest run ends."""
+    running: int
+    """The version whose run is the latest and not settled yet; -1 for none."""
     remembered: int
     """Until when the key must be known."""
     settled: tuple[int, ...]
@@ -106,6 +112,8 @@ class Ghost(msgspec.Struct, frozen=True):
     """Until when each version must count as given up; 0 if it was not."""
     runs: tuple[int, ...]
     """How often each version was granted since it was last settled, given up or forgotten."""
+    spared: tuple[int, ...]
+    """How many of these were ended by something else than the event."""
     gone: tuple[bool, ...]
     last: int
     """The version completed last; -1 for none."""
@@ -144,10 +152,12 @@ def begin(scenario: Scenario) -> State:
     ghost = Ghost(
         top=0,
         held=0,
+        running=-1,
         remembered=0,
         settled=(0,) * some,
         buried=(0,) * some,
         runs=(0,) * some,
+        spared=(0,) * some,
         gone=(False,) * some,
         last=-1,
         forgot=False,

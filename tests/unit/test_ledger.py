@@ -23,7 +23,7 @@ def test_a_state_is_not_unchanged_while_another_run_of_its_subject_is_unsettled(
     key.done(a1, T0)
     slow = key.claim(b2, T0 + 1)
     assert key.claim(a3, T0 + 2).kind == "busy"
-    assert key.claim(a3, slow.until).kind == "run"
+    assert key.claim(a3, T0 + 1 + slow.wait).kind == "run"
 
 
 @pytest.mark.parametrize("action", ["release", "bury"])
@@ -77,7 +77,8 @@ def test_a_claim_repeated_because_its_reply_was_lost_gets_its_own_grant_again() 
     """
     key = Key()
     run = key.claim(fact(7), T0)
-    assert key.claim(fact(7), T0 + 5 * SECOND) == run
+    again = key.claim(fact(7), T0 + 5 * SECOND)
+    assert (again.kind, again.token, again.attempt) == ("run", run.token, run.attempt)
     assert key.claim(fact(8), T0 + 5 * SECOND).kind == "busy"
     assert key.settle("complete", fact(7), run, T0 + 6 * SECOND) == "kept"
 
@@ -115,9 +116,9 @@ def test_an_older_state_is_not_applied_after_a_crash_between_effect_and_settleme
     """
     key = Key()
     crashed = key.claim(state(2, B), T0)
-    waiting = key.claim(state(1, A, 2), crashed.until)
+    waiting = key.claim(state(1, A, 2), T0 + crashed.wait)
     assert (waiting.kind, waiting.order) == ("busy", 2)
-    assert key.claim(state(2, B, 3), crashed.until).kind == "run"
+    assert key.claim(state(2, B, 3), T0 + crashed.wait).kind == "run"
 
 
 def test_an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned() -> None:
@@ -126,13 +127,14 @@ def test_an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned
               lease ends ─── A(1): busy ─── three leases later ─── A(1): a letter
     """
     key = Key()
-    gone = key.claim(state(2, B), T0)
-    waiting = key.claim(state(1, A, 2), gone.until)
-    assert waiting.until == gone.until + ledger.PATIENCE * LEASE
-    assert key.claim(state(1, A, 3), waiting.until - 1).kind == "busy"
-    letter = key.claim(state(1, A, 4), waiting.until)
+    gone = T0 + key.claim(state(2, B), T0).wait
+    waiting = key.claim(state(1, A, 2), gone)
+    assert waiting.wait == ledger.PATIENCE * LEASE
+    patience = gone + waiting.wait
+    assert key.claim(state(1, A, 3), patience - 1).kind == "busy"
+    letter = key.claim(state(1, A, 4), patience)
     assert (letter.kind, letter.order) == ("dead", 2)
-    assert key.claim(state(2, B, 5), waiting.until).kind == "run"
+    assert key.claim(state(2, B, 5), patience).kind == "run"
 
 
 def test_an_older_state_does_not_wait_for_a_newer_one_that_was_given_up() -> None:

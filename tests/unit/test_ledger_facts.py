@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from eventonce.ledger import LONGEST_LEASE
 from eventonce.types import MAX_ORDER, Claim, Verdict
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
@@ -87,14 +88,98 @@ def test_an_attempt_of_a_day_ago_is_forgotten_and_one_of_less_is_not() -> None:
         assert key.claim(fact(2, remember=500), T0 + later).attempt == attempt
 
 
-def test_a_crash_counts_as_an_attempt_and_a_lease_ends_to_the_millisecond() -> None:
+def test_a_run_that_crashed_is_tried_again_alone_and_a_lease_ends_to_the_millisecond() -> None:
     key = Key()
     first = key.claim(fact(), T0)
-    assert (first.attempt, first.until) == (1, T0 + LEASE)
+    assert (first.attempt, first.wait, first.alone) == (1, LEASE, False)
     busy = key.claim(fact(2), T0 + LEASE - 1)
-    assert (busy.kind, busy.until) == ("busy", T0 + LEASE)
+    assert (busy.kind, busy.wait) == ("busy", 1)
     second = key.claim(fact(3), T0 + LEASE)
-    assert (second.kind, second.attempt) == ("run", 2)
+    assert (second.kind, second.attempt, second.alone) == ("run", 2, True)
+
+
+@pytest.mark.parametrize("claim", [fact(attempts=2), state(1, A, attempts=2)])
+def test_a_crash_counts_only_for_a_run_that_was_alone_in_its_process(claim: Claim) -> None:
+    """
+    beside others ──✗ ──✗ ──✗      alone ──✗ ──✗      asked: dead
+                    none counts             both count
+    """
+    key = Key()
+    now = T0
+    for shared in range(3):
+        run = key.claim(claim, now)
+        assert (run.kind, run.spared) == ("run", shared)
+        now += run.wait
+    alone = msgspec.structs.replace(claim, alone=True)
+    for attempt in (4, 5):
+        run = key.claim(alone, now)
+        assert (run.kind, run.attempt, run.spared, run.alone) == ("run", attempt, 3, True)
+        now += run.wait
+    assert key.claim(alone, now).kind == "dead"
+
+
+def test_a_run_becomes_alone_when_its_own_claim_says_so() -> None:
+    key = Key()
+    crashed = key.claim(fact(attempts=1), T0)
+    now = T0 + crashed.wait
+    asked = fact(2, attempts=1)
+    run = key.claim(asked, now)
+    again = key.claim(msgspec.structs.replace(asked, alone=True), now + 1)
+    assert (again.kind, again.token, again.spared) == ("run", run.token, 1)
+    assert key.claim(fact(3, attempts=1), now + LEASE).kind == "dead"
+
+
+def test_a_version_is_not_suspected_of_what_ended_anothers_process() -> None:
+    key = Key()
+    crashed = key.claim(state(1, A), T0)
+    newer = key.claim(state(2, B, 2), T0 + crashed.wait)
+    assert (newer.kind, newer.alone, newer.spared) == ("run", False, 0)
+
+
+@pytest.mark.parametrize("claim", [fact(attempts=1), state(1, A, attempts=1)])
+def test_an_attempt_that_is_returned_does_not_count_towards_giving_up(claim: Claim) -> None:
+    key = Key()
+    for attempt in (1, 2, 3):
+        run = key.claim(claim, T0)
+        assert (run.kind, run.attempt, run.spared, run.alone) == (
+            "run",
+            attempt,
+            attempt - 1,
+            False,
+        )
+        assert key.settle("return", claim, run, T0) == "kept"
+    run = key.claim(claim, T0)
+    assert key.settle("release", claim, run, T0) == "kept"
+    assert key.claim(claim, T0).kind == "dead"
+
+
+def test_a_lease_from_a_clock_that_was_ahead_is_cut_down_to_a_leases_length() -> None:
+    """
+    clock days ahead ──granted ──✗ crash      clock set right ──asked: busy ──── asked: runs
+    """
+    for lease in (LEASE, 2 * LONGEST_LEASE):
+        limit = max(lease, LONGEST_LEASE)
+        for claim in (fact(lease=lease), state(1, A, lease=lease)):
+            key = Key()
+            key.claim(claim, T0 + DAY)
+            other = msgspec.structs.replace(claim, nonce=2)
+            assert (key.claim(other, T0).kind, key.claim(other, T0).wait) == ("busy", limit)
+            assert key.claim(other, T0 + limit - 1).kind == "busy"
+            assert key.claim(other, T0 + limit).kind == "run"
+
+
+def test_its_own_claim_repeated_cuts_a_lease_down_too() -> None:
+    key = Key()
+    run = key.claim(fact(), T0 + DAY)
+    again = key.claim(fact(), T0)
+    assert (again.kind, again.token, again.wait) == ("run", run.token, LONGEST_LEASE)
+
+
+def test_a_renewal_cuts_down_a_lease_from_a_clock_that_was_ahead() -> None:
+    key = Key()
+    run = key.claim(fact(), T0 + DAY)
+    assert key.settle("extend", fact(), run, T0) == "kept"
+    assert key.claim(fact(2), T0).wait == LONGEST_LEASE
 
 
 def test_a_released_fact_runs_again_at_once_and_counts_on() -> None:
@@ -164,7 +249,7 @@ def test_a_redrive_passes_nothing_else() -> None:
 
 def test_a_redrive_does_not_apply_an_older_state_over_a_newer_one_that_was_tried() -> None:
     key = Key()
-    now = key.claim(state(2, B), T0).until
+    now = T0 + key.claim(state(2, B), T0).wait
     assert key.claim(state(1, A, 2, redrive=True), now).kind == "busy"
     assert key.claim(state(1, A, 2, redrive=True), now + 3 * LEASE).kind == "dead"
 
@@ -174,5 +259,5 @@ def test_a_redriven_version_that_crashes_is_counted_again_not_dead_at_once() -> 
     now = key.used_up(state(2, B), T0)
     key.claim(state(2, B), now)
     crashed = key.claim(state(2, B, 5, redrive=True), now)
-    again = key.claim(state(2, B, 6), crashed.until)
+    again = key.claim(state(2, B, 6), now + crashed.wait)
     assert (again.kind, again.attempt) == ("run", 2)

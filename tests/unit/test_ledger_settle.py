@@ -9,15 +9,15 @@ from eventonce.types import Action, Claim
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, Key, fact, state
 
 
-@pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])
+@pytest.mark.parametrize("action", ["complete", "release", "return", "bury", "extend"])
 @pytest.mark.parametrize("one", [fact(1), state(1, A, 1)])
 def test_a_run_that_was_overtaken_settles_nothing(one: Claim, action: Action) -> None:
     key = Key()
     paused = key.claim(one, T0)
     two = msgspec.structs.replace(one, nonce=2)
-    key.claim(two, paused.until)
+    key.claim(two, T0 + paused.wait)
     before = key.record
-    assert key.settle(action, one, paused, paused.until + 1) == "fenced"
+    assert key.settle(action, one, paused, T0 + paused.wait + 1) == "fenced"
     assert key.record is before
 
 
@@ -33,17 +33,18 @@ def test_a_late_completion_that_nobody_overtook_is_kept(claim: Claim) -> None:
 def test_a_late_completion_beats_a_burial(claim: Claim) -> None:
     """The effect is there: the letter is then a copy of something done."""
     key = Key()
-    run = key.claim(claim, T0)
-    for _ in range(2):
-        run = key.claim(claim, run.until)
-    last = run.until
+    claim = msgspec.structs.replace(claim, alone=True)
+    last = T0
+    for _ in range(3):
+        run = key.claim(claim, last)
+        last += run.wait
     assert key.claim(claim, last).kind == "dead"
     assert key.settle("complete", claim, run, last + 1) == "kept"
     again = msgspec.structs.replace(claim, redrive=True)
     assert key.claim(again, last + 2).kind == "duplicate"
 
 
-@pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])
+@pytest.mark.parametrize("action", ["complete", "release", "return", "bury", "extend"])
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
 def test_a_settlement_of_what_is_forgotten_is_unknown(claim: Claim, action: Action) -> None:
     key = Key()
@@ -52,7 +53,7 @@ def test_a_settlement_of_what_is_forgotten_is_unknown(claim: Claim, action: Acti
     assert Key().settle(action, claim, run, T0) == "unknown"
 
 
-@pytest.mark.parametrize("action", ["release", "bury", "extend"])
+@pytest.mark.parametrize("action", ["release", "return", "bury", "extend"])
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
 def test_what_is_done_is_neither_released_nor_buried_nor_extended(
     claim: Claim, action: Action
@@ -85,16 +86,16 @@ def test_a_renewal_after_the_lease_takes_it_again_if_nobody_else_did() -> None:
     assert key.claim(fact(2), T0 + 2 * LEASE).kind == "busy"
 
 
-@pytest.mark.parametrize("action", ["release", "bury"])
+@pytest.mark.parametrize("action", ["release", "return", "bury"])
 def test_a_renewal_that_comes_late_does_not_take_back_what_was_let_go(action: Action) -> None:
     key = Key()
     run = key.claim(fact(), T0)
     assert key.settle(action, fact(), run, T0 + 1) == "kept"
     assert key.settle("extend", fact(), run, T0 + 2) == "fenced"
-    assert key.claim(fact(2), T0 + 3).kind == ("run" if action == "release" else "dead")
+    assert key.claim(fact(2), T0 + 3).kind == ("dead" if action == "bury" else "run")
 
 
-@pytest.mark.parametrize("action", ["release", "bury"])
+@pytest.mark.parametrize("action", ["release", "return", "bury"])
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
 def test_a_release_or_burial_repeated_because_its_reply_was_lost_is_kept(
     claim: Claim, action: Action

@@ -150,10 +150,11 @@ def test_a_version_that_failed_counts_its_own_attempts() -> None:
 def test_a_completed_version_leaves_no_attempts_to_the_next_tie() -> None:
     key = Key()
     first = key.claim(state(1, A), T0)
-    second = key.claim(state(1, A, 2), first.until)
+    later = T0 + first.wait
+    second = key.claim(state(1, A, 2), later)
     assert second.attempt == 2
-    key.settle("complete", state(1, A, 2), second, first.until)
-    assert key.claim(state(1, b"", 3), first.until).attempt == 1
+    key.settle("complete", state(1, A, 2), second, later)
+    assert key.claim(state(1, b"", 3), later).attempt == 1
 
 
 def test_a_stale_copy_starts_a_sliding_window_again() -> None:

@@ -139,6 +139,14 @@ class _Effects:
         await _Pause()
         self._simulation.store.put_letters(letters)
 
+    async def enter(self, *, alone: bool) -> bool:
+        # Each worker is a process of its own, and runs one batch at a time.
+        await _Pause()
+        return alone
+
+    def leave(self, *, alone: bool) -> None:
+        pass
+
 
 @dataclass(eq=False)
 class Worker:

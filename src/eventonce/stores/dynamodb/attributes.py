@@ -165,6 +165,8 @@ _FIELDS: Final[tuple[_Field, ...]] = (
     ("tried", "tried", _number, _as_number),
     ("trying", "trying", _bytes, _as_bytes),
     ("dirty", "dirty", _truth, _as_truth),
+    ("alone", "alone", _truth, _as_truth),
+    ("spared", "spared", _number, _as_number),
 )
 """The field of the record, its attribute, and how its value is written and read."""
 

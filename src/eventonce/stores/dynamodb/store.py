@@ -105,8 +105,7 @@ class DynamoDBStore:
                     self._grant(name, answer.seen)
                 verdicts.append(answer.answer)
             elif isinstance(answer, Contended):
-                until = (self._table.clock.now() if now is None else now) + CONTENDED
-                verdicts.append(Verdict("busy", until=until))
+                verdicts.append(Verdict("busy", wait=CONTENDED))
             else:
                 verdicts.append(Verdict("error", error=answer))
         if known:

@@ -26,10 +26,12 @@ RETURNS TABLE (
     kind text,
     token bigint,
     attempt integer,
-    until bigint,
+    wait bigint,
     redelivery boolean,
     "order" bigint,
-    result bytea
+    result bytea,
+    alone boolean,
+    spared integer
 )
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '500ms'
@@ -41,6 +43,7 @@ DECLARE
     unsettled CONSTANT bigint := 86400000; -- ledger.UNSETTLED
     patience CONSTANT bigint := 3; -- ledger.PATIENCE
     kept_digests CONSTANT integer := 16; -- ledger.KEPT_DIGESTS
+    longest_lease CONSTANT bigint := 900000; -- ledger.LONGEST_LEASE
     pause CONSTANT bigint := 1000; -- until asking again for a locked row may help
     moment bigint := eventonce.clock_1(instant);
     fresh eventonce.asked_1[];
@@ -55,8 +58,8 @@ BEGIN
         array_agg(a) FILTER (WHERE r.key IS NULL AND NOT a.peek),
         array_agg(a) FILTER (WHERE r.key IS NOT NULL OR a.peek),
         array_agg(a.key) FILTER (WHERE r.key IS NOT NULL AND NOT a.peek AND (
-            NOT a.sliding AND (
-                moment < r.held_until
+            NOT a.sliding AND NOT a.alone AND (
+                moment < r.held_until AND r.held_until <= moment + greatest(a.lease, longest_lease)
                 OR moment < r.expires AND CASE
                     WHEN a."order" IS NULL THEN r.done
                     ELSE a."order" < r."order"
@@ -73,7 +76,7 @@ BEGIN
     IF fresh IS NOT NULL THEN
         WITH inserted AS (
             INSERT INTO eventonce.records AS r
-                (token, expires, held_until, nonce, tried, attempt, done, dirty, key, by, trying)
+                (token, expires, held_until, nonce, tried, attempt, done, dirty, alone, key, by, trying)
             SELECT
                 greatest(1, moment * 1000),
                 moment + greatest(a.remember, unsettled),
@@ -83,6 +86,7 @@ BEGIN
                 1,
                 false,
                 nullif(a."order" IS NOT NULL, false),
+                nullif(a.alone, false),
                 a.key,
                 CASE WHEN a."order" IS NULL THEN nullif(a.by, '') END,
                 CASE WHEN a."order" IS NOT NULL THEN nullif(a.digest, '') END
@@ -95,8 +99,8 @@ BEGIN
 
         RETURN QUERY
         SELECT
-            a.key, 'run', greatest(1, moment * 1000), 1, moment + a.lease,
-            NULL::boolean, NULL::bigint, NULL::bytea
+            a.key, 'run', greatest(1, moment * 1000), 1, a.lease,
+            NULL::boolean, NULL::bigint, NULL::bytea, NULL::boolean, NULL::integer
         FROM unnest(fresh) AS a
         WHERE cardinality(won) = cardinality(fresh) OR a.key = ANY (won);
         IF cardinality(won) < cardinality(fresh) THEN
@@ -141,6 +145,14 @@ BEGIN
             r.tried AS r_tried,
             coalesce(r.trying, '') AS r_trying,
             coalesce(r.dirty, false) AS r_dirty,
+            coalesce(r.alone, false) AS r_alone,
+            coalesce(r.spared, 0) AS r_spared,
+            -- A lease that ends too far ahead was granted by a clock that was set back since.
+            least(coalesce(r.held_until, 0), moment + greatest(a.lease, longest_lease)) AS cut_down,
+            -- A run that was not settled ended with its process; it counts only if it was alone.
+            coalesce(r.nonce, 0) <> 0 AS crashed,
+            coalesce(r.spared, 0)
+            + (coalesce(r.nonce, 0) <> 0 AND NOT coalesce(r.alone, false))::integer AS used_spared,
             a."order" = r.tried AND a.digest = coalesce(r.trying, '') AS this_version
         FROM unnest(rest) AS a
         LEFT JOIN LATERAL (
@@ -161,7 +173,7 @@ BEGIN
                     WHEN s.r_dead <> '{}' AND NOT s.redrive THEN 'dead'
                     WHEN moment < s.r_held_until AND s.nonce = s.r_nonce THEN 'own'
                     WHEN moment < s.r_held_until THEN 'held'
-                    WHEN s.r_attempt >= s.attempts AND NOT s.redrive THEN 'bury'
+                    WHEN s.r_attempt - s.used_spared >= s.attempts AND NOT s.redrive THEN 'bury'
                     ELSE 'again'
                 END
                 WHEN s."order" < s.r_order THEN 'stale'
@@ -182,7 +194,8 @@ BEGIN
                     AND s.at - s.r_at >= 0
                     AND s.at - s.r_at < s.unchanged_within
                     THEN 'unchanged'
-                WHEN s.this_version AND s.r_attempt >= s.attempts AND NOT s.redrive THEN 'bury'
+                WHEN s.this_version AND s.r_attempt - s.used_spared >= s.attempts AND NOT s.redrive
+                    THEN 'bury'
                 ELSE 'again'
             END AS law
         FROM seen AS s
@@ -197,6 +210,8 @@ BEGIN
             j."order" IS NULL OR j.digest = j.r_digests[cardinality(j.r_digests)] AS latest,
             NOT j.peek AND (
                 j.law IN ('anew', 'again', 'bury', 'unchanged')
+                OR j.law = 'own' AND j.alone AND NOT j.r_alone
+                OR j.law IN ('own', 'held') AND j.cut_down < j.r_held_until
                 OR j.law IN ('duplicate', 'stale')
                 AND j.sliding
                 AND j.r_expires < moment + j.remember
@@ -211,17 +226,27 @@ BEGIN
                 WHEN j.law <> 'again' THEN j.r_attempt
                 WHEN j.redrive OR j."order" IS NOT NULL AND j.this_version IS NOT TRUE THEN 1
                 ELSE j.r_attempt + 1
-            END AS n_attempt
+            END AS n_attempt,
+            CASE
+                WHEN j.law = 'anew' THEN 0
+                WHEN j.law <> 'again' THEN j.r_spared
+                WHEN j.redrive OR j."order" IS NOT NULL AND j.this_version IS NOT TRUE THEN 0
+                ELSE j.used_spared
+            END AS n_spared,
+            -- A new version is not suspected of what ended the process of another.
+            j.law = 'again' AND j.crashed AND (j."order" IS NULL OR j.this_version) AS n_suspect,
+            coalesce(j.key = ANY (locked), false) AS ours
         FROM judged AS j
     ),
     written AS (
         INSERT INTO eventonce.records AS r (
-            token, expires, held_until, nonce, "order", at, tried, attempt, done, dirty, key, by,
-            trying, digests, dead, result
+            token, expires, held_until, nonce, "order", at, tried, attempt, spared, done, dirty,
+            alone, key, by, trying, digests, dead, result
         )
         SELECT
             d.n_token,
             CASE
+                WHEN d.law IN ('own', 'held') THEN d.r_expires
                 WHEN d.law = 'anew' THEN moment + greatest(d.remember, unsettled)
                 WHEN d.law IN ('again', 'bury')
                     THEN greatest(d.r_expires, moment + greatest(d.remember, unsettled))
@@ -230,6 +255,7 @@ BEGIN
             CASE
                 WHEN d.grants THEN moment + d.lease
                 WHEN d.law = 'bury' THEN least(d.r_held_until, moment)
+                WHEN d.law IN ('own', 'held') THEN d.cut_down
                 ELSE d.r_held_until
             END,
             CASE WHEN d.grants THEN d.nonce WHEN d.law <> 'bury' THEN d.r_nonce END,
@@ -237,8 +263,10 @@ BEGIN
             CASE WHEN NOT d.blank THEN d.r_at END,
             CASE WHEN d.grants THEN d."order" ELSE d.r_tried END,
             d.n_attempt,
+            d.n_spared,
             d.r_done AND NOT d.grants,
             CASE WHEN d.grants THEN d."order" IS NOT NULL ELSE d.r_dirty END,
+            CASE WHEN d.grants THEN d.alone ELSE d.r_alone OR d.law = 'own' AND d.alone END,
             d.key,
             CASE
                 WHEN d.law = 'unchanged' OR d.blank AND d."order" IS NULL THEN d.by
@@ -254,7 +282,7 @@ BEGIN
             END,
             CASE WHEN NOT d.blank THEN d.r_result END
         FROM decided AS d
-        WHERE d.writes AND d.key = ANY (locked)
+        WHERE d.writes AND d.ours
         ORDER BY d.key
         ON CONFLICT (key) DO UPDATE SET
             token = excluded.token,
@@ -265,18 +293,28 @@ BEGIN
             at = nullif(excluded.at, 0),
             tried = excluded.tried,
             attempt = nullif(excluded.attempt, 0),
+            spared = nullif(excluded.spared, 0),
             done = excluded.done,
             dirty = nullif(excluded.dirty, false),
+            alone = nullif(excluded.alone, false),
             by = nullif(excluded.by, ''),
             trying = nullif(excluded.trying, ''),
             digests = nullif(excluded.digests, '{}'),
             dead = nullif(excluded.dead, '{}'),
             result = excluded.result
     )
+    -- What could not be written was not decided: such a row says busy and nothing else. A token
+    -- or an attempt in it would be another run's.
+    SELECT
+        d.key, 'busy', NULL::bigint, NULL::integer,
+        greatest(d.cut_down - moment, pause),
+        NULL::boolean, NULL::bigint, NULL::bytea, NULL::boolean, NULL::integer
+    FROM decided AS d
+    WHERE d.writes AND NOT d.ours
+    UNION ALL
     SELECT
         d.key,
         CASE
-            WHEN d.writes AND d.key <> ALL (locked) THEN 'busy'
             WHEN d.law IN ('anew', 'again', 'own') THEN 'run'
             WHEN d.law IN ('held', 'waits') THEN 'busy'
             WHEN d.law IN ('bury', 'overtaken') THEN 'dead'
@@ -287,11 +325,9 @@ BEGIN
             WHEN d.law = 'bury' OR (d.grants OR d.law = 'own') AND NOT d.peek THEN d.n_attempt
         END,
         CASE
-            WHEN d.writes AND d.key <> ALL (locked)
-                THEN greatest(d.r_held_until, moment + pause)
-            WHEN d.grants AND NOT d.peek THEN moment + d.lease
-            WHEN d.law = 'held' OR d.law = 'own' AND NOT d.peek THEN d.r_held_until
-            WHEN d.law = 'waits' THEN d.r_held_until + patience * d.lease
+            WHEN d.grants AND NOT d.peek THEN d.lease
+            WHEN d.law = 'held' OR d.law = 'own' AND NOT d.peek THEN d.cut_down - moment
+            WHEN d.law = 'waits' THEN d.r_held_until + patience * d.lease - moment
         END,
         CASE
             WHEN d.law IN ('duplicate', 'conflict') AND d.latest AND d.by <> '' AND d.r_by <> ''
@@ -301,7 +337,10 @@ BEGIN
             WHEN d.law IN ('stale', 'duplicate', 'unchanged') THEN d.r_order
             WHEN d.law IN ('waits', 'overtaken') THEN d.r_tried
         END,
-        CASE WHEN d.law = 'duplicate' AND d.latest THEN d.r_result END
-    FROM decided AS d;
+        CASE WHEN d.law = 'duplicate' AND d.latest THEN d.r_result END,
+        d.n_suspect AND NOT d.peek,
+        CASE WHEN (d.grants OR d.law = 'own') AND NOT d.peek THEN d.n_spared END
+    FROM decided AS d
+    WHERE NOT d.writes OR d.ours;
 END
 $$;

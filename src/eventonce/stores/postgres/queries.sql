@@ -9,7 +9,7 @@ SELECT * FROM eventonce.settle_1(%s, %s, %s)
 -- name: show
 SELECT
     token, attempt, nonce, held_until, expires, done, by, result, digests, dead, "order", at,
-    tried, trying, dirty
+    tried, trying, dirty, alone, spared
 FROM eventonce.records
 WHERE key = %s AND eventonce.clock_1(NULL) < greatest(expires, held_until)
 

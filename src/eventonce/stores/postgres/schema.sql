@@ -29,8 +29,10 @@ CREATE TABLE eventonce.records (
     at bigint,
     tried bigint,
     attempt integer,
+    spared integer,
     done boolean NOT NULL,
     dirty boolean,
+    alone boolean,
     key bytea PRIMARY KEY,
     by bytea,
     trying bytea,
@@ -76,7 +78,8 @@ CREATE TYPE eventonce.asked_1 AS (
     at bigint,
     unchanged_within bigint,
     redrive boolean,
-    peek boolean
+    peek boolean,
+    alone boolean
 );
 
 CREATE TYPE eventonce.ended_1 AS (

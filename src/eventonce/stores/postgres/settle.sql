@@ -15,6 +15,7 @@ AS $$
 DECLARE
     unsettled CONSTANT bigint := 86400000; -- ledger.UNSETTLED
     kept_digests CONSTANT integer := 16; -- ledger.KEPT_DIGESTS
+    longest_lease CONSTANT bigint := 900000; -- ledger.LONGEST_LEASE
     keys bytea[];
     locked bytea[] := '{}';
     moment bigint;
@@ -54,7 +55,9 @@ BEGIN
             r.at AS r_at,
             r.tried AS r_tried,
             r.trying AS r_trying,
-            r.dirty AS r_dirty
+            r.dirty AS r_dirty,
+            r.alone AS r_alone,
+            coalesce(r.spared, 0) AS r_spared
         FROM unnest(ended) AS e
         LEFT JOIN LATERAL (
             SELECT * FROM eventonce.records AS r WHERE r.key = e.key OFFSET 0
@@ -80,8 +83,11 @@ BEGIN
                 WHEN s.r_done THEN 'fenced'
                 WHEN s.action = 'bury' AND s.digest = ANY (s.r_dead) THEN 'kept'
                 WHEN s.action = 'bury' THEN 'bury'
-                -- Released or buried already: a renewal that comes late must not take it back.
-                WHEN s.nonce <> s.r_nonce AND s.action = 'release' AND s.digest <> ALL (s.r_dead)
+                -- Freed or buried already: a renewal that comes late must not take it back.
+                WHEN
+                    s.nonce <> s.r_nonce
+                    AND s.action IN ('release', 'return')
+                    AND s.digest <> ALL (s.r_dead)
                     THEN 'kept'
                 WHEN s.nonce <> s.r_nonce THEN 'fenced'
                 ELSE s.action
@@ -90,8 +96,8 @@ BEGIN
     ),
     written AS (
         INSERT INTO eventonce.records AS r (
-            token, expires, held_until, nonce, "order", at, tried, attempt, done, dirty, key, by,
-            trying, digests, dead, result
+            token, expires, held_until, nonce, "order", at, tried, attempt, spared, done, dirty,
+            alone, key, by, trying, digests, dead, result
         )
         SELECT
             j.token,
@@ -105,7 +111,10 @@ BEGIN
             END,
             CASE j.law
                 WHEN 'complete' THEN NULL
-                WHEN 'extend' THEN greatest(j.r_held_until, moment + j.lease)
+                WHEN 'extend' THEN greatest(
+                    moment + j.lease,
+                    least(j.r_held_until, moment + greatest(j.lease, longest_lease))
+                )
                 ELSE least(j.r_held_until, moment)
             END,
             CASE WHEN j.law = 'extend' THEN j.r_nonce END,
@@ -116,8 +125,10 @@ BEGIN
             END,
             CASE WHEN j.law <> 'complete' OR j."order" IS NOT NULL THEN j.r_tried END,
             CASE WHEN j.law <> 'complete' THEN j.r_attempt END,
+            CASE WHEN j.law <> 'complete' THEN j.r_spared + (j.law = 'return')::integer END,
             j.law = 'complete',
             CASE WHEN j.law <> 'complete' THEN j.r_dirty END,
+            CASE WHEN j.law <> 'complete' THEN j.r_alone END,
             j.key,
             CASE WHEN j.law = 'complete' THEN j.by ELSE j.r_by END,
             CASE WHEN j.law <> 'complete' THEN j.r_trying END,
@@ -136,7 +147,7 @@ BEGIN
             END,
             CASE WHEN j.law = 'complete' THEN j.result ELSE j.r_result END
         FROM judged AS j
-        WHERE j.ours AND j.law IN ('complete', 'bury', 'release', 'extend')
+        WHERE j.ours AND j.law IN ('complete', 'bury', 'release', 'return', 'extend')
         ORDER BY j.key
         ON CONFLICT (key) DO UPDATE SET
             expires = excluded.expires,
@@ -146,8 +157,10 @@ BEGIN
             at = nullif(excluded.at, 0),
             tried = excluded.tried,
             attempt = nullif(excluded.attempt, 0),
+            spared = nullif(excluded.spared, 0),
             done = excluded.done,
             dirty = nullif(excluded.dirty, false),
+            alone = nullif(excluded.alone, false),
             by = nullif(excluded.by, ''),
             trying = nullif(excluded.trying, ''),
             digests = nullif(excluded.digests, '{}'),

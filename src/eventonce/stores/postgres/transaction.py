@@ -13,6 +13,7 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import wire
 from eventonce.stores.postgres.connections import hurried, rows
 from eventonce.stores.postgres.database import Database
+from eventonce.stores.postgres.trouble import explain
 from eventonce.types import Kept, Settlement
 
 
@@ -42,6 +43,16 @@ class PostgresTransaction:
         if kept is None:
             raise AssertionError("who is patient is never told that a row is locked")
         return kept
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the server or the network, and not the caller's own statements, raised this. A
+        statement that took longer than the caller allows it is the caller's."""
+        if self.connection.broken or isinstance(error, StoreUnavailable):
+            return True
+        if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.errors.QueryCanceled):
+            return False
+        explained = explain(error, self._database.address, proven=True)
+        return isinstance(explained, StoreUnavailable)
 
     def still_open(self) -> None:
         """Refuse to go on with what the caller has ended, or what the server will not commit."""

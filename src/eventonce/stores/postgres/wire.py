@@ -29,7 +29,7 @@ def asked(claims: Sequence[Claim]) -> str:
             f'"({b}{c.key.hex()}{e},{c.nonce},{c.lease},{c.remember},{c.attempts},'
             f"{b}{c.by.hex()}{e},{c.sliding:d},{b}{c.digest.hex()}{e},"
             f"{'' if c.order is None else c.order},{c.at},{c.unchanged_within},"
-            f'{c.redrive:d},{c.peek:d})"'
+            f'{c.redrive:d},{c.peek:d},{c.alone:d})"'
             for c in claims
         ]
     ).join("{}")
@@ -76,8 +76,18 @@ def by_rounds(
 def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
     """The verdicts in the order of the claims."""
     answers = {
-        key: Verdict(kind, token or 0, attempt or 0, until or 0, redelivery, order, result)
-        for key, kind, token, attempt, until, redelivery, order, result in rows
+        key: Verdict(
+            kind,
+            token or 0,
+            attempt or 0,
+            wait or 0,
+            redelivery,
+            order,
+            result,
+            alone=alone or False,
+            spared=spared or 0,
+        )
+        for key, kind, token, attempt, wait, redelivery, order, result, alone, spared in rows
     }
     return [answers[claim.key] for claim in claims]
 
@@ -93,7 +103,7 @@ def answers(settlements: Sequence[Settlement], rows: Sequence[Row]) -> list[Kept
 def record(row: Row) -> Record:
     """The record of a row of `show`."""
     token, attempt, nonce, held_until, expires, done, by, result, digests, dead, *state = row
-    order, at, tried, trying, dirty = state
+    order, at, tried, trying, dirty, alone, spared = state
     return Record(
         token=token,
         attempt=attempt or 0,
@@ -110,6 +120,8 @@ def record(row: Row) -> Record:
         tried=tried,
         trying=trying or b"",
         dirty=bool(dirty),
+        alone=bool(alone),
+        spared=spared or 0,
     )
 
 

@@ -13,7 +13,7 @@ local pack, parse = struct.pack, struct.unpack
 
 at = at + many * SIZE_OF_TERMS
 local letters, verdicts, written, seen, unpacked, judge = {}, {}, false, nil, nil, nil
-local terms, flags, lease, remember, attempts, nonce, within, state, peek, granted, till
+local terms, flags, lease, remember, attempts, nonce, within, state, peek, alone, granted, till
 
 for i = 1, #KEYS do
   local raw, start, letter, order, own_time = raws[i], at, nil, nil, nil
@@ -23,12 +23,12 @@ for i = 1, #KEYS do
     terms, granted = number, nil
     flags, lease, remember, attempts, nonce, within =
       parse('>BI8I8I4I8I8', packed, FIRST_TERMS + (number - 1) * SIZE_OF_TERMS)
-    state, peek = flags % 2 == 1, flags >= 8
+    state, peek, alone = flags % 2 == 1, flags % 16 >= 8, flags >= 16
   end
   if state then
     order, own_time, at = parse('>i8i8', packed, at)
   elseif not raw then
-    if not peek then
+    if not peek and not alone then
       if not granted then
         local expires, held_until = now + max(remember, UNSETTLED), now + lease
         granted = pack('>BI7I6I6I2I7', HELD, now * 1000, expires, held_until, 1, nonce)
@@ -58,7 +58,7 @@ for i = 1, #KEYS do
     local answer, changed = judge(
       raw,
       {lease = lease, remember = remember, attempts = attempts, nonce = nonce, within = within,
-       sliding = flags % 4 >= 2, redrive = flags % 8 >= 4, peek = peek},
+       sliding = flags % 4 >= 2, redrive = flags % 8 >= 4, peek = peek, alone = alone},
       {by = by, digest = digest, order = order, at = own_time})
     if changed then
       unpacked.write(KEYS[i], changed)

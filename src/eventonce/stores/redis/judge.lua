@@ -11,8 +11,9 @@ local function law(records, now)
   end
 
   local function verdict(kind, fields)
-    return {kind, fields.token or 0, fields.attempt or 0, fields.till or 0,
-            fields.redelivery or -1, fields.order or false, fields.result or false}
+    return {kind, fields.token or 0, fields.attempt or 0, fields.wait or 0,
+            fields.redelivery or -1, fields.order or false, fields.result or false,
+            fields.alone and 1 or 0, fields.spared or 0}
   end
 
   -- A sliding window starts again with every copy; a fixed one does not.
@@ -32,10 +33,14 @@ local function law(records, now)
   end
 
   local function held(r, t)
-    if r.nonce == t.nonce then
-      return verdict('run', {token = r.token, attempt = r.attempt, till = r.held_until}), false
-    end
-    return verdict('busy', {till = r.held_until}), false
+    local held_until = records.cut_down(r.held_until, t.lease, now)
+    local changed, wait = held_until ~= r.held_until, held_until - now
+    r.held_until = held_until
+    if r.nonce ~= t.nonce then return verdict('busy', {wait = wait}), changed end
+    changed = changed or t.alone and not r.alone
+    r.alone = r.alone or t.alone
+    return verdict('run', {token = r.token, attempt = r.attempt, wait = wait, spared = r.spared}),
+           changed
   end
 
   local function give_up(r, t, c)
@@ -44,13 +49,13 @@ local function law(records, now)
   end
 
   -- Not below the clock in microseconds: after a record expired its tokens must not come back.
-  local function grant(r, t, c, attempt)
+  local function grant(r, t, c, attempt, spared, crashed)
     r.token = max(r.token + 1, now * 1000)
     r.attempt = attempt
     r.nonce = t.nonce
     r.held_until = now + t.lease
     r.expires = max(r.expires, now + max(t.remember, UNSETTLED))
-    r.done = false
+    r.done, r.alone, r.spared = false, t.alone, spared
     if c.order then
       r.dead = c.order == r.tried and records.without(r.dead, c.digest) or {}
       r.tried, r.trying, r.dirty = c.order, c.digest, true
@@ -58,7 +63,17 @@ local function law(records, now)
       r.by, r.result, r.digests, r.dead = c.by, false, {}, {}
       r.order, r.at, r.tried, r.trying, r.dirty = false, 0, false, '', false
     end
-    return verdict('run', {token = r.token, attempt = attempt, till = r.held_until}), true
+    return verdict('run', {token = r.token, attempt = attempt, wait = t.lease, alone = crashed,
+                           spared = spared}), true
+  end
+
+  -- A run that was not settled ended with its process; it counts only if it was alone there.
+  local function next_attempt(r, t, c)
+    local crashed = r.nonce ~= 0
+    if t.redrive then return grant(r, t, c, 1, 0, crashed) end
+    local spared = r.spared + (crashed and not r.alone and 1 or 0)
+    if r.attempt - spared >= t.attempts then return give_up(r, t, c) end
+    return grant(r, t, c, r.attempt + 1, spared, crashed)
   end
 
   local function judge_fact(r, t, c)
@@ -70,8 +85,7 @@ local function law(records, now)
     end
     if #r.dead > 0 and not t.redrive then return verdict('dead', {}), false end
     if now < r.held_until then return held(r, t) end
-    if r.attempt >= t.attempts and not t.redrive then return give_up(r, t, c) end
-    return grant(r, t, c, t.redrive and 1 or r.attempt + 1)
+    return next_attempt(r, t, c)
   end
 
   -- By the events' own times: a copy may arrive days late, and must not be judged by that.
@@ -95,10 +109,10 @@ local function law(records, now)
     end
     if now < r.held_until then return held(r, t) end
     if r.tried and c.order < r.tried then
-      -- A newer version may have had its effect: this one waits for it, and is then a letter.
+      -- A newer version may have had its effect: this one waits for it, and is then a dead letter.
       local till = r.held_until + PATIENCE * t.lease
       if now < till and #r.dead == 0 then
-        return verdict('busy', {till = till, order = r.tried}), false
+        return verdict('busy', {wait = till - now, order = r.tried}), false
       end
       return verdict('dead', {order = r.tried}), false
     end
@@ -108,8 +122,8 @@ local function law(records, now)
       r.expires = max(r.expires, now + t.remember)
       return verdict('unchanged', {order = won}), true
     end
-    if this_version and r.attempt >= t.attempts and not t.redrive then return give_up(r, t, c) end
-    return grant(r, t, c, this_version and not t.redrive and r.attempt + 1 or 1)
+    if this_version then return next_attempt(r, t, c) end
+    return grant(r, t, c, 1, 0, false)
   end
 
   local function judge(raw, t, c)
@@ -118,7 +132,7 @@ local function law(records, now)
     if raw and not r then return {'mismatch'}, false end
     if not r or not records.lives(r, now) then
       r = records.new()
-      answer, changed = grant(r, t, c, 1)
+      answer, changed = grant(r, t, c, 1, 0, false)
     elseif c.order then
       answer, changed = judge_state(r, t, c)
     else

@@ -39,9 +39,15 @@ _SETTLE_TERMS: Final = struct.Struct(">BQQQQ").pack
 _VERSION: Final = struct.Struct(">qq").pack
 _SIZE: Final = struct.Struct(">I").pack
 
-_STATE, _SLIDING, _REDRIVE, _PEEK = 1, 2, 4, 8
+_STATE, _SLIDING, _REDRIVE, _PEEK, _ALONE = 1, 2, 4, 8, 16
 _SETTLED_STATE: Final = 128
-_ACTIONS: Final[Mapping[Action, int]] = {"complete": 1, "release": 2, "bury": 3, "extend": 4}
+_ACTIONS: Final[Mapping[Action, int]] = {
+    "complete": 1,
+    "release": 2,
+    "bury": 3,
+    "extend": 4,
+    "return": 5,
+}
 
 _KINDS: Final[Mapping[bytes, VerdictKind]] = {
     b"run": "run",
@@ -94,6 +100,7 @@ def pack_claims(claims: Sequence[Claim], now: int | None, *, waiting: bool) -> b
                 claim.sliding,
                 claim.redrive,
                 claim.peek,
+                claim.alone,
                 order is None,
                 claim.unchanged_within,
             )
@@ -152,7 +159,8 @@ def _claim_terms(claim: Claim) -> bytes:
         (claim.order is not None) * _STATE
         + claim.sliding * _SLIDING
         + claim.redrive * _REDRIVE
-        + claim.peek * _PEEK,
+        + claim.peek * _PEEK
+        + claim.alone * _ALONE,
         claim.lease,
         claim.remember,
         claim.attempts,
@@ -191,7 +199,7 @@ def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
     if isinstance(reply, int):
         now, letter = divmod(reply, 256)
         copy = _COPIES.get(letter)
-        return [copy or Verdict("run", now * 1000, 1, now + claims[0].lease)]
+        return [copy or Verdict("run", now * 1000, 1, claims[0].lease)]
     letters, judged = (reply, iter(())) if isinstance(reply, bytes) else (reply[0], iter(reply[1]))
     now = int.from_bytes(letters[:6], "big")
     answers: list[Verdict] = []
@@ -201,7 +209,7 @@ def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
             lease = claim.lease
             verdict = first_runs.get(lease)
             if verdict is None:
-                verdict = first_runs[lease] = Verdict("run", now * 1000, 1, now + lease)
+                verdict = first_runs[lease] = Verdict("run", now * 1000, 1, lease)
         else:
             verdict = _COPIES.get(letter) or _judged(next(judged))
         answers.append(verdict)
@@ -212,8 +220,18 @@ def _judged(fields: Sequence[Any]) -> Verdict:
     kind = _KINDS.get(fields[0])
     if kind is None:
         return Verdict("error", error=StoreMismatch(NEWER))
-    _, token, attempt, until, redelivery, order, result = fields
-    return Verdict(kind, token, attempt, until, _REDELIVERY[redelivery], order, result)
+    _, token, attempt, wait, redelivery, order, result, alone, spared = fields
+    return Verdict(
+        kind,
+        token,
+        attempt,
+        wait,
+        _REDELIVERY[redelivery],
+        order,
+        result,
+        alone=bool(alone),
+        spared=spared,
+    )
 
 
 def unpackable(claim: Claim) -> Verdict | None:
@@ -242,6 +260,7 @@ def record(fields: Any) -> Record:
             **named,
             "done": bool(named["done"]),
             "dirty": bool(named["dirty"]),
+            "alone": bool(named["alone"]),
             "digests": tuple(named["digests"]),
             "dead": tuple(named["dead"]),
         }

@@ -7,7 +7,8 @@
 --   HELD    a fact that was granted: token, expires, held_until, attempt, nonce, by
 --   LISTED  anything else: all fields as a MessagePack array, in the order of ledger.Record
 --   BRIEF   from here on: what nearly every record is at last, in twelve bytes; see below
--- KEPT_DIGESTS, PATIENCE and UNSETTLED, the constants of the law, are set by scripts.py.
+-- KEPT_DIGESTS, PATIENCE, UNSETTLED and LONGEST_LEASE, the constants of the law, are set by
+-- scripts.py.
 local DONE, RESULT, HELD, BRIEF = 1, 2, 3, 192
 
 -- A completed fact as two words and the four bytes of its `by`: its instant since 2020 in 39 bits,
@@ -53,7 +54,7 @@ local function records(brief, of_brief)
     return {
       token = 0, attempt = 0, nonce = 0, held_until = 0, expires = 0, done = false, by = '',
       result = false, digests = {}, dead = {}, order = false, at = 0, tried = false, trying = '',
-      dirty = false, extra = '',
+      dirty = false, alone = false, spared = 0, extra = '',
     }
   end
 
@@ -72,7 +73,7 @@ local function records(brief, of_brief)
       local last, f = cmsgpack.unpack_one(raw, 1)
       after = last < 0 and #raw + 1 or last + 1
       r.token, r.attempt, r.nonce, r.held_until, r.expires, r.done, r.by, r.result, r.digests,
-        r.dead, r.order, r.at, r.tried, r.trying, r.dirty = unpack(f)
+        r.dead, r.order, r.at, r.tried, r.trying, r.dirty, r.alone, r.spared = unpack(f)
     elseif form >= BRIEF then
       r.done, r.by, after = true, sub(raw, 9, 12), 13
       r.token, r.expires = of_brief(raw)
@@ -97,14 +98,14 @@ local function records(brief, of_brief)
                    #digest, digest)
         if r.result then raw = raw .. pack('>I4c0', #r.result, r.result) end
       end
-    elseif #r.dead == 0 and r.attempt <= MOST_ATTEMPTS then
+    elseif #r.dead == 0 and r.attempt <= MOST_ATTEMPTS and not r.alone and r.spared == 0 then
       raw = pack('>BI7I6I6I2I7Bc0', HELD, r.token, r.expires, r.held_until, r.attempt, r.nonce,
                  #r.by, r.by)
     end
     if not raw then
       raw = string.char(LISTED) .. cmsgpack.pack({
         r.token, r.attempt, r.nonce, r.held_until, r.expires, r.done, r.by, r.result, r.digests,
-        r.dead, r.order, r.at, r.tried, r.trying, r.dirty,
+        r.dead, r.order, r.at, r.tried, r.trying, r.dirty, r.alone, r.spared,
       })
     end
     redis.call('SET', key, raw .. r.extra, 'PXAT', max(r.expires, r.held_until))
@@ -112,6 +113,11 @@ local function records(brief, of_brief)
 
   function all.lives(r, now)
     return now < r.expires or now < r.held_until
+  end
+
+  -- The end of a lease, cut down where it was granted by a clock that was set back since.
+  function all.cut_down(held_until, lease, now)
+    return min(held_until, now + max(lease, LONGEST_LEASE))
   end
 
   function all.among(digests, digest)

@@ -26,8 +26,9 @@ def _script(*sources: str) -> Script:
 
 
 _RECORDS: Final = (
-    f"local KEPT_DIGESTS, PATIENCE, UNSETTLED = "
-    f"{ledger.KEPT_DIGESTS}, {ledger.PATIENCE}, {ledger.UNSETTLED}\n" + _source("records")
+    f"local KEPT_DIGESTS, PATIENCE, UNSETTLED, LONGEST_LEASE = "
+    f"{ledger.KEPT_DIGESTS}, {ledger.PATIENCE}, {ledger.UNSETTLED}, {ledger.LONGEST_LEASE}\n"
+    + _source("records")
 )
 
 CLAIM: Final = _script(_RECORDS, _source("judge"), _source("claim"))

@@ -7,14 +7,14 @@
 -- is, without unpacking its record; all else goes through the law.
 local function law(records, now)
   local KEPT, FENCED = 'k', 'f'
-  local COMPLETE, RELEASE, BURY = 1, 2, 3
+  local COMPLETE, RELEASE, BURY, RETURN = 1, 2, 3, 5
   local max, min = math.max, math.min
 
   local function complete(r, t, s)
     if not s.order then
       r.done, r.expires, r.by, r.result = true, now + t.remember, s.by, s.result
       r.digests = s.digest ~= '' and {s.digest} or {}
-      r.attempt, r.nonce, r.held_until, r.dead = 0, 0, 0, {}
+      r.attempt, r.nonce, r.held_until, r.dead, r.alone, r.spared = 0, 0, 0, {}, false, 0
       r.order, r.at, r.tried, r.trying, r.dirty = false, 0, false, '', false
       return true
     end
@@ -22,7 +22,7 @@ local function law(records, now)
     if r.done then return false end
     r.digests = s.order == r.order and records.with(r.digests, s.digest) or {s.digest}
     r.dead = records.without(r.dead, s.digest)
-    r.attempt, r.nonce, r.held_until = 0, 0, 0
+    r.attempt, r.nonce, r.held_until, r.alone, r.spared = 0, 0, 0, false, 0
     r.expires = now + (#r.dead > 0 and max(t.remember, UNSETTLED) or t.remember)
     r.done, r.by, r.result, r.order, r.at = true, s.by, s.result, s.order, s.at
     r.trying, r.dirty = '', false
@@ -38,14 +38,16 @@ local function law(records, now)
       records.bury(r, t.remember, s.digest, now)
       return KEPT, true
     end
+    local frees = t.action == RELEASE or t.action == RETURN
     if r.nonce ~= t.nonce then
-      -- Already released or buried: a renewal that comes late must not take the lease back.
-      return t.action == RELEASE and not records.among(r.dead, s.digest) and KEPT or FENCED, false
+      -- Already freed or buried: a renewal that comes late must not take the lease back.
+      return frees and not records.among(r.dead, s.digest) and KEPT or FENCED, false
     end
-    if t.action == RELEASE then
+    if frees then
       r.nonce, r.held_until = 0, min(r.held_until, now)
+      if t.action == RETURN then r.spared = r.spared + 1 end
     else
-      r.held_until = max(r.held_until, now + t.lease)
+      r.held_until = max(now + t.lease, records.cut_down(r.held_until, t.lease, now))
     end
     return KEPT, true
   end

@@ -8,4 +8,5 @@ local r = unpacked.read(raw)
 if not r then return 'mismatch' end
 if not unpacked.lives(r, now) then return false end
 return {r.token, r.attempt, r.nonce, r.held_until, r.expires, r.done and 1 or 0, r.by, r.result,
-        r.digests, r.dead, r.order, r.at, r.tried, r.trying, r.dirty and 1 or 0}
+        r.digests, r.dead, r.order, r.at, r.tried, r.trying, r.dirty and 1 or 0,
+        r.alone and 1 or 0, r.spared}

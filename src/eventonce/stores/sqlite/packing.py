@@ -41,6 +41,8 @@ _Fields = tuple[
     int | None,
     bytes,
     bool,
+    bool,
+    int,
 ]
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Fields)

@@ -83,8 +83,11 @@ def claim(
     Hope saves the look at what is there; where it was vain, a batch costs half as much again.
     """
     keys = [claim.key for claim in claims]
-    if not all(0 < claim.lease <= ledger.UNSETTLED and not claim.peek for claim in claims):
-        # What is inserted below must be held, by a lease that its record outlives.
+    if not all(
+        0 < claim.lease <= ledger.UNSETTLED and not claim.peek and not claim.alone
+        for claim in claims
+    ):
+        # What is inserted below must be held, by a lease that its record outlives, in short form.
         return _judge(connection, claims, read(connection, keys), {}, now), False
     known = {} if hopeful else read(connection, keys)
     new = [claim for claim in claims if claim.key not in known] if known else claims

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from eventonce import ledger
 from eventonce.clock import wall_clock
-from eventonce.errors import StoreError
+from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.ledger import Record
 from eventonce.ports import Stats
 from eventonce.stores.sqlite import letters as shelf
 from eventonce.stores.sqlite import records
 from eventonce.stores.sqlite.address import WAIT, absolute, read
-from eventonce.stores.sqlite.file import Place, Synchronous, explained
+from eventonce.stores.sqlite.file import Place, Synchronous, explain, explained
 from eventonce.stores.sqlite.handle import Handle
 from eventonce.stores.sqlite.lent import Lent
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
@@ -41,6 +42,12 @@ class SQLiteTransaction:
         with explained(self._handle.place):
             (kept,) = records.settle(self.connection, [settlement], self._clock())
         return kept
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the file or the disk, and not the caller's own statements, raised this."""
+        if isinstance(error, sqlite3.Error):
+            error = explain(error, self._handle.place)
+        return isinstance(error, StoreUnavailable)
 
 
 class SQLiteStore:

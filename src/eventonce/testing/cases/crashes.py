@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
+import msgspec
+
+from eventonce.ledger import LONGEST_LEASE
 from eventonce.ports import Store
-from eventonce.testing.cases.samples import EPOCH, MINUTE, fact, new_keys, version
+from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE, fact, new_keys, version
 from eventonce.testing.crew import Log, Shift, doomed, one_log
 from eventonce.testing.opener import Opener, opened
 from eventonce.types import Claim, Settlement, Verdict
@@ -20,14 +23,15 @@ BATCH: Final = 200
 
 
 def a_run_that_never_ends_is_taken_over_and_at_last_given_up(opener: Opener) -> None:
-    """Every crash counts: with two attempts the third ask, and every later one, finds it dead."""
+    """A crash of a run that was alone counts: with two attempts the third ask finds it dead."""
     (key,) = new_keys(1)
     tokens = []
     for attempt in (1, 2):
         with opened(opener) as store:
             now = EPOCH + (attempt - 1) * MINUTE
-            (run,) = store.claim([fact(key, attempts=2)], now=now)
-            assert (run.kind, run.attempt, run.until) == ("run", attempt, now + MINUTE)
+            (run,) = store.claim([fact(key, attempts=2, alone=True)], now=now)
+            assert (run.kind, run.attempt, run.wait) == ("run", attempt, MINUTE)
+            assert run.alone == (attempt == 2)
             assert store.claim([fact(key, attempts=2)], now=now + MINUTE - 1)[0].kind == "busy"
             tokens.append(run.token)
     assert tokens == sorted(set(tokens))
@@ -36,6 +40,66 @@ def a_run_that_never_ends_is_taken_over_and_at_last_given_up(opener: Opener) -> 
             assert store.claim([fact(key, attempts=2)], now=now)[0].kind == "dead"
         (run,) = store.claim([fact(key, attempts=2, redrive=True)], now=EPOCH + 4 * MINUTE)
         assert (run.kind, run.attempt) == ("run", 1)
+
+
+def a_run_that_shared_its_process_is_not_given_up_for_the_others_crash(opener: Opener) -> None:
+    """Nobody knows who ended the process, so the attempt is spared and the next run is alone."""
+    (key,) = new_keys(1)
+    with opened(opener) as store:
+        for crash in range(4):
+            (run,) = store.claim([fact(key, attempts=1)], now=EPOCH + crash * MINUTE)
+            assert (run.kind, run.attempt, run.spared) == ("run", crash + 1, crash)
+            assert run.alone == (crash > 0)
+        again = fact(key, attempts=1)
+        now = EPOCH + 4 * MINUTE
+        (beside,) = store.claim([again], now=now)
+        (alone,) = store.claim([msgspec.structs.replace(again, alone=True)], now=now + 1)
+        assert (alone.kind, alone.token) == ("run", beside.token)
+        assert store.claim([fact(key, attempts=1)], now=now + MINUTE)[0].kind == "dead"
+
+
+def an_attempt_that_is_returned_does_not_count(opener: Opener) -> None:
+    """What the store or the network did to a run is not the event's attempt."""
+    with opened(opener) as store:
+        one, other = new_keys(2)
+        claims = [fact(one, attempts=1), version(other, 3, attempts=1)]
+        for times in range(3):
+            runs = store.claim(claims, now=EPOCH)
+            assert [(it.kind, it.attempt, it.spared) for it in runs] == [
+                ("run", times + 1, times)
+            ] * 2
+            ended = [
+                Settlement(claim, run.token, "return")
+                for claim, run in zip(claims, runs, strict=True)
+            ]
+            assert store.settle(ended, now=EPOCH) == ["kept", "kept"]
+            assert store.settle(ended, now=EPOCH) == ["kept", "kept"], "its reply was lost"
+
+
+def a_lease_granted_by_a_clock_that_was_ahead_is_cut_down(opener: Opener) -> None:
+    """A worker crashed while the clock was days ahead; then the clock was set right."""
+    with opened(opener) as store:
+        keys = new_keys(2)
+        store.claim([fact(keys[0]), version(keys[1], 3)], now=EPOCH + 3 * DAY)
+        ask = [fact(keys[0]), version(keys[1], 3)]
+        for now, wait in ((EPOCH, LONGEST_LEASE), (EPOCH + MINUTE, LONGEST_LEASE - MINUTE)):
+            verdicts = store.claim(ask, now=now)
+            assert [(it.kind, it.wait) for it in verdicts] == [("busy", wait)] * 2
+        runs = store.claim(ask, now=EPOCH + LONGEST_LEASE)
+        assert [run.kind for run in runs] == ["run", "run"]
+
+
+def a_run_that_lives_keeps_its_lease_though_the_clock_is_set_back(opener: Opener) -> None:
+    """Its renewals go by the clock as it is now."""
+    with opened(opener) as store:
+        (key,) = new_keys(1)
+        claim = fact(key)
+        (run,) = store.claim([claim], now=EPOCH + 3 * DAY)
+        assert store.claim([fact(key)], now=EPOCH)[0].kind == "busy"
+        for now in range(EPOCH, EPOCH + 2 * LONGEST_LEASE, LONGEST_LEASE // 2):
+            assert store.settle([Settlement(claim, run.token, "extend")], now=now) == ["kept"]
+            (other,) = store.claim([fact(key)], now=now)
+            assert (other.kind, other.wait <= LONGEST_LEASE) == ("busy", True)
 
 
 def a_worker_killed_after_its_claim_is_taken_over(opener: Opener) -> None:
@@ -49,7 +113,9 @@ def a_worker_killed_after_its_claim_is_taken_over(opener: Opener) -> None:
         assert [verdict.kind for verdict in early] == ["busy"] * len(keys)
         claims = [fact(key) for key in keys]
         runs = store.claim(claims, now=EPOCH + MINUTE)
-        assert [(run.kind, run.attempt) for run in runs] == [("run", 2)] * len(keys)
+        assert [(run.kind, run.attempt, run.alone) for run in runs] == [("run", 2, True)] * len(
+            keys
+        )
         late = [Settlement(claim, verdict.token, "complete") for claim, verdict in held.runs]
         assert store.settle(late, now=EPOCH + MINUTE) == ["fenced"] * len(keys)
 

@@ -113,6 +113,7 @@ _rules: Final = st.builds(
     remember=st.sampled_from(WINDOWS),
     attempts=st.sampled_from((1, 2, 3)),
     sliding=st.booleans(),
+    alone=st.booleans(),
 )
 _events: Final = st.builds(
     Claim,
@@ -138,7 +139,9 @@ _settles: Final = st.builds(
     st.lists(
         st.builds(
             Ending,
-            st.sampled_from(("complete", "complete", "complete", "release", "bury", "extend")),
+            st.sampled_from(
+                ("complete", "complete", "complete", "release", "return", "bury", "extend")
+            ),
             st.sampled_from((0, 0, 0, 0, 1, 2, 5)),
             st.sampled_from(tuple(RESULTS)),
             st.sampled_from((0,) * 8 + (-1, 1)),

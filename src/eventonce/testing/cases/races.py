@@ -46,7 +46,7 @@ def each_key_is_taken_over_once(opener: Opener, crew: Crew) -> None:
         _one_run_a_key(log)
         assert {run.attempt for _, run in log.runs} == {2}
         assert all(run.token > held[claim.key].token for claim, run in log.runs)
-        for action in ("complete", "release", "bury", "extend"):
+        for action in ("complete", "release", "return", "bury", "extend"):
             late = [
                 Settlement(dead[claim.key], held[claim.key].token, action) for claim, _ in log.runs
             ]

@@ -43,6 +43,7 @@ def fact(
     sliding: bool = False,
     digest: bytes = b"",
     redrive: bool = False,
+    alone: bool = False,
 ) -> Claim:
     """A new ask for a fact."""
     return Claim(
@@ -55,6 +56,7 @@ def fact(
         sliding=sliding,
         digest=digest,
         redrive=redrive,
+        alone=alone,
     )
 
 

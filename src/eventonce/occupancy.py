@@ -1,0 +1,112 @@
+"""Who runs in this process: many events side by side, or one alone.
+
+An event whose last run ended with its process runs alone, so that it takes no other event with it
+if it does so again. Runners enter before they claim and leave when what they claimed is settled.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+LONGEST_WAIT: Final = 30.0
+"""Seconds to wait for others before running beside them: a handler that hangs must neither keep an
+event from its turn for ever nor hold up all others."""
+
+STEP: Final = 0.01
+"""Seconds between two looks; only an event that ended a process before makes anybody wait."""
+
+_inside: Final = ContextVar("eventonce_inside_handler", default=False)
+
+
+class Occupancy:
+    """The runs of one process."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, in the child of a fork: what ran in the parent does not run here."""
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._alone = 0
+        """Runs that are alone, or wait to be."""
+        self._closed_until = 0.0
+        """How long they keep others out, by the monotonic clock."""
+
+    def entering(self, *, alone: bool) -> Generator[None, None, bool]:
+        """Yields while it must wait; answers whether this run is alone. Always lets in at last.
+
+        A handler that processes events itself enters at once: whoever waits would wait for it.
+        """
+        if _inside.get():
+            return self._let_in()
+        end = time.monotonic() + LONGEST_WAIT
+        if not alone:
+            while not self._admits(end):
+                yield
+            return False
+        with self._lock:
+            self._alone += 1
+            self._closed_until = end
+        got = False
+        try:
+            while not (got := self._takes()) and time.monotonic() < end:
+                yield
+        finally:
+            if not got:
+                self._open()
+        return got or self._let_in()
+
+    def leave(self, *, alone: bool) -> None:
+        """The run that entered is settled."""
+        with self._lock:
+            self._runs = max(0, self._runs - 1)
+        if alone:
+            self._open()
+
+    def _admits(self, end: float) -> bool:
+        with self._lock:
+            if self._alone and time.monotonic() < min(end, self._closed_until):
+                return False
+            self._runs += 1
+            return True
+
+    def _takes(self) -> bool:
+        with self._lock:
+            if self._runs:
+                return False
+            self._runs = 1
+            self._closed_until = time.monotonic() + LONGEST_WAIT
+            return True
+
+    def _let_in(self) -> bool:
+        with self._lock:
+            self._runs += 1
+        return False
+
+    def _open(self) -> None:
+        with self._lock:
+            self._alone = max(0, self._alone - 1)
+
+
+@contextmanager
+def inside_handler() -> Iterator[None]:
+    """Marks the code within as a handler's."""
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+HERE: Final = Occupancy()
+"""This process's."""
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=HERE.reset)
