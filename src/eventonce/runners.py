@@ -95,14 +95,14 @@ class Scope:
 
     def _connect(self) -> Any:
         if self._transaction is None:
-            self._context = self._transactions.transaction()
             try:
-                self._transaction = self._context.__enter__()
+                context = self._transactions.transaction()
+                self._transaction = context.__enter__()
             except StoreUnavailable:
                 # Whatever the handler makes of it, it could not do its work.
-                self._context = None
                 self._task.blameless = True
                 raise
+            self._context = context
             self._task.in_transaction = True
         return self._transaction.connection
 
@@ -164,7 +164,7 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
     except BaseException as error:
         if scope is not None:
             scope.undo(error)
-        if _is_the_processs(error):
+        if _ends_the_process(error):
             raise
         engine.finish(task, error=_as_failure(error))
     else:
@@ -173,10 +173,13 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
             scope.keep()
 
 
-def _is_the_processs(error: BaseException) -> bool:
-    """Whether this means the process and not the event: in the main thread a signal's handler
-    raises it wherever the thread is, and in other threads nobody but our own handler does."""
-    return isinstance(error, KeyboardInterrupt | SystemExit) and current_thread() is main_thread()
+def _ends_the_process(error: BaseException) -> bool:
+    """Whether this means the process and not the event: in the main thread a signal raises it
+    wherever the thread is, and in other threads nobody but the handler itself does."""
+    if isinstance(error, Exception | GeneratorExit) or current_thread() is not main_thread():
+        return False
+    # asyncio's, without the import.
+    return type(error).__name__ != "CancelledError"
 
 
 def _as_failure(error: BaseException) -> Exception:

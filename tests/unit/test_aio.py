@@ -128,14 +128,42 @@ def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start()
         assert statuses(after.process([call(0), call(1), call(2)])) == ["duplicate", "done", "done"]
 
 
-def test_a_handler_that_ends_its_thread_ends_the_batch_and_frees_the_others() -> None:
+class Ended(BaseException):
+    """What a library may raise to end its thread."""
+
+
+ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Ended]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_a_plain_handler_raises_in_its_thread_is_that_events_failure(
+    end: type[BaseException],
+) -> None:
     def handler(job: Job) -> None:
         if job.event.id == "id-0":
-            raise SystemExit
+            raise end
 
     store = MemoryStore()
-    consumer = Consumer(store, rules=RULE, handler=handler, threads=1)
-    with consumer, pytest.raises(SystemExit):
-        asyncio.run(consumer.process_async([call(0), call(1)]))
+    with Consumer(store, rules=RULE, handler=handler, threads=1) as consumer:
+        outcomes = asyncio.run(consumer.process_async([call(0), call(1)]))
+    assert statuses(outcomes) == ["failed", "done"]
     with Consumer(store, rules=RULE, handler=lambda _: None) as after:
-        assert statuses(after.process([call(0), call(1)])) == ["done", "done"]
+        assert statuses(after.process([call(0), call(1)])) == ["done", "duplicate"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_one(
+    end: type[BaseException],
+) -> None:
+    async def waits(_: Job) -> None:
+        await asyncio.sleep(0)
+
+    with Consumer("memory:", rules=Rule(name="any", key=["detail.call"])) as consumer:
+        consumer.on("async")(waits)
+
+        @consumer.on()
+        def ends(_: Job) -> None:
+            raise end
+
+        outcomes = consumer.process([call(0), call(1) | {"detail-type": "async"}])
+    assert statuses(outcomes) == ["failed", "done"]

@@ -1,0 +1,217 @@
+"""An event whose last run ended with its process runs alone, and takes no other with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule, envelope, occupancy
+from eventonce.occupancy import Occupancy, inside_handler
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Event, Kept, Outcome, Settlement, Verdict
+
+RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
+PATIENCE = 60
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Process:
+    """A store as one process has it: nothing it says after its crash arrives."""
+
+    def __init__(self, store: MemoryStore, clock: list[int]) -> None:
+        self._store, self._clock = store, clock
+        self.crashed = False
+        self.claims: list[Claim] = []
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        self.claims += claims
+        return self._store.claim(claims, self._clock[0])
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        if self.crashed:
+            return ["kept"] * len(settlements)
+        return self._store.settle(settlements, self._clock[0])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
+    """An occupancy of the test's own, in which everybody waits as long as it takes."""
+    monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr(occupancy, "STEP", 0.001)
+    own = Occupancy()
+    for module in ("runners", "aio"):
+        monkeypatch.setattr(f"eventonce.{module}.HERE", own)
+    yield own
+    assert own._runs == own._alone == 0
+
+
+def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Occupancy) -> None:
+    """Three are brought together again and again; one of them kills whoever runs it."""
+    store, clock = MemoryStore(), [1_000_000]
+    began: list[str] = []
+    last: list[Outcome] = []
+    for _ in range(20):
+        process = Process(store, clock)
+
+        def handle(job: Job, process: Process = process) -> None:
+            began.append(job.event.id)
+            if job.event.id == "id-1":
+                process.crashed = True
+                raise Crash
+
+        consumer = Consumer(process, name="crm", rules=RULE, handler=handle)
+        try:
+            last = consumer.process([call(0), call(1), call(2)])
+            break
+        except Crash:
+            clock[0] += 60_000
+    assert statuses(last) == ["duplicate", "dead", "done"]
+    assert [letter.event.count(b"id-1") for letter in store.letters()] == [1]
+    # Once beside the others, which does not count, and then its two attempts alone.
+    assert began.count("id-1") == 3
+
+
+def test_what_must_run_alone_is_not_claimed_while_another_of_its_batch_runs(
+    here: Occupancy,
+) -> None:
+    store, clock = MemoryStore(), [1_000_000]
+    gone = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
+    claims = [gone.rules.plan(event, 1)[1] for event in map(_read, (0, 1))]
+    store.claim(claims, clock[0])
+    clock[0] += 60_000
+    held: list[tuple[str, int]] = []
+
+    def handle(job: Job) -> None:
+        alone = [claim.key for claim in claims if (it := store.show(claim.key)) and it.alone]
+        held.append((job.event.id, len(alone)))
+
+    store._clock = lambda: clock[0]
+    process = Process(store, clock)
+    consumer = Consumer(process, name="crm", rules=RULE, handler=handle)
+    assert statuses(consumer.process([call(2), call(0), call(1)])) == ["done"] * 3
+    assert held == [("id-2", 0), ("id-0", 1), ("id-1", 1)]
+    assert [claim.alone for claim in process.claims] == [False, False, False, True, True]
+
+
+def _read(number: int) -> Event:
+    return envelope.read(call(number))
+
+
+def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: Occupancy) -> None:
+    """In another thread a handler is at work; the suspect begins when that has ended."""
+    store, clock = MemoryStore(), [1_000_000]
+    order: list[str] = []
+    working, go_on = threading.Event(), threading.Event()
+
+    def handle(job: Job) -> None:
+        if job.event.id == "id-0":
+            working.set()
+            assert go_on.wait(PATIENCE)
+        order.append(job.event.id)
+
+    consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=handle)
+    store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
+    clock[0] += 60_000
+    slow = threading.Thread(target=consumer.process, args=([call(0)],))
+    slow.start()
+    assert working.wait(PATIENCE)
+    suspect = threading.Thread(target=consumer.process, args=([call(1)],))
+    suspect.start()
+    while not here._alone:
+        pass
+    go_on.set()
+    slow.join(PATIENCE)
+    suspect.join(PATIENCE)
+    assert order == ["id-0", "id-1"]
+
+
+def test_others_wait_on_a_loop_while_one_runs_alone(here: Occupancy) -> None:
+    store, clock = MemoryStore(), [1_000_000]
+    order: list[str] = []
+
+    async def both() -> None:
+        alone = asyncio.Event()
+
+        async def handle(job: Job) -> None:
+            if job.event.id == "id-1":
+                alone.set()
+                for _ in range(20):
+                    await asyncio.sleep(0.001)
+            order.append(job.event.id)
+
+        consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=handle)
+        store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
+        clock[0] += 60_000
+        suspect = asyncio.ensure_future(consumer.process_async([call(1)]))
+        await alone.wait()
+        await consumer.process_async([call(0)])
+        await suspect
+        consumer.close()
+
+    asyncio.run(both())
+    assert order == ["id-1", "id-0"]
+
+
+def _entered(entering: Any) -> bool | None:
+    """What it was answered, None if it must wait."""
+    try:
+        next(entering)
+    except StopIteration as stop:
+        return bool(stop.value)
+    return None
+
+
+def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    here = Occupancy()
+    assert _entered(here.entering(alone=False)) is False
+    assert _entered(here.entering(alone=True)) is False, "it runs beside what hangs"
+    here.leave(alone=False)
+    here.leave(alone=False)
+    assert _entered(here.entering(alone=True)) is True
+    assert _entered(here.entering(alone=False)) is False, "others run beside what hangs alone"
+
+
+def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> None:
+    here = Occupancy()
+    assert _entered(here.entering(alone=False)) is False
+    waiting = here.entering(alone=True)
+    assert _entered(waiting) is None
+    with inside_handler():
+        assert _entered(here.entering(alone=False)) is False
+        assert _entered(here.entering(alone=True)) is False
+    beside = here.entering(alone=False)
+    assert _entered(beside) is None, "others wait behind the one that wants to be alone"
+    for _ in range(3):
+        here.leave(alone=False)
+    assert _entered(waiting) is True
+    assert _entered(beside) is None
+    here.leave(alone=True)
+    assert _entered(beside) is False
+
+
+def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
+    here = Occupancy()
+    assert _entered(here.entering(alone=False)) is False
+    waiting = here.entering(alone=True)
+    assert _entered(waiting) is None
+    waiting.close()
+    assert _entered(here.entering(alone=False)) is False

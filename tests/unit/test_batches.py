@@ -1,0 +1,148 @@
+"""A batch gives what its events would give one by one: verdicts, causes, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Rule, envelope
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Job, Kept, Settlement, Verdict
+
+FACT = Rule(name="call", match="call", key=["detail.call"], attempts=2)
+STATE = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
+REDELIVERY = "redelivery: the same transport id again"
+REPUBLISH = "re-publish: the same under another transport id"
+
+
+def call(id: str, number: int = 0) -> dict[str, Any]:
+    return {"id": id, "detail-type": "call", "detail": {"call": number}}
+
+
+def agent(id: str, version: int) -> dict[str, Any]:
+    return {"id": id, "detail-type": "agent", "detail": {"agent": 1, "version": version}}
+
+
+@pytest.mark.parametrize("before", [(), ("e",), ("r",), ("x",)])
+@pytest.mark.parametrize(
+    "ids", ["ee", "er", "re", "eer", "ere", "erx", "err", "xre", "rrree", "exexr"]
+)
+def test_the_cause_of_a_copy_is_the_same_in_a_batch_as_one_by_one(
+    ids: str, before: Sequence[str]
+) -> None:
+    told = []
+    for together in (True, False):
+        with Consumer("memory:", rules=FACT, handler=lambda _: None) as consumer:
+            for name in before:
+                consumer.process([call(name)])
+            calls = [[call(it) for it in ids]] if together else [[call(it)] for it in ids]
+            outcomes = [outcome for events in calls for outcome in consumer.process(events)]
+            told.append([(outcome.status, outcome.reason) for outcome in outcomes])
+    assert told[0] == told[1]
+
+
+def test_a_re_publish_in_a_later_batch_is_not_called_a_redelivery() -> None:
+    with Consumer("memory:", rules=FACT, handler=lambda _: None) as consumer:
+        consumer.process([call("e")])
+        same, other = consumer.process([call("e"), call("r")])
+    assert (same.reason, other.reason) == (REDELIVERY, REPUBLISH)
+
+
+class Counting(MemoryStore):
+    """A store that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        self.asked += len(claims)
+        return super().claim(claims, now)
+
+
+def test_many_versions_of_one_subject_cost_no_more_in_one_call_than_one_by_one() -> None:
+    """Each is asked for once, and looked at once or twice on its way there."""
+    store, looks = Counting(), 0
+
+    versions = [agent(f"v{number}", number) for number in range(300)]
+    with Consumer(store, rules=STATE, handler=lambda _: None) as consumer:
+
+        def count(frame: Any, what: str, _: Any) -> Any:
+            nonlocal looks
+            looks += frame.f_code.co_name == "_is_copy"
+
+        sys.setprofile(count)
+        try:
+            outcomes = consumer.process(versions)
+        finally:
+            sys.setprofile(None)
+    assert [outcome.status for outcome in outcomes] == ["done"] * 300
+    assert store.asked == 300
+    assert looks <= 2 * 300
+
+
+class Answering(MemoryStore):
+    """A store that answers busy with a token in it."""
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return [Verdict("busy", token=7, attempt=1, wait=1_000)] * len(claims)
+
+
+def test_only_what_is_granted_runs_whatever_else_a_verdict_carries() -> None:
+    ran: list[Job] = []
+    with Consumer(Answering(), rules=FACT, handler=ran.append) as consumer:
+        (outcome,) = consumer.process([call("e")])
+    assert (outcome.status, ran) == ("busy", [])
+
+
+def test_when_to_come_again_goes_by_this_machines_clock() -> None:
+    """The store's clock may be minutes off; it says how long, not when."""
+    for off in (-600_000, 600_000):
+        store = MemoryStore(clock=partial(int, 5_000_000 + off))
+        with Consumer(store, rules=FACT, handler=lambda _: None, clock=lambda: 5_000_000) as one:
+            store.claim([one.rules.plan(envelope.read(call("e")), 1)[1]])
+            (outcome,) = one.process([call("e")])
+        assert (outcome.status, outcome.retry_at) == ("busy", 5_060_000)
+
+
+class Away:
+    """A store with transactions, whose database is away."""
+
+    embedded = True
+
+    def __init__(self, store: MemoryStore, raised: StoreError) -> None:
+        self._store, self._raised = store, raised
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return self._store.claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        return self._store.settle(settlements, now)
+
+    def transaction(self) -> Any:
+        raise self._raised
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_an_outage_inside_a_transaction_is_no_attempt_of_the_events() -> None:
+    store = MemoryStore()
+    away = Away(store, StoreUnavailable("no connection slots"))
+    with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
+        for _ in range(10):
+            assert [it.status for it in consumer.process([call("e")])] == ["failed"]
+    with Consumer(store, rules=FACT, handler=lambda _: None) as back:
+        assert [it.status for it in back.process([call("e")])] == ["done"]
+
+
+def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
+    away = Away(MemoryStore(), StoreError("commit() is refused"))
+    with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
+        told = [consumer.process([call("e")])[0].status for _ in range(3)]
+    assert told == ["failed", "dead", "dead"]
