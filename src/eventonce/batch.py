@@ -12,7 +12,7 @@ from eventonce.clock import wall_clock
 from eventonce.errors import EnvelopeError
 from eventonce.ports import UNDECIDED, Effects, Task
 from eventonce.reasons import forgotten
-from eventonce.routing import Route
+from eventonce.routing import Route, ignored
 from eventonce.rules import Ruleset
 from eventonce.types import Event, Outcome
 
@@ -50,6 +50,7 @@ class Batch:
         *,
         nonce: int,
         max_bytes: int,
+        unhandled: Callable[[Event], Outcome] = ignored,
         redrive: bool = False,
         end: End | None = None,
         tries: int | None = None,
@@ -60,15 +61,21 @@ class Batch:
             try:
                 if type(incoming) is Event:
                     event = incoming
+                    if len(event.raw) > max_bytes:
+                        raise envelope.too_large(len(event.raw), max_bytes)
                 else:
                     event = envelope.read(incoming, max_bytes=max_bytes)
             except EnvelopeError as error:
-                self._refuse(as_bytes(incoming), Outcome(None, "invalid", str(error), error=error))
+                known = incoming if type(incoming) is Event else None
+                self._refuse(as_bytes(incoming), Outcome(known, "invalid", str(error), error=error))
                 continue
             route = route_of(event.type)
             if route is None:
-                reason = f"no handler takes events of type {event.type!r}"
-                self._outcomes.append(Outcome(event, "ignored", reason))
+                outcome = unhandled(event)
+                if outcome.status in engine.LETTERED:
+                    self._refuse(envelope.kept(event), outcome)
+                else:
+                    self._outcomes.append(outcome)
                 continue
             try:
                 rule, claim = rules.plan(event, nonce)
@@ -143,6 +150,8 @@ def _fit(task: Task, end: End) -> None:
 def as_bytes(incoming: object) -> bytes:
     """What was given, as a letter can keep it, whatever it is."""
     match incoming:
+        case Event():
+            return envelope.kept(incoming)
         case bytes() | bytearray() | memoryview():
             return bytes(incoming)
         case str():
