@@ -59,23 +59,14 @@ class Batch:
         """Read each event and find its handler, rule and claim."""
         for incoming in events:
             try:
-                if type(incoming) is Event:
-                    event = incoming
-                    if len(event.raw) > max_bytes:
-                        raise envelope.too_large(len(event.raw), max_bytes)
-                else:
-                    event = envelope.read(incoming, max_bytes=max_bytes)
+                event = _read(incoming, max_bytes)
             except EnvelopeError as error:
                 known = incoming if type(incoming) is Event else None
                 self._refuse(as_bytes(incoming), Outcome(known, "invalid", str(error), error=error))
                 continue
             route = route_of(event.type)
             if route is None:
-                outcome = unhandled(event)
-                if outcome.status in engine.LETTERED:
-                    self._refuse(envelope.kept(event), outcome)
-                else:
-                    self._outcomes.append(outcome)
+                self._leave(event, unhandled(event))
                 continue
             try:
                 rule, claim = rules.plan(event, nonce)
@@ -102,6 +93,13 @@ class Batch:
             if route.asynchronous:
                 self.asynchronous = True
 
+    def _leave(self, event: Event, outcome: Outcome) -> None:
+        """No handler takes it: what is not kept needs nothing more."""
+        if outcome.status in engine.LETTERED:
+            self._refuse(envelope.kept(event), outcome)
+        else:
+            self._outcomes.append(outcome)
+
     def _refuse(self, raw: bytes, outcome: Outcome) -> None:
         self._refused.append((len(self._outcomes), raw))
         self._outcomes.append(outcome)
@@ -121,6 +119,15 @@ class Batch:
         for place, task in zip(self._places, self.tasks, strict=True):
             self._outcomes[place] = task.outcome
         return self._outcomes
+
+
+def _read(incoming: Incoming, max_bytes: int) -> Event:
+    """The event; one that was read before is held to the same limit, whoever read it."""
+    if type(incoming) is not Event:
+        return envelope.read(incoming, max_bytes=max_bytes)
+    if len(incoming.raw) > max_bytes:
+        raise envelope.too_large(len(incoming.raw), max_bytes)
+    return incoming
 
 
 def _judge_replay(task: Task, clock: Callable[[], int]) -> None:

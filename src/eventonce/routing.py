@@ -29,7 +29,7 @@ SHOWN: Final = 200
 
 Policy = Literal["ignore", "letter", "fail"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-"""What becomes of an event that no handler takes: acknowledged, kept as a dead letter, or failed."""
+"""What becomes of an event that no handler takes: acknowledged, kept as a dead letter, failed."""
 
 
 class Route(NamedTuple):

@@ -1,4 +1,4 @@
-"""Events that no handler takes: seen at every way in, and kept or failed where that is asked for."""
+"""Events that no handler takes: seen at every way in, and kept or failed where that is wanted."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
     caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     made = consumer()
-    for number, type in enumerate(["call.end", "call.end", "call.start", "call.end"]):
-        WAYS_IN[way](made, fact(type, number))
+    for number, call in enumerate(["call.end", "call.end", "call.start", "call.end"]):
+        WAYS_IN[way](made, fact(call, number))
     assert [line.partition(": ")[0] for line in caplog.messages] == [
         "ignored type=call.end id=0",
         "ignored type=call.start id=2",

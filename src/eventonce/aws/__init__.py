@@ -6,6 +6,8 @@ Imports no AWS library: only a store that needs one does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from sys import maxsize
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,9 @@ from eventonce.aws.deadline import MARGIN, Deadline, Pace
 from eventonce.aws.request import Request, is_request, request_of, response
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
+from eventonce.engine import LETTERED
 from eventonce.envelope import parts, read_body
+from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.groups import Groups
 from eventonce.types import Event, Outcome
@@ -43,6 +47,20 @@ class NotSettled(EventonceError):
         )
 
 
+class UnsupportedSource(EventonceError):
+    """The function was invoked by a source whose records are not read: Lambda must not forget them.
+
+    A retry cannot help; but the source's own dead-letter queue keeps what an answer would lose.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(
+            f"invoked by {source}, which is not supported: nothing was run, and nothing is "
+            f"acknowledged. Supported are {SUPPORTED}"
+        )
+
+
 def lambda_handler(
     consumer: Consumer,
     *,
@@ -54,8 +72,9 @@ def lambda_handler(
     """A Lambda function that gives its events to this consumer.
 
     A batch of SQS records, from the queue itself or through a pipe, is answered with the records
-    that must come again; an HTTP request with a response; anything else with counts, or with an
-    exception where Lambda must retry.
+    that must come again; an HTTP request with a response; Firehose with its records; anything else
+    with counts, or with an exception where Lambda must retry. What nobody could read raises
+    `UnsupportedSource`.
 
     `margin` is how many seconds before its deadline it stops taking records. With `partial=False`
     a batch that is not settled raises too: for an event source mapping that does not have
@@ -78,6 +97,12 @@ def lambda_handler(
             return _answer_queue(
                 consumer, records, clock, partial=partial, tries=tries if fires else None
             )
+        source = invoker(event, calls=not consumer.takes(""))
+        if source:
+            raise UnsupportedSource(source)
+        transformed = _delivered(event)
+        if transformed is not None:
+            return _answer_firehose(consumer, transformed, clock, tries)
         if isinstance(event, Mapping) and is_request(event):
             return response(event, _answer_request(consumer, request_of(event), clock, admits))
         return _answer_direct(consumer, event, clock, tries)
@@ -96,6 +121,18 @@ def _queued(event: Any) -> Sequence[Record] | None:
     ):
         return records
     return None
+
+
+def _delivered(event: Any) -> Sequence[Record] | None:
+    """The records that Firehose asks to transform."""
+    if not isinstance(event, Mapping) or not is_firehose(event):
+        return None
+    records = event["records"]
+    named = isinstance(records, list) and all(
+        isinstance(record, Mapping) and isinstance(record.get("recordId"), str)
+        for record in records
+    )
+    return records if named else None
 
 
 def _answer_queue(
@@ -134,10 +171,44 @@ def _group(record: Record) -> str:
 
 
 def _answer_direct(consumer: Consumer, event: Any, clock: Deadline, tries: int) -> dict[str, Any]:
-    outcomes = _processed(consumer, parts(event), clock, tries)
+    outcomes = _settled(_processed(consumer, parts(event), clock, tries))
+    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+
+
+def _settled(outcomes: list[Outcome]) -> list[Outcome]:
     if not all(outcome.ack for outcome in outcomes):
         raise NotSettled(outcomes)
-    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+    return outcomes
+
+
+def _answer_firehose(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, tries: int
+) -> dict[str, Any]:
+    """Each record as it came, and whether its events are settled or given up.
+
+    A copy is delivered too: an invocation whose answer was lost is repeated, and to drop the
+    records that ran the first time would keep them from where Firehose delivers.
+    """
+    taken = [_of_firehose(record) for record in records]
+    incoming = [one for some in taken for one in some]
+    told = iter(_settled(_processed(consumer, incoming, clock, tries)))
+    answers = []
+    for record, some in zip(records, taken, strict=True):
+        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in LETTERED]
+        result = "ProcessingFailed" if lost else "Ok"
+        answers.append(
+            {"recordId": record["recordId"], "result": result, "data": record.get("data", "")}
+        )
+    return {"records": answers}
+
+
+def _of_firehose(record: Record) -> list[Event | bytes]:
+    """The events of a record; a lone one without an id has the record's."""
+    found = read_body(delivered(record), max_bytes=maxsize)
+    match found:
+        case [Event(id="") as event]:
+            return [msgspec.structs.replace(event, id=record["recordId"])]
+    return found
 
 
 def _answer_request(
