@@ -13,9 +13,24 @@ TIME = "tests/unit/test_aws_deadline.py::test_"
 RUNTIME = "tests/integration/test_lambda_runtime.py::test_"
 
 SOURCES = "tests/unit/test_aws_sources.py::test_"
+HELD = "tests/integration/test_lambda_visibility.py::test_"
 UNHANDLED = "tests/unit/test_unhandled.py::test_"
 
 AWS = (
+    Mutant(
+        "aws: a handler's Retry(after=…) is forgotten",
+        HANDLER,
+        "            visibility.change(records, outcomes, _group, clock.left())\n",
+        "",
+        (HELD + "what_stands_behind_it_in_its_group_waits_as_long",),
+    ),
+    Mutant(
+        "deadline: why copies are copies is told to nobody",
+        DEADLINE,
+        'f" (copies: {said})" if said else ""',
+        '""',
+        (UNIT + "an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_are",),
+    ),
     Mutant(
         "aws: a source whose records are not read is acknowledged",
         HANDLER,

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.answers import Answer, counts, respond
-from eventonce.aws.deadline import MARGIN, Deadline, Pace
+from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
 from eventonce.aws.request import Request, is_request, request_of, response
+from eventonce.aws.visibility import Visibility
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.engine import LETTERED
@@ -86,7 +87,7 @@ def lambda_handler(
     """
     if tries < 1:
         raise ConfigError(f"lambda_handler: tries must be at least 1, not {tries}")
-    pace = Pace()
+    pace, visibility = Pace(), Visibility()
 
     def handler(event: Any, context: Any = None) -> Any:
         clock = Deadline(context, margin, pace)
@@ -94,9 +95,9 @@ def lambda_handler(
         if records is not None:
             # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
             fires = not partial and records is event
-            return _answer_queue(
-                consumer, records, clock, partial=partial, tries=tries if fires else None
-            )
+            outcomes = _from_queue(consumer, records, clock, tries=tries if fires else None)
+            visibility.change(records, outcomes, _group, clock.left())
+            return _answer_queue(records, outcomes, partial=partial)
         source = invoker(event, calls=not consumer.takes(""))
         if source:
             raise UnsupportedSource(source)
@@ -135,15 +136,10 @@ def _delivered(event: Any) -> Sequence[Record] | None:
     return records if named else None
 
 
-def _answer_queue(
-    consumer: Consumer,
-    records: Sequence[Record],
-    clock: Deadline,
-    *,
-    partial: bool,
-    tries: int | None,
-) -> dict[str, Any]:
-    """A partial batch response: exactly the records that may not be forgotten.
+def _from_queue(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, tries: int | None
+) -> list[Outcome]:
+    """One outcome per record.
 
     Records of one FIFO group are processed one after the other, and once one of them is not
     settled, those behind it are not tried: their order would be lost.
@@ -156,9 +152,17 @@ def _answer_queue(
             outcomes[id(record)] = outcome
             if outcome.ack:
                 groups.settled(record)
-    again = [record["messageId"] for record in records if not outcomes[id(record)].ack]
+    return report([outcomes[id(record)] for record in records])
+
+
+def _answer_queue(
+    records: Sequence[Record], outcomes: Sequence[Outcome], *, partial: bool
+) -> dict[str, Any]:
+    """A partial batch response: exactly the records that may not be forgotten."""
+    told = zip(records, outcomes, strict=True)
+    again = [record["messageId"] for record, outcome in told if not outcome.ack]
     if again and not partial:
-        raise NotSettled(list(outcomes.values()))
+        raise NotSettled(outcomes)
     return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
 
 
@@ -237,7 +241,8 @@ def _processed(
     while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
         some = incoming[len(outcomes) : len(outcomes) + room]
         outcomes += clock.process(consumer, some, tries)
-    return outcomes + [
+    untried = [
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]
     ]
+    return report(outcomes + untried)
