@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,7 +16,12 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.routing import UNHANDLED_TYPES
+from eventonce.sources import Lines
 from eventonce.types import Outcome
+from eventonce.web import receiver
+from eventonce.worker import Settings, Worker
+from tests.unit.asking import ask
+from tests.unit.desk import OPEN
 from tests.unit.invoked import record
 
 
@@ -33,10 +39,23 @@ def redriven(made: Consumer, event: dict[str, Any]) -> list[Outcome]:
     return made.run_again([event])
 
 
+def worked_on(made: Consumer, event: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "capture.jsonl")
+        file.write_text(json.dumps(event) + "\n")
+        Worker(made, Lines([file]), Settings(concurrency=1, receivers=1)).run()
+
+
+def posted(made: Consumer, event: dict[str, Any]) -> None:
+    assert ask(receiver(made, OPEN), event).statuses == ["ignored"]
+
+
 WAYS_IN: dict[str, Callable[[Consumer, dict[str, Any]], object]] = {
     "process": lambda made, event: made.process([event]),
     "process_async": lambda made, event: asyncio.run(made.process_async([event])),
     "run_again": redriven,
+    "a worker": worked_on,
+    "the receiver": posted,
     "lambda": lambda made, event: lambda_handler(made)(event, None),
     "lambda behind a queue": lambda made, event: lambda_handler(made)(
         {"Records": [record("1", body=json.dumps(event))]}, None
