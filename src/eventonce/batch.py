@@ -12,7 +12,7 @@ from eventonce.clock import wall_clock
 from eventonce.errors import EnvelopeError
 from eventonce.ports import UNDECIDED, Effects, Task
 from eventonce.reasons import forgotten
-from eventonce.routing import Route
+from eventonce.routing import Route, ignored
 from eventonce.rules import Ruleset
 from eventonce.types import Event, Outcome
 
@@ -50,6 +50,7 @@ class Batch:
         *,
         nonce: int,
         max_bytes: int,
+        unhandled: Callable[[Event], Outcome] = ignored,
         redrive: bool = False,
         end: End | None = None,
         tries: int | None = None,
@@ -58,17 +59,14 @@ class Batch:
         """Read each event and find its handler, rule and claim."""
         for incoming in events:
             try:
-                if type(incoming) is Event:
-                    event = incoming
-                else:
-                    event = envelope.read(incoming, max_bytes=max_bytes)
+                event = _read(incoming, max_bytes)
             except EnvelopeError as error:
-                self._refuse(as_bytes(incoming), Outcome(None, "invalid", str(error), error=error))
+                known = incoming if type(incoming) is Event else None
+                self._refuse(as_bytes(incoming), Outcome(known, "invalid", str(error), error=error))
                 continue
             route = route_of(event.type)
             if route is None:
-                reason = f"no handler takes events of type {event.type!r}"
-                self._outcomes.append(Outcome(event, "ignored", reason))
+                self._leave(event, unhandled(event))
                 continue
             try:
                 rule, claim = rules.plan(event, nonce)
@@ -95,6 +93,13 @@ class Batch:
             if route.asynchronous:
                 self.asynchronous = True
 
+    def _leave(self, event: Event, outcome: Outcome) -> None:
+        """No handler takes it: what is not kept needs nothing more."""
+        if outcome.status in engine.LETTERED:
+            self._refuse(envelope.kept(event), outcome)
+        else:
+            self._outcomes.append(outcome)
+
     def _refuse(self, raw: bytes, outcome: Outcome) -> None:
         self._refused.append((len(self._outcomes), raw))
         self._outcomes.append(outcome)
@@ -114,6 +119,15 @@ class Batch:
         for place, task in zip(self._places, self.tasks, strict=True):
             self._outcomes[place] = task.outcome
         return self._outcomes
+
+
+def _read(incoming: Incoming, max_bytes: int) -> Event:
+    """The event; one that was read before is held to the same limit, whoever read it."""
+    if type(incoming) is not Event:
+        return envelope.read(incoming, max_bytes=max_bytes)
+    if len(incoming.raw) > max_bytes:
+        raise envelope.too_large(len(incoming.raw), max_bytes)
+    return incoming
 
 
 def _judge_replay(task: Task, clock: Callable[[], int]) -> None:
@@ -143,6 +157,8 @@ def _fit(task: Task, end: End) -> None:
 def as_bytes(incoming: object) -> bytes:
     """What was given, as a letter can keep it, whatever it is."""
     match incoming:
+        case Event():
+            return envelope.kept(incoming)
         case bytes() | bytearray() | memoryview():
             return bytes(incoming)
         case str():

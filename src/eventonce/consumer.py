@@ -17,7 +17,7 @@ from eventonce.errors import ConfigError
 from eventonce.log import log
 from eventonce.occupancy import inside_handler
 from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
-from eventonce.routing import Route, Routes
+from eventonce.routing import Route, Routes, Unhandled
 from eventonce.rules import Rule, Ruleset
 from eventonce.runners import AroundBlock, Inline, Scope, WorkOff, World, drive, salvage
 from eventonce.stores import open_store
@@ -55,12 +55,16 @@ class Consumer:
         threads: int = 32,
         max_bytes: int = envelope.MAX_BYTES,
         letters: str | Letterbox | None = None,
+        unhandled: str = "ignore",
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
         others as a rotation's old ones. `threads` bounds the plain handlers that run side by side
         under `process_async`. `letters` is where events that are given up go: the store, unless it
-        is an SQS queue's `sqs://name`."""
+        is an SQS queue's `sqs://name`. `unhandled` is what becomes of events whose type no handler
+        takes: "ignore" acknowledges them, "letter" keeps each as a dead letter, "fail" leaves them
+        to their transport; the first of each type is a warning in any case. `max_bytes` is the
+        limit of one event, whichever way it comes in."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if not _is_store(opened):
             raise ConfigError(
@@ -83,6 +87,7 @@ class Consumer:
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self.observers: list[Observer] = list(observers)
         self._routes = Routes(handler)
+        self._unhandled = Unhandled(unhandled, clock)
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
         self._world = World(opened, self._letterbox, clock)
@@ -177,7 +182,7 @@ class Consumer:
         return self._routes.asynchronous
 
     def takes(self, type: str) -> bool:
-        """Whether there is a handler for events of this type; without one they are `ignored`."""
+        """Whether there is a handler for events of this type; `unhandled` is for all others."""
         return self._routes.of(type) is not None
 
     def letters(self) -> Iterator[Letter]:
@@ -206,7 +211,14 @@ class Consumer:
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
-        other = Consumer(store, name=self.name, rules=(), threads=self._threads, clock=clock)
+        other = Consumer(
+            store,
+            name=self.name,
+            rules=(),
+            threads=self._threads,
+            unhandled=self._unhandled.policy,
+            clock=clock,
+        )
         other.rules = self.rules
         other._routes = self._routes.wrapped(lambda handler: handler)
         other.max_bytes = self.max_bytes
@@ -274,6 +286,7 @@ class Consumer:
             route_of or self._routes.of,
             nonce=_nonce(),
             max_bytes=self.max_bytes,
+            unhandled=self._unhandled,
             redrive=redrive,
             end=end,
             tries=tries,

@@ -1,19 +1,35 @@
 """Which handler an event runs: globs over event types, the first registered that matches, or the
-one for all that no glob takes."""
+one for all that no glob takes; and what becomes of an event that no handler takes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from threading import Lock
+from typing import Final, Literal, NamedTuple, get_args
 
-from eventonce.errors import ConfigError
+from eventonce.engine import backoff
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.log import log, on_one_line
 from eventonce.ports import Handler
 from eventonce.rules.matching import glob
 from eventonce.runners import is_async, is_generator
+from eventonce.types import Event, Outcome
 
 KNOWN_TYPES: Final = 4096
 """Event types whose handler is remembered; a source that invents types must not fill the memory."""
+
+
+UNHANDLED_TYPES: Final = 100
+"""Types that are warned of because no handler takes them: senders choose types, and must fill
+neither the log nor the memory with them."""
+
+SHOWN: Final = 200
+"""Characters of a type in a warning: a type may be as long as an event."""
+
+Policy = Literal["ignore", "letter", "fail"]
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+"""What becomes of an event that no handler takes: acknowledged, kept as a dead letter, failed."""
 
 
 class Route(NamedTuple):
@@ -71,3 +87,63 @@ def _route(handler: Handler) -> Route:
     if is_generator(handler):
         raise ConfigError(f"{handler!r} is a generator: calling it runs nothing; remove `yield`")
     return Route(handler, is_async(handler))
+
+
+def ignored(event: Event) -> Outcome:
+    """What becomes of an event that no handler takes, where nobody says otherwise.
+
+    An object without a type is not what somebody chose not to handle. It may be anything: so it is
+    no event, and is kept.
+    """
+    if event.type:
+        return Outcome(event, "ignored", f"no handler takes events of type {event.type!r}")
+    reason = "it has no type, and no handler takes events without one"
+    return Outcome(event, "invalid", reason, error=EnvelopeError(reason))
+
+
+class Unhandled:
+    """The outcome of events that no handler takes; the first of each type is a warning.
+
+    A pattern with a slip in it would otherwise let them go unseen. Safe in many threads.
+    """
+
+    def __init__(self, policy: str, clock: Callable[[], int]) -> None:
+        if policy not in POLICIES:
+            raise ConfigError(f"unhandled: expected {', '.join(POLICIES)}, not {policy!r}")
+        self.policy = policy
+        self._clock = clock
+        self._lock = Lock()
+        self._warned: set[int] = set()
+        """Hashes of types."""
+
+    def __call__(self, event: Event) -> Outcome:
+        """What becomes of this event."""
+        outcome = ignored(event)
+        if self.policy == "fail":
+            retry_at = self._clock() + backoff(1)
+            outcome = Outcome(event, "failed", outcome.reason, retry_at=retry_at)
+        elif self.policy == "letter" and event.type:
+            outcome = Outcome(event, "dead", outcome.reason)
+        self._warn(event, outcome)
+        return outcome
+
+    def _warn(self, event: Event, outcome: Outcome) -> None:
+        with self._lock:
+            known = hash(event.type)
+            if known in self._warned or len(self._warned) > UNHANDLED_TYPES:
+                return
+            self._warned.add(known)
+            last = len(self._warned) > UNHANDLED_TYPES
+        if last:
+            log().warning(
+                "no handler takes events of more than %d types; further types are not logged",
+                UNHANDLED_TYPES,
+            )
+            return
+        log().warning(
+            "%s type=%s id=%s: %s; further events of this type are not logged",
+            outcome.status,
+            on_one_line(event.type[:SHOWN]) or "-",
+            on_one_line(event.id[:SHOWN]) or "-",
+            on_one_line(outcome.reason[: 2 * SHOWN]),
+        )

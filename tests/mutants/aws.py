@@ -12,7 +12,67 @@ UNIT = "tests/unit/test_aws.py::test_"
 TIME = "tests/unit/test_aws_deadline.py::test_"
 RUNTIME = "tests/integration/test_lambda_runtime.py::test_"
 
+SOURCES = "tests/unit/test_aws_sources.py::test_"
+HELD = "tests/integration/test_lambda_visibility.py::test_"
+UNHANDLED = "tests/unit/test_unhandled.py::test_"
+
 AWS = (
+    Mutant(
+        "aws: a handler's Retry(after=…) is forgotten",
+        HANDLER,
+        "            visibility.change(records, outcomes, _group, clock.left())\n",
+        "",
+        (HELD + "what_stands_behind_it_in_its_group_waits_as_long",),
+    ),
+    Mutant(
+        "deadline: why copies are copies is told to nobody",
+        DEADLINE,
+        'f" (copies: {said})" if said else ""',
+        '""',
+        (UNIT + "an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_are",),
+    ),
+    Mutant(
+        "aws: a source whose records are not read is acknowledged",
+        HANDLER,
+        "            raise UnsupportedSource(source)\n",
+        "            pass\n",
+        (SOURCES + "a_call_for_an_answer_of_its_own_form_raises_where_nobody_takes_it",),
+    ),
+    Mutant(
+        "carriers: records that are not read are events",
+        "src/eventonce/envelope/forms.py",
+        "    if source:\n",
+        "    if False:\n",
+        (SOURCES + "the_same_in_a_message_or_a_request_is_kept_and_named",),
+    ),
+    Mutant(
+        "aws: Firehose is told that what was given up is fine",
+        HANDLER,
+        'result = "ProcessingFailed" if lost else "Ok"',
+        'result = "Ok"',
+        (SOURCES + "firehose_gets_every_record_back_with_what_became_of_it",),
+    ),
+    Mutant(
+        "routing: nobody is told of a type that no handler takes",
+        "src/eventonce/routing.py",
+        "        self._warn(event, outcome)\n",
+        "",
+        (UNHANDLED + "the_first_event_of_each_type_nobody_takes_is_a_warning",),
+    ),
+    Mutant(
+        "routing: an object without a type is acknowledged",
+        "src/eventonce/routing.py",
+        "    if event.type:\n        return Outcome",
+        "    if event:\n        return Outcome",
+        (SOURCES + "what_nobody_knows_is_never_acknowledged_in_silence",),
+    ),
+    Mutant(
+        "batch: an event that was read before has no limit",
+        BATCH,
+        "    if len(incoming.raw) > max_bytes:\n",
+        "    if False:\n",
+        ("tests/unit/test_limits.py::test_an_event_that_was_read_before_is_held_to_the_limit",),
+    ),
     Mutant(
         "aws: a group goes on behind a failure",
         HANDLER,

@@ -10,6 +10,7 @@ REDRIVE = "src/eventonce/redrive.py"
 LETTERBOX = "src/eventonce/letterbox/"
 PLACES = "src/eventonce/cli/places.py"
 SINKS = "src/eventonce/sinks/"
+NOBODY = "tests/integration/test_answers_of_nobody.py::test_"
 REPLAYED = "tests/unit/test_replays.py::test_"
 LETTERS = "tests/unit/test_letters.py::test_"
 LOOKED = "tests/integration/letters/test_looked_at.py::test_"
@@ -22,6 +23,27 @@ CHOSEN = "tests/unit/test_letters_cli.py::test_"
 FILTERED = "tests/unit/test_replays_cli.py::test_"
 
 WAYS_OUT = (
+    Mutant(
+        "sqs: a message without a receipt was sent",
+        "src/eventonce/sqs/queue.py",
+        "            if str(number) not in sent\n",
+        "            if str(number) in failed\n",
+        (NOBODY + "an_event_whose_dead_letter_has_no_receipt_comes_again",),
+    ),
+    Mutant(
+        "sinks: a bus that gives no receipt took the event",
+        SINKS + "bus.py",
+        '        if not told.get("EventId"):\n',
+        '        if told.get("ErrorCode") in UNFIT:\n',
+        (NOBODY + "a_bus_that_gives_no_receipt_took_nothing",),
+    ),
+    Mutant(
+        "dynamodb: any answer is DynamoDB's",
+        "src/eventonce/stores/dynamodb/table.py",
+        "        if not receipts.is_answer(operation, asked, answer):\n",
+        "        if False:\n",
+        (NOBODY + "a_table_that_does_not_answer_as_dynamodb_does_grants_nothing",),
+    ),
     Mutant(
         "replays: one older than memory runs",
         BATCH,

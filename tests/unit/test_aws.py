@@ -217,6 +217,45 @@ def test_an_ordinary_day_leaves_nothing_in_the_log(
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("way", ["a queue", "a list", "HTTP"])
+def test_an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_are(
+    crm: Crm, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    caplog.set_level("INFO", "eventonce")
+    crm.failing = {"c"}
+    crm.consumer.process([event("b", "earlier")])
+    events = [event("a"), event("b"), event("c"), event("a")]
+    caplog.clear()
+    with suppress(NotSettled):
+        if way == "a queue":
+            records = [record(f"{n}", body=json.dumps(one)) for n, one in enumerate(events)]
+            crm.handler({"Records": records}, None)
+        elif way == "a list":
+            crm.handler(events, None)
+        else:
+            post = {"http": {"method": "POST"}}
+            crm.handler({"requestContext": post, "body": json.dumps(events)}, None)
+    (line,) = [one for one in caplog.records if one.levelname == "INFO"]
+    assert line.getMessage() == (
+        "4 events: done=1 duplicate=2 failed=1 (copies: 1 re-publish: the same under another "
+        "transport id, 1 a copy in the same batch)"
+    )
+    assert line.__dict__["statuses"] == {"done": 1, "duplicate": 2, "failed": 1}
+    assert sum(line.__dict__["copies"].values()) == 2
+
+
+def test_what_there_was_no_time_for_is_counted_too(
+    crm: Crm, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Context:
+        def get_remaining_time_in_millis(self) -> int:
+            return 0
+
+    caplog.set_level("INFO", "eventonce")
+    crm.handler({"Records": [record("a"), record("b")]}, Context())
+    assert "2 events: done=1 failed=1" in caplog.messages
+
+
 TOPIC = [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(event("a"))}}]
 
 

@@ -1,4 +1,4 @@
-"""The Lambda entry point behind API Gateway, a Function URL and a load balancer."""
+"""The Lambda entry point behind API Gateway, a Function URL, a load balancer and VPC Lattice."""
 
 from __future__ import annotations
 
@@ -36,12 +36,27 @@ REST = BALANCER | {
     "multiValueHeaders": {"webhook-id": ["w"]},
     "requestContext": {"httpMethod": "POST"},
 }
+LATTICE = {
+    "raw_path": "/events",
+    "method": "POST",
+    "headers": {"content-type": "application/json", "webhook-id": "w"},
+    "query_string_parameters": {},
+}
+LATTICE_2 = {
+    "version": "2.0",
+    "path": "/events",
+    "method": "POST",
+    "headers": {"content-type": ["application/json"], "webhook-id": ["v", "w"], "empty": []},
+    "requestContext": {"serviceNetworkArn": "arn", "serviceArn": "arn", "region": "eu-central-1"},
+}
 FORMS = {
     "gateway": GATEWAY,
     "function url": FUNCTION_URL,
     "balancer": BALANCER,
     "balancer with lists": BALANCER_WITH_LISTS,
     "rest": REST,
+    "lattice": LATTICE,
+    "lattice, version 2": LATTICE_2,
 }
 
 
@@ -66,7 +81,8 @@ def test_a_request_of_any_form_gets_a_response(
     body = json.dumps([event("a"), event("a", "new")])
     request = sent(form, body)
     if encoded:
-        request |= {"body": base64.b64encode(body.encode()).decode(), "isBase64Encoded": True}
+        mark = "is_base64_encoded" if form is LATTICE else "isBase64Encoded"
+        request |= {"body": base64.b64encode(body.encode()).decode(), mark: True}
     answer = crm.handler(request, None)
     assert answer["statusCode"] == 200
     assert answer["isBase64Encoded"] is False

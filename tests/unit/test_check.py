@@ -239,3 +239,46 @@ def test_an_entry_names_a_file_or_holds_an_event(
     found = expect([{"event": EVENT}, entry], *more)
     assert found.code == 2
     assert 'keys.json: event 1: expected a "file" or an "event"' in found.err
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*",
+        "v2.detail.events.conversation.*.user.end",
+        "v2.detail.events.conversation.{id}.user.end",
+        "v2.users.*",
+        "*.presence",
+        "Conversation Status *",
+        "Amazon Connect Contact Event",
+        "com.nice.interaction.routing.updated",
+    ],
+)
+def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Check, pattern: str) -> None:
+    checked = check(f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n')
+    assert (checked.code, checked.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("v2.detail.events.conversations.*.user.end", "v2.detail.events.conversation.{id}."),
+        ("v2.user.*.presence", "v2.users.{id}.presence"),
+        ("v2.users.0815.presence", "v2.users.{id}.presence"),
+        ("order.created", "A type of your own is fine"),
+    ],
+)
+def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
+    check: Check, pattern: str, meant: str
+) -> None:
+    sink = f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n'
+    rule = f'[[rule]]\nname = "mine"\nmatch = {{ type = ["{pattern}", "v2.*"] }}\nkey = "id"\n'
+    checked = check(sink + rule)
+    assert checked.code == 0
+    for line, place in zip(
+        checked.err.splitlines(), ("sink.match", "rule mine: match"), strict=True
+    ):
+        assert f"warning: my.toml: {place}: {pattern!r} matches no event type" in line
+        assert meant in line
+    told = json.loads(check(sink, "--json").out)
+    assert len(told["warnings"]) == 1

@@ -83,6 +83,55 @@ def test_each_event_is_named_by_its_line_or_its_number() -> None:
     assert [place for place, _ in found(io.BytesIO(b"[{},{}]"))] == ["[0]", "[1]"]
 
 
+RECORDS = [f'{{"call":{number}}}'.encode() for number in range(60)]
+LISTED = b"[" + b", ".join(RECORDS) + b"]"
+MANY = {
+    "an array on a line": (b'{"a":1}\n' + LISTED + b'\n{"b":2}\n', ":2"),
+    "a batch on a line": (b'{"a":1}\n{"Records":' + LISTED + b'}\n{"b":2}\n', ":2"),
+    "a batch that says more": (
+        b'{"a":1}\n{"Records":' + LISTED + b',"more":{"x":[{}]}}\n{"b":2}\n',
+        ":2",
+    ),
+    "a batch over many lines": (
+        b'{\n"a":1\n}\n{\n "Records" : ' + LISTED.replace(b",", b",\n") + b'\n}\n{"b":2}\n',
+        "[1]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("size", [40, 64, 10_000])
+def test_a_document_of_many_events_is_held_to_no_limit_but_theirs(name: str, size: int) -> None:
+    content, place = MANY[name]
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    events: list[tuple[str, bytes]] = []
+    for chunk in chunks(stream(*pieces), 30):
+        assert isinstance(chunk, Chunk)
+        for some in chunk.apart():
+            events += [(some.place(at), one) for at, one in enumerate(some.events) if one.strip()]
+    assert [one for _, one in events[1:-1]] == RECORDS
+    assert [where for where, _ in events[1:-1]] == [f"{place}[{at}]" for at in range(60)]
+
+
+def test_an_event_too_long_within_such_a_document_costs_no_other() -> None:
+    content = b'[{"a":"' + b"x" * 100 + b'"}, {"b":1}, {"c":2}]'
+    line = b'{"first":1}\n' + content + b"\n"
+    pieces = [line[at : at + 25] for at in range(0, len(line), 25)]
+    assert found(stream(*pieces), 30) == [
+        (":1", b'{"first":1}'),
+        (":2[0]", b'{"a":"' + b"x" * 100 + b'"}'),
+        (":2[1]", b'{"b":1}'),
+        (":2[2]", b'{"c":2}'),
+    ]
+
+
+@pytest.mark.parametrize("begin", [b'{"Records":[{"s3":{}},', b'{"Messages":[{"text":1},'])
+def test_a_list_within_one_event_does_not_make_it_many(begin: bytes) -> None:
+    line = begin + b",".join(RECORDS) + b"]}"
+    pieces = [b'{"a":1}\n', *(line[at : at + 40] for at in range(0, len(line), 40))]
+    assert found(stream(*pieces), 30) == [(":1", b'{"a":1}'), (":2", line)]
+
+
 def test_the_events_of_a_batch_are_named_within_its_line() -> None:
     batch = b'{"Records":[{"a":1},{"b":2}]}'
     chunk = Chunk(":", 7, "", [b"{}", batch, b'[{"c":3}]', b"[]", b"no event"])

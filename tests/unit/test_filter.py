@@ -228,3 +228,11 @@ def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
     Path("0.gz").write_bytes(Path("1.gz").read_bytes()[:-4])
     broken = run("explain", "0.gz")
     assert (broken.code, "cannot be read to its end" in broken.err) == (2, True)
+
+
+def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_path: Path) -> None:
+    events = [classic({"eventBody": {"call": number}}, id=str(number)) for number in range(400)]
+    file = tmp_path / "batch.json"
+    file.write_text(json.dumps({"Records": events}))
+    result = run("filter", "--max-bytes", "5000", str(file))
+    assert (result.code, len(result.out.splitlines())) == (0, 400)

@@ -328,7 +328,7 @@ class Refusing:
         self.failed = {"Id": "0", "Code": code, "Message": "as documented", "SenderFault": fault}
 
     def send_message_batch(self, **_: Any) -> dict[str, Any]:
-        return {"Failed": [self.failed]}
+        return {"Successful": [{"Id": "1", "MessageId": "m"}], "Failed": [self.failed]}
 
 
 @pytest.mark.parametrize(

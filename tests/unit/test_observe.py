@@ -10,7 +10,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.errors import SourceUnavailable
-from eventonce.observe import UNTAKEN, Tally, to_log
+from eventonce.observe import Tally, to_log
 
 LOG = logging.getLogger("tests.observe")
 
@@ -74,25 +74,6 @@ def test_what_is_wrong_with_an_event_is_a_line(caplog: pytest.LogCaptureFixture)
     Consumer("memory:", handler=print, observers=[to_log(LOG)]).process([b"no event"])
     assert "Traceback" not in caplog.text
     assert caplog.messages[0].startswith("invalid ")
-
-
-def test_a_type_that_no_handler_takes_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    consumer = Consumer("memory:", observers=[to_log(LOG)])
-    consumer.on("call.ends")(lambda _: None)
-    consumer.process([fact("call.end", 1), fact("call.end", 2), fact("call.start", 3)])
-    consumer.process([fact("call.end", 4)])
-    assert [line.partition(" id=")[0] for line in caplog.messages] == [
-        "ignored type=call.end",
-        "ignored type=call.start",
-    ]
-    assert "no handler takes events of type 'call.end'" in caplog.messages[0]
-
-
-def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixture) -> None:
-    consumer = Consumer("memory:", observers=[to_log(LOG)])
-    consumer.on("call.end")(lambda _: None)
-    consumer.process([fact(f"made-up-{number}", number) for number in range(3 * UNTAKEN)])
-    assert len(caplog.messages) == UNTAKEN
 
 
 def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -190,8 +190,9 @@ def test_missing_credentials_are_a_matter_of_configuration() -> None:
 
 def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_the_refused_ones_told() -> None:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
-        last = asked["Entries"][-1]
-        return {"Failed": [{"Id": last["Id"], "SenderFault": True, "Code": "InvalidId"}]}
+        *others, last = asked["Entries"]
+        failed = {"Id": last["Id"], "SenderFault": True, "Code": "InvalidId"}
+        return {"Successful": [{"Id": one["Id"]} for one in others], "Failed": [failed]}
 
     queue, client = _queue(answer)
     receipts = [f"receipt {number}" for number in range(12)]
@@ -210,8 +211,12 @@ def test_entries_are_sent_as_many_together_as_one_request_may_carry() -> None:
     assert size(Entry("ü", {"name": "value"})) == 2 + len("name" + "String" + "value")
 
 
+def _taken(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"Successful": [{"Id": one["Id"], "MessageId": "m"} for one in asked["Entries"]]}
+
+
 def test_an_entry_larger_than_sqs_takes_is_refused_and_the_others_are_sent() -> None:
-    queue, client = _queue({})
+    queue, client = _queue(_taken)
     (refused,) = queue.send([Entry("a"), Entry("x" * (1 << 20) + "x"), Entry("b")])
     assert refused.code == "TooLarge"
     assert not refused.again
@@ -223,7 +228,7 @@ def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> N
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         if any(entry["MessageBody"] == "bad" for entry in asked["Entries"]):
             raise _refusal("InvalidMessageContents")
-        return {}
+        return _taken(asked)
 
     queue, client = _queue(answer)
     (refused,) = queue.send([Entry("a"), Entry("bad"), Entry("b")])

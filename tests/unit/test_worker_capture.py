@@ -74,10 +74,13 @@ def test_a_folder_of_which_nothing_is_read_is_an_error(tmp_path: Path) -> None:
         Capture([tmp_path])
 
 
-def test_a_line_too_long_is_given_as_far_as_it_shows_that_it_is(tmp_path: Path) -> None:
+def test_an_event_too_long_to_hold_is_named_and_never_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "capture"
-    file.write_bytes(b'{"a":1}\n' + b"x" * 100 + b'\n{"a":2}\n' + b"y" * 25)
-    assert list(Capture([file], longest=10)) == [b'{"a":1}', b"x" * 11, b'{"a":2}', b"y" * 11]
+    file.write_bytes(b'{"a":1}\n{"a":2}\n' + b"y" * 25)
+    lines = Lines([file])
+    lines.capture._longest = 10
+    assert [one.body for one in lines.receive(10)] == [b'{"a":1}', b'{"a":2}']
+    assert lines.unread == f"{file}:3 was not read: an event of more than 10 bytes"
 
 
 def test_a_capture_that_ends_too_soon_is_an_error_with_its_name(tmp_path: Path) -> None:

@@ -6,16 +6,21 @@ Imports no AWS library: only a store that needs one does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from sys import maxsize
 from typing import Any, Final
 
 import msgspec
 
 from eventonce.answers import Answer, counts, respond
-from eventonce.aws.deadline import MARGIN, Deadline, Pace
+from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
 from eventonce.aws.request import Request, is_request, request_of, response
+from eventonce.aws.visibility import Visibility
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
+from eventonce.engine import LETTERED
 from eventonce.envelope import parts, read_body
+from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.groups import Groups
 from eventonce.types import Event, Outcome
@@ -43,6 +48,20 @@ class NotSettled(EventonceError):
         )
 
 
+class UnsupportedSource(EventonceError):
+    """The function was invoked by a source whose records are not read: Lambda must not forget them.
+
+    A retry cannot help; but the source's own dead-letter queue keeps what an answer would lose.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(
+            f"invoked by {source}, which is not supported: nothing was run, and nothing is "
+            f"acknowledged. Supported are {SUPPORTED}"
+        )
+
+
 def lambda_handler(
     consumer: Consumer,
     *,
@@ -54,8 +73,9 @@ def lambda_handler(
     """A Lambda function that gives its events to this consumer.
 
     A batch of SQS records, from the queue itself or through a pipe, is answered with the records
-    that must come again; an HTTP request with a response; anything else with counts, or with an
-    exception where Lambda must retry.
+    that must come again; an HTTP request with a response; Firehose with its records; anything else
+    with counts, or with an exception where Lambda must retry. What nobody could read raises
+    `UnsupportedSource`.
 
     `margin` is how many seconds before its deadline it stops taking records. With `partial=False`
     a batch that is not settled raises too: for an event source mapping that does not have
@@ -67,7 +87,7 @@ def lambda_handler(
     """
     if tries < 1:
         raise ConfigError(f"lambda_handler: tries must be at least 1, not {tries}")
-    pace = Pace()
+    pace, visibility = Pace(), Visibility()
 
     def handler(event: Any, context: Any = None) -> Any:
         clock = Deadline(context, margin, pace)
@@ -75,9 +95,15 @@ def lambda_handler(
         if records is not None:
             # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
             fires = not partial and records is event
-            return _answer_queue(
-                consumer, records, clock, partial=partial, tries=tries if fires else None
-            )
+            outcomes = _from_queue(consumer, records, clock, tries=tries if fires else None)
+            visibility.change(records, outcomes, _group, clock.left())
+            return _answer_queue(records, outcomes, partial=partial)
+        source = invoker(event, calls=not consumer.takes(""))
+        if source:
+            raise UnsupportedSource(source)
+        transformed = _delivered(event)
+        if transformed is not None:
+            return _answer_firehose(consumer, transformed, clock, tries)
         if isinstance(event, Mapping) and is_request(event):
             return response(event, _answer_request(consumer, request_of(event), clock, admits))
         return _answer_direct(consumer, event, clock, tries)
@@ -98,15 +124,22 @@ def _queued(event: Any) -> Sequence[Record] | None:
     return None
 
 
-def _answer_queue(
-    consumer: Consumer,
-    records: Sequence[Record],
-    clock: Deadline,
-    *,
-    partial: bool,
-    tries: int | None,
-) -> dict[str, Any]:
-    """A partial batch response: exactly the records that may not be forgotten.
+def _delivered(event: Any) -> Sequence[Record] | None:
+    """The records that Firehose asks to transform."""
+    if not isinstance(event, Mapping) or not is_firehose(event):
+        return None
+    records = event["records"]
+    named = isinstance(records, list) and all(
+        isinstance(record, Mapping) and isinstance(record.get("recordId"), str)
+        for record in records
+    )
+    return records if named else None
+
+
+def _from_queue(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, tries: int | None
+) -> list[Outcome]:
+    """One outcome per record.
 
     Records of one FIFO group are processed one after the other, and once one of them is not
     settled, those behind it are not tried: their order would be lost.
@@ -119,9 +152,17 @@ def _answer_queue(
             outcomes[id(record)] = outcome
             if outcome.ack:
                 groups.settled(record)
-    again = [record["messageId"] for record in records if not outcomes[id(record)].ack]
+    return report([outcomes[id(record)] for record in records])
+
+
+def _answer_queue(
+    records: Sequence[Record], outcomes: Sequence[Outcome], *, partial: bool
+) -> dict[str, Any]:
+    """A partial batch response: exactly the records that may not be forgotten."""
+    told = zip(records, outcomes, strict=True)
+    again = [record["messageId"] for record, outcome in told if not outcome.ack]
     if again and not partial:
-        raise NotSettled(list(outcomes.values()))
+        raise NotSettled(outcomes)
     return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
 
 
@@ -134,10 +175,44 @@ def _group(record: Record) -> str:
 
 
 def _answer_direct(consumer: Consumer, event: Any, clock: Deadline, tries: int) -> dict[str, Any]:
-    outcomes = _processed(consumer, parts(event), clock, tries)
+    outcomes = _settled(_processed(consumer, parts(event), clock, tries))
+    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+
+
+def _settled(outcomes: list[Outcome]) -> list[Outcome]:
     if not all(outcome.ack for outcome in outcomes):
         raise NotSettled(outcomes)
-    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+    return outcomes
+
+
+def _answer_firehose(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, tries: int
+) -> dict[str, Any]:
+    """Each record as it came, and whether its events are settled or given up.
+
+    A copy is delivered too: an invocation whose answer was lost is repeated, and to drop the
+    records that ran the first time would keep them from where Firehose delivers.
+    """
+    taken = [_of_firehose(record) for record in records]
+    incoming = [one for some in taken for one in some]
+    told = iter(_settled(_processed(consumer, incoming, clock, tries)))
+    answers = []
+    for record, some in zip(records, taken, strict=True):
+        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in LETTERED]
+        result = "ProcessingFailed" if lost else "Ok"
+        answers.append(
+            {"recordId": record["recordId"], "result": result, "data": record.get("data", "")}
+        )
+    return {"records": answers}
+
+
+def _of_firehose(record: Record) -> list[Event | bytes]:
+    """The events of a record; a lone one without an id has the record's."""
+    found = read_body(delivered(record), max_bytes=maxsize)
+    match found:
+        case [Event(id="") as event]:
+            return [msgspec.structs.replace(event, id=record["recordId"])]
+    return found
 
 
 def _answer_request(
@@ -166,7 +241,8 @@ def _processed(
     while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
         some = incoming[len(outcomes) : len(outcomes) + room]
         outcomes += clock.process(consumer, some, tries)
-    return outcomes + [
+    untried = [
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]
     ]
+    return report(outcomes + untried)

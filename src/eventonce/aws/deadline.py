@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import Any, Final
@@ -29,6 +30,12 @@ CAUTION: Final = 2
 RAN: Final = frozenset[str](("done", "failed", "fenced", "unguarded"))
 """The statuses that say something of what a handler takes; a copy takes no time."""
 
+
+COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
+"""The statuses that drop an event: the proof of each is its reason."""
+
+REASONS: Final = 5
+"""Reasons of copies in one line, the most frequent: a state's reason names its versions."""
 
 EXPECTED: Final = (EnvelopeError, Reject, Retry)
 """Errors whose reason says it all: their traceback leads to who raised them on purpose."""
@@ -126,6 +133,28 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
             _say(f"{GIVEN_UP}: {outcome.status}", outcome)
         elif not outcome.ack and not told:
             _say(outcome.status, outcome)
+
+
+def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """One line for an invocation, at level INFO: how many became what, and why copies are copies.
+
+    The numbers stand in the record's fields too, for a log in JSON.
+    """
+    told, level = log(), 20
+    if told.isEnabledFor(level):
+        statuses = Counter[str](outcome.status for outcome in outcomes)
+        copies = Counter(one.reason for one in outcomes if one.status in COPIES)
+        reasons = dict(copies.most_common(REASONS))
+        said = ", ".join(f"{count} {on_one_line(why)}" for why, count in reasons.items())
+        told.log(
+            level,
+            "%d events: %s%s",
+            len(outcomes),
+            " ".join(f"{status}={count}" for status, count in statuses.items()) or "none",
+            f" (copies: {said})" if said else "",
+            extra={"statuses": dict(statuses), "copies": reasons},
+        )
+    return list(outcomes)
 
 
 def _say(what: str, outcome: Outcome) -> None:

@@ -1,4 +1,5 @@
-"""HTTP as a Lambda sees it: requests of API Gateway, Function URLs and load balancers, answered."""
+"""HTTP as a Lambda sees it: requests of API Gateway, Function URLs, load balancers and VPC Lattice,
+answered."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ class Request(NamedTuple):
 
 def is_request(event: Mapping[str, Any]) -> bool:
     """Whether this is HTTP; a Lambda destination has a `requestContext` too, with its payload."""
-    return "requestContext" in event and "requestPayload" not in event
+    return ("requestContext" in event and "requestPayload" not in event) or (
+        # VPC Lattice, the first version of its form.
+        "raw_path" in event and "method" in event
+    )
 
 
 def request_of(event: Mapping[str, Any]) -> Request:
@@ -37,16 +41,24 @@ def request_of(event: Mapping[str, Any]) -> Request:
     several = event.get("multiValueHeaders") or {}
     headers = {name: values[-1] for name, values in several.items() if values}
     headers.update(event.get("headers") or {})
+    method = http.get("method") or event.get("httpMethod") or event.get("method") or "POST"
     return Request(
-        method=str(http.get("method") or event.get("httpMethod") or "POST").upper(),
-        headers={name.lower(): str(value) for name, value in headers.items()},
+        method=str(method).upper(),
+        headers={name.lower(): _last(value) for name, value in headers.items()},
         body=_body(event),
     )
 
 
+def _last(value: Any) -> str:
+    """The value of a header; VPC Lattice gives a list of them."""
+    if isinstance(value, list):
+        return str(value[-1]) if value else ""
+    return str(value)
+
+
 def _body(event: Mapping[str, Any]) -> bytes:
     body = str(event.get("body") or "").encode(errors="surrogatepass")
-    if not event.get("isBase64Encoded"):
+    if not (event.get("isBase64Encoded") or event.get("is_base64_encoded")):
         return body
     from base64 import b64decode  # noqa: PLC0415  few requests need it
 

@@ -11,7 +11,7 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import json_option, name_option, option, ruleset
 from eventonce.cli.table import table
-from eventonce.config import meaning
+from eventonce.config import load, meaning, patterns
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
@@ -52,6 +52,9 @@ def command(
     """
     meaning.check(config, name=name)
     rules = ruleset(config, (), name)
+    warnings = patterns.unknown(load(config))
+    for warning in warnings:
+        click.echo(f"eventonce: warning: {config}: {warning}", err=True)
     if update and expect is None:
         raise ConfigError("--update needs --expect: the file to write")
     differences: list[tuple[str, str, str]] = []
@@ -69,7 +72,12 @@ def command(
     if as_json:
         fields = ("what", "expected", "found")
         found = [dict(zip(fields, row, strict=True)) for row in differences]
-        document = {"rules": len(rules.rules), "events": len(expected), "differences": found}
+        document = {
+            "rules": len(rules.rules),
+            "events": len(expected),
+            "differences": found,
+            "warnings": warnings,
+        }
         click.echo(msgspec.json.encode(document).decode())
     elif differences:
         click.echo(table(differences, head=("differs", "expected", "found")))

@@ -11,6 +11,7 @@ import msgspec
 from eventonce import presets
 from eventonce.config import CIRCULAR, Reading, read, table_needs
 from eventonce.errors import ConfigError
+from eventonce.routing import POLICIES
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.sinks import Sink, check_sink
@@ -121,6 +122,11 @@ def _some_time(value: Any) -> None:
         raise ValueError("expected more than nothing")
 
 
+def _policy(value: str) -> None:
+    if value not in POLICIES:
+        raise ValueError(f"expected {', '.join(POLICIES)}, not {value!r}")
+
+
 def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
     def check_number(value: Any) -> None:
         if value < least or (most is not None and value > most):
@@ -133,6 +139,7 @@ def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
 CHECKS: Final[Mapping[Place, Callable[[Any], object]]] = {
     ("store",): lambda uri: check_uri(uri) if uri else None,
     ("letters",): lambda uri: parse(uri) if uri else None,
+    ("unhandled",): _policy,
     ("worker", "queue"): lambda uri: parse(uri) if uri else None,
     ("worker", "concurrency"): _from(1),
     ("worker", "receivers"): _from(1),

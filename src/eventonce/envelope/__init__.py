@@ -1,6 +1,7 @@
 """From whatever arrives to an `Event`."""
 
 from eventonce.envelope.bodies import read_body
+from eventonce.envelope.jsontext import too_large
 from eventonce.envelope.reader import MAX_BYTES, Source, kept, parts, read, read_many
 
-__all__ = ["MAX_BYTES", "Source", "kept", "parts", "read", "read_body", "read_many"]
+__all__ = ["MAX_BYTES", "Source", "kept", "parts", "read", "read_body", "read_many", "too_large"]

@@ -7,13 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.envelope import carriers
+from eventonce.envelope.carriers import Fields
 from eventonce.envelope.jsontext import begins, check, items, string, top_level, within
 from eventonce.envelope.topics import template
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
-
-Fields = Mapping[str, Any]
-"""The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
 
 BINARY: Final = "ce-type"
 """The header that every CloudEvent in binary mode has: the body is the data of one event then, and
@@ -41,7 +40,10 @@ class Wrapped(msgspec.Struct, frozen=True):
 
 def unwrapped(fields: Fields) -> Wrapped | None:
     """The event inside, if these are the fields of a carrier."""
-    if "Records" in fields or "Messages" in fields:
+    source = carriers.unread(fields)
+    if source:
+        raise EnvelopeError(carriers.refusal(source))
+    if any(mark in fields for mark in BATCHES):
         found = batch(fields)
         if found is not None:
             name, records = found
@@ -74,13 +76,17 @@ def unwrapped(fields: Fields) -> Wrapped | None:
     return None
 
 
+BATCHES: Final = ("Records", "Messages", "awslogs", "logEvents", "deliveryStreamArn")
+"""The fields by which a batch may be known; `batch` looks closer."""
+
 _QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
 
 
 def batch(fields: Fields) -> tuple[str, list[Any]] | None:
     """A batch of queue or topic messages, with the name it has; None if these are no such fields.
 
-    Lambda calls them `Records`, and `aws sqs receive-message` prints them as `Messages`.
+    Lambda calls them `Records`, and `aws sqs receive-message` prints them as `Messages`; CloudWatch
+    Logs and Firehose pack theirs.
     """
     records = _list(fields.get("Records"))
     # S3 calls its notifications Records too; those are one event together.
@@ -90,7 +96,7 @@ def batch(fields: Fields) -> tuple[str, list[Any]] | None:
     # Anything may call something messages: these are a queue's.
     if messages and all(_is_message(_object(message)) for message in messages):
         return "Messages", messages
-    return None
+    return carriers.carried(fields)
 
 
 def _list(value: Any) -> list[Any] | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.envelope import forms, jsontext
+from eventonce.envelope.carriers import Fields
 from eventonce.envelope.forms import Wrapped
 from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
@@ -29,6 +30,7 @@ Source = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
 _first: Final = Struct("c").unpack_from
 _BRACE: Final = (b"{",)
+_BATCHES: Final = tuple(f'"{mark}"'.encode() for mark in forms.BATCHES)
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -222,7 +224,7 @@ def _elements(payload: Any) -> list[tuple[str, Any]]:
         start = raw.lstrip()[:1]
         if start == b"[":
             return _listed(jsontext.items(raw), "")
-        if start == b"{" and (b'"Records"' in raw or b'"Messages"' in raw):
+        if start == b"{" and any(mark in raw for mark in _BATCHES):
             return _batched(jsontext.top_level(raw), raw)
         return [("", raw)]
     if isinstance(payload, Mapping):
@@ -232,7 +234,7 @@ def _elements(payload: Any) -> list[tuple[str, Any]]:
     return [("", payload)]
 
 
-def _batched(fields: forms.Fields, payload: Any) -> list[tuple[str, Any]]:
+def _batched(fields: Fields, payload: Any) -> list[tuple[str, Any]]:
     found = forms.batch(fields)
     return [("", payload)] if found is None else _listed(found[1], found[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -152,6 +153,20 @@ def _template(topic: str) -> str:
     if known is not None:
         return ".".join(known)
     return ".".join(_ID if _CONCRETE.fullmatch(segment) else segment for segment in segments)
+
+
+@lru_cache(maxsize=1)
+def templates() -> tuple[str, ...]:
+    """Every topic that is known, as EventBridge calls it."""
+    return tuple(".".join(steps) for steps in _ends(_known()))
+
+
+def _ends(node: dict[str, Any]) -> Iterator[list[str]]:
+    for step, below in node.items():
+        if step == _END:
+            yield []
+        else:
+            yield from ([step, *rest] for rest in _ends(below))
 
 
 def _matched(node: dict[str, Any], segments: list[str]) -> list[str] | None:

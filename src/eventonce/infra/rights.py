@@ -32,8 +32,14 @@ BatchExecuteStatement; deleted are the spare parts of a large letter that was ke
 RECEIVE: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
 """SQS has no rights for batches: those for one message count."""
 
-POLL: Final = ("DeleteMessage", "GetQueueAttributes", "ReceiveMessage")
-"""What Lambda itself asks for in the function's name, to bring it messages."""
+POLL: Final = (
+    "ChangeMessageVisibility",
+    "DeleteMessage",
+    "GetQueueAttributes",
+    "ReceiveMessage",
+)
+"""What Lambda itself asks for in the function's name, to bring it messages; and the first, for
+which the function asks where a handler says `Retry(after=…)`."""
 
 LOGS: Final = ("CreateLogStream", "PutLogEvents")
 NETWORK: Final = (

@@ -10,14 +10,16 @@ from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.sending.copies import NOT_AN_EVENT, Outgoing, Refusal
 from eventonce.sending.patience import TRIES, attempts
-from eventonce.sinks.bus import EventBus
+from eventonce.sinks.bus import NO_RECEIPT, EventBus, receipts
 from eventonce.sqs import faults
 
 LARGEST: Final = 1_000_000
 """Bytes of all entries in one request: EventBridge takes one MB, and of the two that are called so
 this is the smaller. Until 2026 it took 256 KB."""
 
-PASSING: Final = frozenset(("InternalException", "InternalFailure", "ThrottlingException"))
+PASSING: Final = frozenset(
+    ("InternalException", "InternalFailure", "ThrottlingException", NO_RECEIPT)
+)
 """Why an entry may be refused now and taken a moment later."""
 
 RESERVED: Final = "NotAuthorizedForSourceException"
@@ -92,12 +94,14 @@ class Bus:
                 if len(left) > 1:
                     return refusals + [it for one in left for it in self._put([one])]
                 return [*refusals, Refusal.of(left[0][0], "ValidationException", _said(error))]
-            told, asked, left = answer["Entries"], left, []
+            told, asked, left = receipts(answer, len(left)), left, []
             for one, entry in zip(asked, told, strict=True):
-                code = entry.get("ErrorCode", "")
+                if entry.get("EventId"):
+                    continue
+                code = entry.get("ErrorCode") or NO_RECEIPT
                 if code in PASSING and not last:
                     left.append(one)
-                elif code:
+                else:
                     refusals.append(Refusal.of(one[0], code, _reason(entry)))
             if not left:
                 break
@@ -106,7 +110,7 @@ class Bus:
 
 def _reason(entry: dict[str, Any]) -> str:
     said = str(entry.get("ErrorMessage", ""))
-    return f"{said} {HINT}" if entry["ErrorCode"] == RESERVED else said
+    return f"{said} {HINT}" if entry.get("ErrorCode") == RESERVED else said
 
 
 def _said(error: Any) -> str:

@@ -35,6 +35,9 @@ UNFIT: Final = frozenset(
 )
 """The refusals that are about the event itself, and stay so however often it is put."""
 
+NO_RECEIPT: Final = "NoReceipt"
+"""The code of an entry that the answer does not speak of."""
+
 RESERVED: Final = "aws."
 """EventBridge takes no source that begins like this from anyone but itself and its partners."""
 
@@ -98,10 +101,10 @@ class EventBus:
             if faults.code_of(error) == "ValidationException" and "size" in str(error):
                 raise Reject(f"{self}: {size} bytes: {error}") from error
             raise faults.explain(error, self) from error
-        if answer.get("FailedEntryCount"):
-            refused = answer["Entries"][0]
-            code = str(refused.get("ErrorCode", ""))
-            said = f"{self}: {code}: {refused.get('ErrorMessage', '')}"
+        (told,) = receipts(answer, 1)
+        if not told.get("EventId"):
+            code = str(told.get("ErrorCode") or NO_RECEIPT)
+            said = f"{self}: {code}: {told.get('ErrorMessage', '')}"
             raise Reject(said) if code in UNFIT else Retry(said)
 
     def close(self) -> None:
@@ -181,6 +184,18 @@ class EventBus:
         except client.exceptions.ClientError as error:
             if faults.code_of(error) not in ("AccessDenied", "AccessDeniedException"):
                 raise
+
+
+def receipts(answer: Any, asked: int) -> list[dict[str, Any]]:
+    """What the bus says of each entry: the `EventId` of one that it took, or why it did not.
+
+    An answer that does not speak of all of them is not the service's, and says nothing of any.
+    """
+    told = answer.get("Entries")
+    if not isinstance(told, list) or len(told) != asked:
+        said = "the answer is not EventBridge's"
+        return [{"ErrorCode": NO_RECEIPT, "ErrorMessage": said}] * asked
+    return told
 
 
 def _size(entry: dict[str, Any]) -> int:

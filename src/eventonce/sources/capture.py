@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.sources.chunks import Chunk, Long, chunks
 from eventonce.sources.pieces import Unreadable
@@ -14,6 +13,11 @@ from eventonce.sources.pieces import Unreadable
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
 """What the names of a folder's files end with that are read, unless they have no ending, as what
 Firehose leaves: a README.txt beside them is no event."""
+
+
+LONGEST: Final = 16 << 20
+"""Bytes of one event that are held in memory: many times the limit of a consumer, whose dead letter
+keeps an event whole. One that is longer still stays in its file, and that is said."""
 
 
 def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -38,7 +42,7 @@ def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 class Capture:
     """Gives the events of some files one after the other, each as its bytes."""
 
-    def __init__(self, paths: Sequence[Path], *, longest: int = MAX_BYTES) -> None:
+    def __init__(self, paths: Sequence[Path], *, longest: int = LONGEST) -> None:
         self._files, others = files(paths)
         self.passed_over = _not_read(others) if others else ""
         """Which files of the folders are not read, and why."""
@@ -59,9 +63,10 @@ class Capture:
         return self._before + (0 if stream is None or stream.closed else stream.tell())
 
     def __iter__(self) -> Iterator[bytes]:
-        """One event's bytes after the other; of too long a one a byte more than may be.
+        """One event's bytes after the other, each whole.
 
-        A file that cannot be read to its end does not stop the others: that is said after them.
+        A file that cannot be read to its end does not stop the others, nor does an event that is
+        too long to hold: that is said after them.
         """
         broken: list[str] = []
         for path in self._files:
@@ -69,7 +74,10 @@ class Capture:
                 with path.open("rb") as stream:
                     self._open = stream
                     for chunk in chunks(stream, self._longest):
-                        yield from self._events(chunk)
+                        if isinstance(chunk, Long):
+                            broken.append(f"{path}{chunk.place} {self._too_long}")
+                        else:
+                            yield from _events(chunk)
                     self._before += stream.tell()
             except (OSError, Unreadable) as error:
                 broken.append(f"{path} cannot be read to its end: {error}")
@@ -78,14 +86,16 @@ class Capture:
         if broken:
             raise ConfigError("; ".join(broken))
 
-    def _events(self, chunk: Chunk | Long) -> Iterator[bytes]:
-        if isinstance(chunk, Long):
-            yield next(iter(chunk))[: self._longest + 1]
-            return
-        for some in chunk.apart():
-            for event in some.events:
-                if event and not event.isspace():
-                    yield event.rstrip(b"\r\n")[: self._longest + 1]
+    @property
+    def _too_long(self) -> str:
+        return f"was not read: an event of more than {self._longest} bytes"
+
+
+def _events(chunk: Chunk) -> Iterator[bytes]:
+    for some in chunk.apart():
+        for event in some.events:
+            if event and not event.isspace():
+                yield event.rstrip(b"\r\n")
 
 
 def _not_read(others: Sequence[Path]) -> str:

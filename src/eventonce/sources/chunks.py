@@ -20,6 +20,8 @@ from eventonce.sources.documents import Documents
 from eventonce.sources.pieces import unpacked
 
 _FOLLOWING: Final = b"\n,{["
+_MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages)"\s*+:\s*+)?+(?=\[)')
+"""How a document of many events begins, up to the array they stand in."""
 _FAULT: Final = re.compile(r"\(byte (\d+)\)")
 
 
@@ -156,7 +158,7 @@ def _lines(pieces: Iterator[bytes], longest: int) -> Iterator[Chunk | Long]:
             number += len(lines)
         if len(rest) > longest:
             long = Long(f":{number}", rest, pieces, lambda data: data.find(b"\n"))
-            yield long
+            yield from _opened(long, rest, longest)
             _exhaust(long)
             number, rest = number + 1, b""
             pieces = _again(long.left[1:], pieces)
@@ -164,22 +166,50 @@ def _lines(pieces: Iterator[bytes], longest: int) -> Iterator[Chunk | Long]:
         yield Chunk(":", number, "", [rest])
 
 
-def _documents(pieces: Iterator[bytes], longest: int) -> Iterator[Chunk | Long]:
-    number, documents = 0, Documents()
+def _documents(
+    pieces: Iterator[bytes], longest: int, documents: Documents | None = None, within: str = ""
+) -> Iterator[Chunk | Long]:
+    number, documents = 0, documents or Documents()
     while data := next(pieces, b""):
         found = documents.feed(data)
         if found:
-            yield Chunk("[", number, "]", found)
+            yield Chunk(f"{within}[", number, "]", found)
             number += len(found)
         if documents.follows is not None and len(documents.rest) > longest:
-            long = Long(f"[{number}]", documents.rest, pieces, documents.follows.end)
+            head = documents.rest
+            long = Long(f"{within}[{number}]", head, pieces, documents.follows.end)
             documents.forget()
-            yield long
+            yield from _opened(long, head, longest)
             _exhaust(long)
             number += 1
             pieces = _again(long.left, pieces)
     if documents.rest:
-        yield Chunk("[", number, "]", [documents.rest])
+        yield Chunk(f"{within}[", number, "]", [documents.rest])
+
+
+def _opened(long: Long, head: bytes, longest: int) -> Iterator[Chunk | Long]:
+    """The events of a document that is too long for one event and holds many; else itself.
+
+    It is read as a stream: the limit is each event's.
+    """
+    many = _MANY.match(head)
+    if many is None or not _is_batch(many[1], head):
+        yield long
+        return
+    pieces = iter(long)
+    next(pieces)
+    elements = Documents(one_list=True)
+    yield from _documents(_again(head[many.end() :], pieces), longest, elements, long.place)
+
+
+def _is_batch(name: bytes | None, head: bytes) -> bool:
+    """Whether `envelope` would take it apart too, as far as its beginning shows."""
+    match name:
+        case b"Records":
+            return b'"s3"' not in head
+        case b"Messages":
+            return b'"ReceiptHandle"' in head
+    return True
 
 
 def _exhaust(pieces: Iterable[bytes]) -> None:

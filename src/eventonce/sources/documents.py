@@ -13,12 +13,15 @@ _BETWEEN: Final = re.compile(rb"[\s,]*+")
 class Documents:
     """Gives what is no JSON too, each piece of it by itself: nothing is lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, one_list: bool = False) -> None:
+        """`one_list` is for the elements of one array: what stands behind it is passed over."""
         self.rest = b""
         """What has begun and not ended."""
         self.follows: Brackets | Stray | None = None
         """Finds the end of that."""
         self._listed = False
+        self._one_list = one_list
+        self._ended = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """The documents that end in this piece."""
@@ -31,9 +34,10 @@ class Documents:
                 return found
             found.append(self.rest + data[:at])
             self.forget()
-        while (at := _behind(data, at)) < len(data):
+        while not self._ended and (at := _behind(data, at)) < len(data):
             first = data[at : at + 1]
             if first == (b"]" if self._listed else b"["):
+                self._ended = self._one_list and self._listed
                 self._listed = not self._listed
                 at += 1
                 continue

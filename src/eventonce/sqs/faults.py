@@ -105,6 +105,9 @@ def explain(error: Exception, queue: object, *, awaited: bool = True) -> Eventon
             f"{queue}: the AWS credentials could not be renewed ({name}). Sign in again, such as "
             f"by `aws sso login`; the work goes on by itself once that is done."
         )
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        # The driver looked for something in the answer that is not there.
+        return strange("the request", queue)
     if name in _MISCONFIGURED or isinstance(error, ValueError):
         return ConfigError(
             f"{queue}: {name}. Name the region, such as sqs://NAME?region=eu-central-1, or set "
@@ -114,6 +117,20 @@ def explain(error: Exception, queue: object, *, awaited: bool = True) -> Eventon
         f"{queue}: not reached ({name}). Nothing is lost; trying again is safe. If it stays so, "
         f"look at the network path and the endpoint."
     )
+
+
+def strange(operation: str, place: object) -> SourceUnavailable:
+    """Our error for an answer that says it is fine, and is not the service's."""
+    return SourceUnavailable(
+        f"{place}: the answer to {operation} is not the service's. Nothing is lost; trying again "
+        f"is safe. Look at the endpoint, and at proxies on the way."
+    )
+
+
+def is_page(answer: Any) -> bool:
+    """Whether this was a web page: no AWS service answers with one."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(headers.get("content-type", "")).lower().startswith("text/html")
 
 
 def _refusal(code: str, said: str, queue: object) -> EventonceError:

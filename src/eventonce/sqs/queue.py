@@ -82,7 +82,10 @@ class Queue:
     def url(self) -> str:
         """The queue's URL; the service is asked once, where only the name was given."""
         if not self._url:
-            self._url = str(self._called("get_queue_url", QueueName=self.name)["QueueUrl"])
+            answer = self._called("get_queue_url", QueueName=self.name)
+            if not answer.get("QueueUrl"):
+                raise faults.strange("get_queue_url", self)
+            self._url = str(answer["QueueUrl"])
         return self._url
 
     def receive(
@@ -108,6 +111,9 @@ class Queue:
             asked["VisibilityTimeout"] = _bounded(visibility)
         answer = self._called("receive_message", QueueUrl=self.url, **asked)
         messages: list[dict[str, Any]] = answer.get("Messages") or []
+        if not messages and faults.is_page(answer):
+            # An empty queue's answer is empty, too.
+            raise faults.strange("receive_message", self)
         return messages
 
     def delete(self, receipts: Sequence[str]) -> list[str]:
@@ -145,8 +151,12 @@ class Queue:
             some = entries[start : start + MOST]
             numbered = [{"Id": str(number), **entry} for number, entry in enumerate(some)]
             answer = self._called(operation, QueueUrl=self.url, Entries=numbered)
-            failed = [int(one["Id"]) for one in answer.get("Failed") or ()]
-            refused += [some[place]["ReceiptHandle"] for place in failed]
+            taken = {one.get("Id") for one in answer.get("Successful") or ()}
+            refused += [
+                entry["ReceiptHandle"]
+                for number, entry in enumerate(some)
+                if str(number) not in taken
+            ]
         return refused
 
     def _sent(self, batch: Sequence[Entry]) -> list[Refused]:
@@ -163,14 +173,12 @@ class Queue:
             if len(batch) > 1:
                 return [refused for entry in batch for refused in self._sent([entry])]
             return [Refused(batch[0], faults.code_of(_cause(error)), str(error))]
+        sent = {one.get("Id") for one in answer.get("Successful") or () if one.get("MessageId")}
+        failed = {one.get("Id"): one for one in answer.get("Failed") or ()}
         return [
-            Refused(
-                batch[int(failed["Id"])],
-                str(failed.get("Code", "")),
-                str(failed.get("Message", "")),
-                again=not failed.get("SenderFault", False),
-            )
-            for failed in answer.get("Failed") or ()
+            _not_sent(entry, failed.get(str(number)))
+            for number, entry in enumerate(batch)
+            if str(number) not in sent
         ]
 
     def _called(self, operation: str, **asked: Any) -> dict[str, Any]:
@@ -196,6 +204,18 @@ class Queue:
 
 def _cause(error: EventonceError) -> Exception:
     return error.__cause__ if isinstance(error.__cause__, Exception) else error
+
+
+def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused:
+    """A message without a receipt was not sent, whatever else the answer says."""
+    if failed is None:
+        return Refused(entry, "NoReceipt", "the answer has no MessageId for it", again=True)
+    return Refused(
+        entry,
+        str(failed.get("Code", "")),
+        str(failed.get("Message", "")),
+        again=not failed.get("SenderFault", False),
+    )
 
 
 def _bounded(seconds: float) -> int:

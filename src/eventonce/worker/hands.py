@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from sys import maxsize
 from typing import Final
 
 import msgspec
@@ -161,7 +162,8 @@ def _incoming(delivery: Delivery) -> bytes | Event:
     """The event of a delivery, under the transport's id if it has none of its own; what is no event
     is left as it is, for the consumer to make a letter of."""
     try:
-        event = envelope.read(delivery.body)
+        # The limit is the consumer's own, which holds every event to it.
+        event = envelope.read(delivery.body, max_bytes=maxsize)
     except EnvelopeError:
         return delivery.body
     return event if event.id else msgspec.structs.replace(event, id=delivery.id)

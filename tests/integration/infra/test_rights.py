@@ -221,7 +221,8 @@ def test_the_function_may_do_what_it_does(said: Config, made: Plan) -> None:
     others = {it["Sid"]: it["Action"] for it in printed["Statement"]}
     poll = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"]
     assert (others["Poll"], others["Logs"]) == (
-        poll,
+        # The first is the function's own, for `Retry(after=…)`.
+        ["sqs:ChangeMessageVisibility", *poll],
         ["logs:CreateLogStream", "logs:PutLogEvents"],
     )
 

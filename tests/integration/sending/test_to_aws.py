@@ -175,8 +175,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
             codes = left.pop(0) if left else []
             if codes is KeyboardInterrupt:
                 raise KeyboardInterrupt
-            told = [{"ErrorCode": code, "ErrorMessage": "m"} if code else {} for code in codes]
-            told += [{"EventId": "e"}] * (len(params["Entries"]) - len(told))
+            codes = [*codes, *[None] * (len(params["Entries"]) - len(codes))]
+            told = [
+                {"ErrorCode": code, "ErrorMessage": "m"} if code else {"EventId": "e"}
+                for code in codes
+            ]
             return {"FailedEntryCount": len(codes), "Entries": told}
 
         monkeypatch.setattr(BaseClient, "_make_api_call", call)
@@ -236,7 +239,13 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
     def call(_: Any, operation: str, params: Any) -> Any:
         asked.append(len(params["Entries"]))
         fault = {"Id": "1", "SenderFault": False, "Code": "InternalError", "Message": "m"}
-        return {"Successful": [], "Failed": [fault] if len(asked) < 3 and len(asked) % 2 else []}
+        failed = [fault] if len(asked) < 3 and len(asked) % 2 else []
+        taken = [
+            {"Id": one["Id"], "MessageId": "m"}
+            for one in params["Entries"]
+            if not failed or one["Id"] != fault["Id"]
+        ]
+        return {"Successful": taken, "Failed": failed}
 
     monkeypatch.setattr(BaseClient, "_make_api_call", call)
     url = f"https://sqs.{REGION}.amazonaws.com/000000000000/q"

@@ -130,6 +130,15 @@ def explain(error: Exception, place: Place) -> EventonceError:
     return StoreError(f"{place}: {type(error).__name__}")
 
 
+def strange(operation: str, place: Place) -> StoreUnavailable:
+    """Our error for an answer that says it is fine, and is not DynamoDB's."""
+    return StoreUnavailable(
+        f"{place}: the answer to {operation} is not DynamoDB's, so that nothing is known of what "
+        f"was asked. Nothing was acknowledged; trying again is safe. Look at the endpoint, and at "
+        f"proxies on the way."
+    )
+
+
 def refusal(code: str, message: str, place: Place) -> EventonceError:
     """Our error for what the service said, of a request or of one statement in it."""
     if code in _BUSY:

@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from botocore import exceptions
 
-from eventonce.errors import EventonceError
+from eventonce.errors import EventonceError, StoreUnavailable
+from eventonce.stores.dynamodb import receipts
 from eventonce.stores.dynamodb.attributes import Item, Layout
-from eventonce.stores.dynamodb.faults import PASSING, Place, explain, refusal
+from eventonce.stores.dynamodb.faults import PASSING, Place, explain, refusal, strange
 from eventonce.stores.dynamodb.link import Link
 from eventonce.stores.dynamodb.statements import Insert, Write, statement
 from eventonce.stores.dynamodb.timing import ServiceClock
@@ -30,6 +31,9 @@ TRIES: Final = 5
 them about a second, well within a lease and a transport's patience."""
 PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
+
+DRIVERS: Final = (exceptions.BotoCoreError, exceptions.ClientError, OSError)
+"""What the driver raises where a request failed."""
 
 T = TypeVar("T")
 
@@ -60,20 +64,26 @@ class Table:
         self._link = link
 
     def call(self, operation: str, **asked: Any) -> dict[str, Any]:
-        """One request; the driver's errors as ours."""
+        """One request; the driver's errors as ours, and an answer that is not the service's too."""
         try:
             return self._ask(operation, asked)
-        except (exceptions.BotoCoreError, exceptions.ClientError, OSError) as error:
+        except DRIVERS as error:
             raise explain(error, self.place) from error
 
     def _ask(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
         """One request, and the service's date noted."""
         sent = self.clock.wall()
+        ask = getattr(self._link.client, operation)
         try:
-            answer: dict[str, Any] = getattr(self._link.client, operation)(**asked)
+            answer: dict[str, Any] = ask(**asked, **receipts.ASKED.get(operation, {}))
         except exceptions.ClientError as error:
             self._hear(error.response, sent)
             raise
+        except (AttributeError, KeyError, TypeError) as error:
+            # The driver looked for something in the answer that is not there.
+            raise strange(operation, self.place) from error
+        if not receipts.is_answer(operation, asked, answer):
+            raise strange(operation, self.place)
         self._hear(answer, sent)
         return answer
 
@@ -101,7 +111,7 @@ class Table:
                 answer = self.call("batch_get_item", RequestItems=wanted)
             except EventonceError as error:
                 return {**found, **dict.fromkeys(self._keys(wanted), error)}
-            for item in answer.get("Responses", {}).get(self.place.table, ()):
+            for item in answer["Responses"].get(self.place.table, ()):
                 found[item[self.layout.key]["S"]] = item
             wanted = answer.get("UnprocessedKeys")
             if not wanted:
@@ -160,7 +170,9 @@ class Table:
         }
         try:
             self._ask("put_item", asked)
-        except (exceptions.BotoCoreError, exceptions.ClientError, OSError) as error:
+        except StoreUnavailable as error:
+            return error
+        except DRIVERS as error:
             answer: Any = getattr(error, "response", None) or {}
             if answer.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
                 return Refused(answer.get("Item"))

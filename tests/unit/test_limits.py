@@ -1,0 +1,107 @@
+"""The limit of one event: the consumer's, whichever way the event comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.aws import lambda_handler
+from eventonce.envelope import read
+from eventonce.sources import Lines
+from eventonce.types import Letter
+from eventonce.worker import Settings, Worker
+from tests.unit.invoked import record
+
+LIMIT = 1_000
+FITS, LONG = (
+    json.dumps({"id": name, "source": "s", "detail-type": "call", "detail": {"text": "x" * size}})
+    for name, size in (("fits", 100), ("long", 2 * LIMIT))
+)
+
+
+class Calls:
+    """A consumer with a small limit, and what it ran and kept."""
+
+    def __init__(self, max_bytes: int = LIMIT) -> None:
+        self.ran: list[str] = []
+        self.consumer = Consumer("memory:", handler=self._run, max_bytes=max_bytes)
+
+    def _run(self, job: Job) -> None:
+        self.ran.append(job.event.id)
+
+    @property
+    def letters(self) -> list[Letter]:
+        return list(self.consumer.letters())
+
+
+def worked_on(consumer: Consumer, folder: Path, content: str) -> None:
+    file = folder / "capture.jsonl"
+    file.write_text(content)
+    Worker(consumer, Lines([file]), Settings(concurrency=2, receivers=1)).run()
+
+
+def by_http(body: str) -> dict[str, Any]:
+    return {"requestContext": {"http": {"method": "POST"}}, "body": body}
+
+
+WAYS_IN: dict[str, Callable[[Consumer, Path], object]] = {
+    "process": lambda made, _: made.process([FITS, LONG]),
+    "process, read before": lambda made, _: made.process([read(FITS), read(LONG)]),
+    "process_async": lambda made, _: asyncio.run(made.process_async([FITS, LONG])),
+    "a worker": lambda made, folder: worked_on(made, folder, f"{FITS}\n{LONG}\n"),
+    "a worker, in one batch": lambda made, folder: worked_on(made, folder, f"[{FITS},{LONG}]"),
+    "lambda": lambda made, _: lambda_handler(made)([json.loads(FITS), json.loads(LONG)], None),
+    "lambda behind a queue": lambda made, _: lambda_handler(made)(
+        {"Records": [record("1", body=FITS), record("2", body=LONG)]}, None
+    ),
+    "lambda behind HTTP": lambda made, _: lambda_handler(made)(by_http(f"[{FITS},{LONG}]"), None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_an_event_beyond_the_limit_is_invalid_and_kept_whole(way: str, tmp_path: Path) -> None:
+    calls = Calls()
+    WAYS_IN[way](calls.consumer, tmp_path)
+    assert calls.ran == ["fits"]
+    (letter,) = calls.letters
+    assert letter.status == "invalid"
+    assert f"the limit is {LIMIT}" in letter.reason
+    assert read(letter.event, max_bytes=10 * LIMIT).detail == json.loads(LONG)["detail"]
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_higher_limit_is_one_everywhere_too(way: str, tmp_path: Path) -> None:
+    calls = Calls(max_bytes=10 * LIMIT)
+    WAYS_IN[way](calls.consumer, tmp_path)
+    assert sorted(calls.ran) == ["fits", "long"]
+    assert calls.letters == []
+
+
+def test_an_event_that_was_read_before_is_held_to_the_limit() -> None:
+    calls = Calls()
+    (outcome,) = calls.consumer.process(read(LONG))
+    assert (outcome.status, outcome.event and outcome.event.id) == ("invalid", "long")
+    assert calls.ran == []
+
+
+def test_a_worker_takes_an_event_beyond_the_default_where_the_consumer_does(
+    tmp_path: Path,
+) -> None:
+    event = json.loads(FITS) | {"detail": {"text": "x" * (2 << 20)}}
+    calls = Calls(max_bytes=4 << 20)
+    worked_on(calls.consumer, tmp_path, json.dumps(event) + "\n")
+    assert calls.ran == ["fits"]
+
+
+def test_a_document_of_many_events_longer_than_one_event_is_run_whole(tmp_path: Path) -> None:
+    events = [json.loads(FITS) | {"id": str(number)} for number in range(100)]
+    calls = Calls()
+    worked_on(calls.consumer, tmp_path, json.dumps({"Records": events}))
+    assert sorted(calls.ran, key=int) == [str(number) for number in range(100)]
+    assert calls.letters == []

@@ -1,0 +1,155 @@
+"""Events that no handler takes: seen at every way in, and kept or failed where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.aws import NotSettled, lambda_handler
+from eventonce.config import load
+from eventonce.errors import ConfigError
+from eventonce.routing import UNHANDLED_TYPES
+from eventonce.sources import Lines
+from eventonce.types import Outcome
+from eventonce.web import receiver
+from eventonce.worker import Settings, Worker
+from tests.unit.asking import ask
+from tests.unit.desk import OPEN
+from tests.unit.invoked import record
+
+
+def fact(type: str, number: int = 1) -> dict[str, Any]:
+    return {"id": str(number), "source": "s", "detail-type": type, "detail": {"number": number}}
+
+
+def consumer(unhandled: str = "ignore") -> Consumer:
+    made = Consumer("memory:", unhandled=unhandled)
+    made.on("call.ends")(lambda _: None)
+    return made
+
+
+def redriven(made: Consumer, event: dict[str, Any]) -> list[Outcome]:
+    return made.run_again([event])
+
+
+def worked_on(made: Consumer, event: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "capture.jsonl")
+        file.write_text(json.dumps(event) + "\n")
+        Worker(made, Lines([file]), Settings(concurrency=1, receivers=1)).run()
+
+
+def posted(made: Consumer, event: dict[str, Any]) -> None:
+    assert ask(receiver(made, OPEN), event).statuses == ["ignored"]
+
+
+WAYS_IN: dict[str, Callable[[Consumer, dict[str, Any]], object]] = {
+    "process": lambda made, event: made.process([event]),
+    "process_async": lambda made, event: asyncio.run(made.process_async([event])),
+    "run_again": redriven,
+    "a worker": worked_on,
+    "the receiver": posted,
+    "lambda": lambda made, event: lambda_handler(made)(event, None),
+    "lambda behind a queue": lambda made, event: lambda_handler(made)(
+        {"Records": [record("1", body=json.dumps(event))]}, None
+    ),
+    "lambda behind HTTP": lambda made, event: lambda_handler(made)(
+        {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(event)}, None
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
+    caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    made = consumer()
+    for number, call in enumerate(["call.end", "call.end", "call.start", "call.end"]):
+        WAYS_IN[way](made, fact(call, number))
+    assert [line.partition(": ")[0] for line in caplog.messages] == [
+        "ignored type=call.end id=0",
+        "ignored type=call.start id=2",
+    ]
+    assert "no handler takes events of type 'call.end'" in caplog.messages[0]
+    assert {one.levelname for one in caplog.records} == {"WARNING"}
+
+
+def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixture) -> None:
+    consumer().process([fact(f"made-up-{number}", number) for number in range(300)])
+    assert len(caplog.messages) == UNHANDLED_TYPES + 1
+    assert "further types are not logged" in caplog.messages[-1]
+
+
+def test_a_senders_long_type_is_cut_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    consumer().process([fact("x\n" * 10_000)])
+    (line,) = caplog.messages
+    assert "\n" not in line
+    assert len(line) < 2_000
+
+
+def test_an_event_nobody_takes_can_be_kept_as_a_dead_letter_and_run_later() -> None:
+    made = consumer("letter")
+    (outcome,) = made.process([fact("call.end")])
+    assert (outcome.status, outcome.ack) == ("dead", True)
+    (letter,) = made.letters()
+    assert letter.reason == "no handler takes events of type 'call.end'"
+    assert [one.status for one in made.redrive()] == ["dead"]
+    assert len(list(made.letters())) == 1
+    ran: list[Job] = []
+    made.on("call.end")(ran.append)
+    assert [one.status for one in made.redrive()] == ["done"]
+    assert [job.event.id for job in ran] == ["1"]
+    assert list(made.letters()) == []
+
+
+def test_two_events_nobody_takes_are_two_dead_letters() -> None:
+    made = consumer("letter")
+    made.process([fact("call.end", 1), fact("call.end", 2), fact("call.end", 1)])
+    assert len(list(made.letters())) == 2
+
+
+def test_an_event_nobody_takes_can_be_left_to_its_transport() -> None:
+    made = consumer("fail")
+    (outcome,) = made.process([fact("call.end")])
+    assert (outcome.status, outcome.ack) == ("failed", False)
+    assert outcome.retry_at
+    assert list(made.letters()) == []
+    with pytest.raises(NotSettled, match="no handler takes events of type"):
+        lambda_handler(made)(fact("call.end"), None)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "letter"])
+def test_an_object_without_a_type_that_nobody_takes_is_kept(policy: str) -> None:
+    made = consumer(policy)
+    (outcome,) = made.process([{"ticket": 7}])
+    assert (outcome.status, outcome.reason) == (
+        "invalid",
+        "it has no type, and no handler takes events without one",
+    )
+    assert [letter.event for letter in made.letters()] == [b'{"ticket":7}']
+
+
+def test_a_consumer_over_another_store_does_the_same_with_them() -> None:
+    other = consumer("fail").over(Consumer("memory:").store)
+    assert [one.status for one in other.process([fact("call.end")])] == ["failed"]
+
+
+def test_a_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unhandled: expected ignore, letter, fail, not 'drop'"):
+        Consumer("memory:", unhandled="drop")
+
+
+def test_the_file_says_what_becomes_of_them(tmp_path: Path) -> None:
+    file = tmp_path / "eventonce.toml"
+    file.write_text(
+        'store = "memory:"\nunhandled = "letter"\n[[sink]]\nmatch = "a"\nto = "builtins:print"\n'
+    )
+    with load(file).consumer() as made:
+        assert [one.status for one in made.process([fact("b")])] == ["dead"]
