@@ -87,6 +87,8 @@ def read(uri: str) -> Address:
         parameters={
             "connect_timeout": CONNECT_TIMEOUT,
             "application_name": "eventonce",
+            # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
+            "client_encoding": "UTF8",
             **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
             **_checked(options, shown),
         },

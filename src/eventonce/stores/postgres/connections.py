@@ -19,7 +19,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
 from eventonce.errors import StoreUnavailable
@@ -81,9 +83,21 @@ def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, 
         return value
 
 
+class _Text(Loader):
+    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode(errors="replace")
+
+
 def rows(connection: psycopg.Connection[Any], query: bytes, *args: object) -> list[tuple[Any, ...]]:
     """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
     cursor = connection.cursor(binary=True, row_factory=tuple_row)
+    if connection.info.encoding == "ascii":
+        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
+        cursor.adapters.register_loader("text", _Text)
     # Never prepared: behind PgBouncer the next statement may meet another server.
     return cursor.execute(query, args, prepare=False).fetchall()
 
