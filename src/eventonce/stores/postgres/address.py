@@ -30,6 +30,17 @@ is still tried again well within a lease of 60 s."""
 CONNECT_TIMEOUT: Final = 5
 """Seconds; libpq would otherwise wait as long as the operating system does, which is minutes."""
 
+KEEPALIVE: Final = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How the operating system finds out that a host is gone without a word: within a minute, which is
+the default lease, for by then the run of whoever waits is another's. The first three watch a
+connection on which an answer is waited for, in seconds; the last one what was sent and never
+arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
+
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _OWN: Final = ("schema", "connections", "transactions", "timeout")
 
@@ -86,6 +97,7 @@ def read(uri: str) -> Address:
         typed=typed,
         parameters={
             "connect_timeout": CONNECT_TIMEOUT,
+            **KEEPALIVE,
             "application_name": "eventonce",
             # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
             "client_encoding": "UTF8",

@@ -61,11 +61,18 @@ class Line(psycopg.Connection[Any]):
     patience: float | None = None
     """Seconds for a statement; None while the caller's own statements run."""
 
+    given_up = False
+    """Whether its server did not answer in time, or can do no more for us."""
+
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Wait for the server; psycopg calls this for everything it does."""
         if self.patience is not None:
             gen = _within(gen, self.patience)
-        return super().wait(gen, *args, **options)
+        try:
+            return super().wait(gen, *args, **options)
+        except Late:
+            self.given_up = True
+            raise
 
 
 def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
@@ -138,6 +145,8 @@ class OwnConnections:
     """Up to so many connections to one address, in each process that uses the store."""
 
     def __init__(self, address: Address, limit: int, wait: float) -> None:
+        self.siblings: tuple[OwnConnections, ...] = (self,)
+        """All that lead to the same server, this one included."""
         self._address = address
         self._limit = limit
         self._wait = wait
@@ -187,9 +196,15 @@ class OwnConnections:
 
     def close(self) -> None:
         """Close what is not lent; what is lent is closed when it comes back."""
-        here = self._own()
-        here.closed = True
-        _empty(here)
+        self._own().closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close what is not lent."""
+        idle = self._own().idle
+        with suppress(IndexError):
+            while True:
+                idle.popleft()[1].close()
 
     def _take(self) -> tuple[Line, bool]:
         """A connection, and whether it was used before."""
@@ -229,7 +244,12 @@ class OwnConnections:
     def _give_back(self, connection: Line) -> None:
         here = self._own()
         now = time.monotonic()
-        if here.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        if connection.given_up or connection.broken:
+            # The idle ones have most likely died with it: each would cost its caller a time-out.
+            for sibling in self.siblings:
+                sibling.drop_idle()
+        unfit = connection.given_up or here.closed
+        if unfit or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
         else:
             here.idle.append((now, connection))
@@ -242,12 +262,8 @@ class OwnConnections:
         """Whether the connection only died of old age, so that a new one is worth a try."""
         if not lost(connection, error):
             return False
-        connection.close()
-        if not kept or isinstance(error, Late):
-            return False
-        # Its siblings have most likely died with it.
-        _empty(self._own())
-        return True
+        connection.given_up = True
+        return kept and not isinstance(error, Late)
 
     def _own(self) -> _Here:
         # `setdefault` is atomic; a lock around it could be copied by a fork while it is held.
@@ -257,9 +273,3 @@ class OwnConnections:
             gate = threading.BoundedSemaphore(self._limit)
             here = self._processes.setdefault(pid, _Here(gate))
         return here
-
-
-def _empty(here: _Here) -> None:
-    with suppress(IndexError):
-        while True:
-            here.idle.popleft()[1].close()

@@ -35,8 +35,10 @@ class Database:
         self._guests: OwnConnections | GivenPool
         if isinstance(database, str):
             self.address = address = read(database)
-            self._work = OwnConnections(address, address.connections, address.timeout)
-            self._guests = OwnConnections(address, address.transactions, QUEUE)
+            work = OwnConnections(address, address.connections, address.timeout)
+            guests = OwnConnections(address, address.transactions, QUEUE)
+            work.siblings = guests.siblings = (work, guests)
+            self._work, self._guests = work, guests
         elif _is_pool(database):
             self.address = Address("the pool's database", schema=named(schema))
             self._work = self._guests = GivenPool(database)
