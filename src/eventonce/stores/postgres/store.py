@@ -55,7 +55,10 @@ class PostgresStore:
         return f"PostgresStore({self._database.address.shown!r})"
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        return wire.by_rounds(self._claim_once, claims, [claim.key for claim in claims], now)
+        keys = [claim.key for claim in claims]
+        return wire.by_parts(
+            self._claim_once, claims, keys, now, lambda error: Verdict("error", error=error)
+        )
 
     def _claim_once(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         try:
@@ -79,7 +82,7 @@ class PostgresStore:
 
     def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
         keys = [settlement.claim.key for settlement in settlements]
-        answers = wire.by_rounds(self._settle_once, settlements, keys, now)
+        answers = wire.by_parts(self._settle_once, settlements, keys, now)
         settled = [kept for kept in answers if kept is not None]
         if len(settled) < len(answers):
             raise StoreUnavailable(
