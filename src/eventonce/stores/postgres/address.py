@@ -42,6 +42,8 @@ connection on which an answer is waited for, in seconds; the last one what was s
 arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_SCHEMAS: Final = "letters, digits, _ and -, 63 of them at most, and not pg_ before them"
 _OWN: Final = ("schema", "connections", "transactions", "timeout")
 
 
@@ -58,6 +60,11 @@ class Address(msgspec.Struct, frozen=True):
     connections: int = CONNECTIONS
     transactions: int = TRANSACTIONS
     timeout: float = TIMEOUT
+
+    @property
+    def quoted(self) -> str:
+        """The schema's name as it stands in a statement: it may be a reserved word."""
+        return self.schema if self.schema == SCHEMA else f'"{self.schema}"'
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -87,9 +94,9 @@ def read(uri: str) -> Address:
     connections = _whole(options.pop("connections", str(CONNECTIONS)))
     transactions = _whole(options.pop("transactions", str(TRANSACTIONS)))
     timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
-    if None in (connections, transactions, timeout) or not _NAME.fullmatch(schema):
+    if None in (connections, transactions, timeout) or not _SCHEMA.fullmatch(schema):
         raise ConfigError(
-            f"store {shown}: its own options are schema=NAME (small letters, digits and _), "
+            f"store {shown}: its own options are schema=NAME ({_SCHEMAS}), "
             f"connections=COUNT, transactions=COUNT and timeout=SECONDS"
         )
     return Address(
@@ -112,11 +119,9 @@ def read(uri: str) -> Address:
 
 
 def named(schema: str) -> str:
-    """The schema's name if it needs no quotes anywhere."""
-    if not _NAME.fullmatch(schema):
-        raise ConfigError(
-            f"schema {schema!r}: small letters, digits and _ are what it may be made of"
-        )
+    """The schema's name if there can be such a schema."""
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigError(f"schema {schema!r}: its name may be made of {_SCHEMAS}")
     return schema
 
 

@@ -44,7 +44,7 @@ class PostgresStore:
         """A URI says by itself which schema (`?schema=`), how many connections it may use
         (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`)."""
         self._database = Database(database, schema)
-        self._queries = queries(self._database.address.schema)
+        self._queries = queries(self._database.address)
 
     @classmethod
     def from_uri(cls, uri: str) -> PostgresStore:
