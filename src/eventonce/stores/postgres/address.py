@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from eventonce.errors import ConfigError
+from eventonce.stores.postgres.iam import tokens
 
 SCHEMA: Final = "eventonce"
 """A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
@@ -44,7 +45,7 @@ arrived, in milliseconds. Linux by itself takes two hours and a quarter of an ho
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _SCHEMAS: Final = "letters, digits, _ and -, 63 of them at most, and not pg_ before them"
-_OWN: Final = ("schema", "connections", "transactions", "timeout")
+_OWN: Final = ("schema", "connections", "transactions", "timeout", "iam", "region")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -56,6 +57,8 @@ class Address(msgspec.Struct, frozen=True):
     """The URI as it can be typed again, without secrets; empty where a pool was given."""
     parameters: Mapping[str, Any] = {}
     """What libpq is told; empty where the caller's own pool knows."""
+    password: Callable[[], str] | None = None
+    """Gives the password of each new connection, where it is not always the same."""
     schema: str = SCHEMA
     connections: int = CONNECTIONS
     transactions: int = TRANSACTIONS
@@ -97,20 +100,26 @@ def read(uri: str) -> Address:
     if None in (connections, transactions, timeout) or not _SCHEMA.fullmatch(schema):
         raise ConfigError(
             f"store {shown}: its own options are schema=NAME ({_SCHEMAS}), "
-            f"connections=COUNT, transactions=COUNT and timeout=SECONDS"
+            f"connections=COUNT, transactions=COUNT, timeout=SECONDS, and iam=rds with region=NAME"
         )
+    service = options.pop("iam", None)
+    region = None if service is None else options.pop("region", None)
+    parameters = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        **KEEPALIVE,
+        "application_name": "eventonce",
+        # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
+        "client_encoding": "UTF8",
+        # A token is as good as a password to whoever reads it on its way.
+        **({} if service is None else {"sslmode": "require"}),
+        **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
+        **_checked(options, shown),
+    }
     return Address(
         shown=shown,
         typed=typed,
-        parameters={
-            "connect_timeout": CONNECT_TIMEOUT,
-            **KEEPALIVE,
-            "application_name": "eventonce",
-            # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
-            "client_encoding": "UTF8",
-            **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
-            **_checked(options, shown),
-        },
+        parameters=parameters,
+        password=None if service is None else tokens(service, region, parameters, shown),
         schema=schema,
         connections=connections or CONNECTIONS,
         transactions=transactions or TRANSACTIONS,

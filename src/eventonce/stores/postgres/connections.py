@@ -24,7 +24,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
-from eventonce.errors import StoreUnavailable
+from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores.postgres.address import Address
 
 T = TypeVar("T")
@@ -228,18 +228,32 @@ class OwnConnections:
             raise
 
     def _connect(self) -> Line:
+        parameters = dict(self._address.parameters)
+        if self._address.password is not None:
+            parameters["password"] = self._fresh(self._address.password)
         connection = Line.connect(
             autocommit=True,
             # A prepared statement would outlive its transaction, and PgBouncer gives the next one
             # another server.
             prepare_threshold=None,
-            **self._address.parameters,
+            **parameters,
         )
         connection.patience = self._address.timeout
         # A renewal changes the row while the handler's transaction is open, which any higher level
         # would hold against it.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
+
+    def _fresh(self, password: Callable[[], str]) -> str:
+        try:
+            return password()
+        except EventonceError:
+            raise
+        except Exception as error:
+            raise StoreUnavailable(
+                f"{self._address.shown}: there is no password for a new connection: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _give_back(self, connection: Line) -> None:
         here = self._own()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,10 +40,20 @@ class PostgresStore:
 
     embedded = False
 
-    def __init__(self, database: str | ConnectionPool[Any], *, schema: str = SCHEMA) -> None:
+    def __init__(
+        self,
+        database: str | ConnectionPool[Any],
+        *,
+        schema: str = SCHEMA,
+        password: Callable[[], str] | None = None,
+    ) -> None:
         """A URI says by itself which schema (`?schema=`), how many connections it may use
-        (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`)."""
-        self._database = Database(database, schema)
+        (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`).
+
+        `password` is asked before each new connection, for passwords that change: tokens, leases of
+        a vault. `?iam=rds` is one that is there already.
+        """
+        self._database = Database(database, schema, password)
         self._queries = queries(self._database.address)
 
     @classmethod
