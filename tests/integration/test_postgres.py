@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from eventonce.stores.postgres import PostgresStore
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.postgres import PostgresStore, wire
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, serving
@@ -36,6 +37,56 @@ def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) ->
     assert store.settle(batch) == ["fenced", "kept", "kept", "fenced"]
     copies = [fact(first.key), fact(other.key), fact(first.key)]
     assert [verdict.kind for verdict in store.claim(copies)] == ["duplicate"] * 3
+
+
+def test_a_call_of_any_length_is_made_in_parts(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The functions' time grows with the square of a part: a call that is long enough would be
+    given up before it is answered."""
+    lengths: list[int] = []
+    ask = store._database.ask
+
+    def counted(query: bytes, *args: object) -> list[tuple[object, ...]]:
+        rows = ask(query, *args)
+        lengths.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(store._database, "ask", counted)
+    keys = new_keys(2 * wire.PART + 1)
+    for order in (1, 2):
+        ended = completed(store, [version(key, order) for key in keys])
+        assert lengths == [wire.PART, wire.PART, 1]
+        assert set(store.settle(ended)) == {"kept"}
+        assert lengths[3:] == [wire.PART, wire.PART, 1]
+        lengths.clear()
+    again = [version(key, 2) for key in [*keys, *keys[:2]]]
+    assert {verdict.kind for verdict in store.claim(again)} == {"duplicate"}
+    assert lengths == [wire.PART, wire.PART, 1, 2]
+
+
+def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grant that nobody hears of is busy for a lease; and each further part would be waited for
+    in vain."""
+    asked = 0
+    ask = store._database.ask
+
+    def away_after_the_first(query: bytes, *args: object) -> list[tuple[object, ...]]:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise StoreUnavailable
+        return ask(query, *args)
+
+    monkeypatch.setattr(store._database, "ask", away_after_the_first)
+    claims = [fact(key) for key in new_keys(3 * wire.PART)]
+    kinds = [verdict.kind for verdict in store.claim(claims)]
+    assert kinds == ["run"] * wire.PART + ["error"] * 2 * wire.PART
+    assert asked == 2
+    with pytest.raises(StoreUnavailable):
+        store.claim(claims)
 
 
 def test_a_letter_may_hold_what_no_text_column_takes(store: PostgresStore) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, suppress
+from typing import cast
 
 import msgspec
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreError
@@ -80,6 +82,39 @@ def close(connection: psycopg.Connection[object]) -> None:
     connection.close()
 
 
+OPEN = ExitStack()
+"""What the tests leave open, until their block has ended."""
+
+
+def copy_in(connection: psycopg.Connection[object]) -> None:
+    copy = OPEN.enter_context(connection.cursor().copy("COPY effects FROM STDIN"))
+    copy.write_row((1,))
+
+
+def copy_out(connection: psycopg.Connection[object]) -> None:
+    query = "COPY (SELECT generate_series(1, 100000)) TO STDOUT"
+    next(iter(OPEN.enter_context(connection.cursor().copy(query))))
+
+
+def stream(connection: psycopg.Connection[object]) -> None:
+    rows = connection.cursor().stream("SELECT generate_series(1, 100000)")
+    OPEN.callback(cast("Generator[object]", rows).close)
+    next(rows)
+
+
+def pipeline(connection: psycopg.Connection[object]) -> None:
+    sent = OPEN.enter_context(connection.pipeline())
+    connection.execute("INSERT INTO effects VALUES (1)")
+    sent.sync()
+
+
+@pytest.fixture(autouse=True)
+def all_left() -> Iterator[None]:
+    yield
+    with suppress(psycopg.Error):
+        OPEN.close()
+
+
 Did = Callable[[psycopg.Connection[object]], None]
 
 
@@ -89,7 +124,13 @@ def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> Kept:
         return transaction.settle(ended)
 
 
-WRONG = [(end, "ended inside its block"), (fail, "savepoint"), (close, "closed inside its block")]
+UNDER_WAY = [(left_open, "still under way") for left_open in (copy_in, copy_out, stream, pipeline)]
+WRONG = [
+    (end, "ended inside its block"),
+    (fail, "savepoint"),
+    (close, "closed inside its block"),
+    *UNDER_WAY,
+]
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
@@ -110,3 +151,35 @@ def test_nothing_is_settled_in_such_a_block(store: PostgresStore, wrong: Did, sa
     assert store.claim([fact(claim.key)])[0].kind == "busy"
     assert settle(store, ended, after=lambda _: None) == "kept"
     assert store.claim([fact(claim.key)])[0].kind == "duplicate"
+
+
+@pytest.mark.parametrize(("left_open", "says"), UNDER_WAY)
+def test_what_a_handler_leaves_open_in_a_pool_is_its_failure_and_ends_there(
+    cluster: Cluster, left_open: Did, says: str
+) -> None:
+    """Connections of a pool have no time-out that would end the waiting."""
+    cluster.execute("TRUNCATE effects")
+    with ConnectionPool(cluster.uri(), min_size=1, max_size=3) as pool:
+        consumer = Consumer(
+            PostgresStore(pool),
+            name="left",
+            rules=RULE,
+            handler=lambda job: left_open(job.connection),
+        )
+        for number in (1, 2):
+            (outcome,) = consumer.process([call(number)])
+            assert (outcome.status, says in outcome.reason) == ("failed", True)
+        consumer.close()
+    assert effects(cluster) == []
+
+
+def test_a_handler_that_raises_with_a_copy_open_has_failed_with_its_own_error(
+    store: PostgresStore,
+) -> None:
+    def handler(job: Job) -> None:
+        copy_in(job.connection)
+        raise ValueError("of its own")
+
+    consumer = Consumer(store, name="raises", rules=RULE, handler=handler)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, "of its own" in outcome.reason) == ("failed", True)

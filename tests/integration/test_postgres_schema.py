@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from itertools import cycle
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from psycopg_pool import ConnectionPool
 
 from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.stores.postgres import PostgresStore, schema
@@ -71,9 +73,11 @@ def test_made_twice_at_once_it_is_made_once(blank: PostgresStore) -> None:
     assert findings(blank) == {}
 
 
-def test_any_schema_will_do(cluster: Cluster) -> None:
-    cluster.execute("DROP SCHEMA IF EXISTS crm_events CASCADE", "CREATE SCHEMA crm_events")
-    store = PostgresStore(cluster.uri(options="?schema=crm_events"))
+@pytest.mark.parametrize("name", ["crm_events", "user", "select", "Crm-Events"])
+def test_any_schema_will_do(cluster: Cluster, name: str) -> None:
+    """A word that SQL keeps for itself too."""
+    cluster.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE', f'CREATE SCHEMA "{name}"')
+    store = PostgresStore(cluster.uri(options=f"?schema={name}"))
     statements = store.create()
     assert not any("eventonce." in it or it.startswith("CREATE SCHEMA") for it in statements)
     assert findings(store) == {}
@@ -83,7 +87,21 @@ def test_any_schema_will_do(cluster: Cluster) -> None:
     assert store.show(claim.key) is not None
     assert store.sweep() == 0
     assert store.stats().records == 1
+    assert store.migrate() == []
+    cluster.execute(f'DROP FUNCTION "{name}".claim_1')
+    assert "claim_1" in findings(store)["its tables and functions are there"]
     store.close()
+
+
+@pytest.mark.parametrize("name", ["", "pg_events", "a.b", "a b", 'a"b', "a'b", "1st", "x" * 64])
+def test_a_name_that_no_schema_of_ours_can_have_is_refused(cluster: Cluster, name: str) -> None:
+    with pytest.raises(ConfigError, match="letters, digits"):
+        PostgresStore(cluster.uri(options=f"?schema={quote(name)}"))
+    with (
+        ConnectionPool(cluster.uri(), open=False) as pool,
+        pytest.raises(ConfigError, match="letters, digits"),
+    ):
+        PostgresStore(pool, schema=name)
 
 
 def test_who_may_not_make_a_schema_is_told(cluster: Cluster, blank: PostgresStore) -> None:
@@ -94,11 +112,19 @@ def test_who_may_not_make_a_schema_is_told(cluster: Cluster, blank: PostgresStor
     store.close()
 
 
-def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore) -> None:
-    cluster.execute("DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
-    poor = PostgresStore(cluster.uri(user="poor"))
+@pytest.mark.parametrize("name", ["eventonce", "user"])
+def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, name: str) -> None:
+    cluster.execute('DROP ROLE IF EXISTS "poor-one"', 'CREATE ROLE "poor-one" LOGIN')
+    cluster.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+    options = f"?schema={name}"
+    made = PostgresStore(cluster.uri(options=options))
+    made.create()
+    made.close()
+    cluster.execute(f'REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA "{name}" FROM PUBLIC')
+    poor = PostgresStore(cluster.uri(user="poor-one", options=options))
     (fix,) = findings(poor).values()
-    assert "GRANT USAGE ON SCHEMA eventonce TO poor" in fix
+    for function in schema.FUNCTIONS:
+        assert f"GRANT EXECUTE ON FUNCTION {poor._database.address.quoted}.{function}" in fix
     cluster.execute(*fix.split("; "))
     assert findings(poor) == {}
     claim = fact(*new_keys(1))
@@ -106,7 +132,7 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore) -> 
     assert poor.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
     assert poor.sweep() == 0
     poor.close()
-    cluster.execute("DROP OWNED BY poor")
+    cluster.execute('DROP OWNED BY "poor-one"')
 
 
 def test_check_of_nothing_says_how_to_make_it(blank: PostgresStore) -> None:

@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 STORE = "src/eventonce/stores/postgres/"
 AT_WORK = "tests/integration/test_postgres_{}.py::test_{}"
+PARTS = "tests/integration/test_postgres.py::test_{}"
+ORM = "tests/integration/test_orm_{}.py::test_{}"
 CONTRACT = "tests/contract/test_postgres.py::TestPostgres18::test_case[{}]"
 
 NO_DEADLOCK = (AT_WORK.format("locks", "no_deadlock_whatever_is_done_at_once"),)
@@ -148,11 +150,10 @@ POSTGRES = (
         LOCKED,
     ),
     Mutant(
-        "postgres: a key that comes twice in a batch is judged once",
+        "postgres: a key that comes twice in a batch is written by one statement",
         STORE + "wire.py",
-        "left = [place for place in left if place not in answers]",
-        "left = [place for place in left if keys[place] not in firsts]\n"
-        "        answers.update({at: answers[firsts[key]] for at, key in enumerate(keys)})",
+        "turn = times.get(key, 0)",
+        "turn = 0",
         (
             "tests/integration/test_postgres.py::test_a_key_may_come_twice_in_a_batch_of_settlements",
         ),
@@ -200,5 +201,55 @@ POSTGRES = (
         "pid = os.getpid()",
         "pid = 0",
         (AT_WORK.format("connections", "one_store_serves_both_sides_of_a_fork"),),
+    ),
+    Mutant(
+        "postgres: answers in SQL_ASCII are read as bytes",
+        STORE + "connections.py",
+        'if connection.info.encoding == "ascii":',
+        "if False:",
+        (AT_WORK.format("encoding", "the_store_works_over_a_pool_of_any_encoding"),),
+    ),
+    Mutant(
+        "postgres: a long call is one statement",
+        STORE + "wire.py",
+        "if len(batch) <= PART and len(set(keys)) == len(keys):",
+        "if len(set(keys)) == len(keys):",
+        (PARTS.format("a_call_of_any_length_is_made_in_parts"),),
+    ),
+    Mutant(
+        "postgres: a later part that fails takes the grants before it along",
+        STORE + "wire.py",
+        "if failed is None or not answers:",
+        "if True:",
+        (PARTS.format("answers_of_earlier_parts_are_kept_if_a_later_one_fails"),),
+    ),
+    Mutant(
+        "postgres: check asks nobody whether the functions may be called",
+        STORE + "schema.py",
+        "AND NOT has_function_privilege(p.oid, 'EXECUTE')",
+        "AND false",
+        (AT_WORK.format("schema", "check_names_what_is_missing"),),
+    ),
+    Mutant(
+        "postgres: the schema's name is not quoted",
+        STORE + "address.py",
+        """return self.schema if self.schema == SCHEMA else f'"{self.schema}"'""",
+        "return self.schema",
+        (AT_WORK.format("schema", "any_schema_will_do"),),
+    ),
+    Mutant(
+        "orm: a rollback undoes nothing",
+        "src/eventonce/orm/nested.py",
+        '        """Undo what was written since the last commit."""\n'
+        "        self._outer.execute(UNDO)\n",
+        '        """Undo what was written since the last commit."""\n',
+        (ORM.format("sqlalchemy", "a_session_may_commit_and_roll_back_as_it_is_used_to"),),
+    ),
+    Mutant(
+        "orm: Django reads instants in the server's time zone",
+        "src/eventonce/orm/django.py",
+        "            _set_time_zone(outer, wrapper.timezone_name)\n",
+        "",
+        (ORM.format("django", "what_is_read_is_as_django_reads_it"),),
     ),
 )

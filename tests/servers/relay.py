@@ -25,6 +25,7 @@ class Relay:
         self.questions = 0
         """How often it was the client's turn: its round trips."""
         self._last: socket.socket | None = None
+        self._silent: set[socket.socket] = set()
 
     def accept(self) -> None:
         """Until closed, connect whoever comes to the server."""
@@ -56,10 +57,18 @@ class Relay:
                     self._last = source
                     if not self._passes(number):
                         break
+                    if source in self._silent:
+                        continue
                 sink.sendall(piece)
         for line in (source, sink):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def silence(self) -> None:
+        """Swallow, from now on, all that comes over the connections there are, and end none of
+        them: a host that was lost, or a firewall that forgot. New ones are served."""
+        with self._lock:
+            self._silent.update(self._lines)
 
     def close(self) -> None:
         for line in (self._listener, *self._lines):

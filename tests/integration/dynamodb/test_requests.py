@@ -33,6 +33,21 @@ def test_a_lone_copy_is_one_request_and_no_read(store: DynamoDBStore, between: B
     assert between.count() == [PUT]
 
 
+def test_a_further_attempt_is_three_writes_in_a_call_of_its_own(
+    store: DynamoDBStore, between: Between
+) -> None:
+    """The insert that is refused, the grant and the completion, as docs/cost.md reckons."""
+    claim = fact()
+    (run,) = store.claim([claim])
+    assert store.settle([Settlement(claim, run.token, "release")]) == ["kept"]
+    between.count()
+    again = copies([claim])
+    runs = store.claim(again)
+    assert (runs[0].kind, runs[0].attempt) == ("run", 2)
+    assert store.settle(completed(again, runs)) == ["kept"]
+    assert between.count() == [PUT, WRITE, WRITE]
+
+
 def test_copies_among_new_events_are_read_after_the_write(
     store: DynamoDBStore, between: Between
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from eventonce.errors import ConfigError
+from eventonce.stores.postgres.iam import tokens
 
 SCHEMA: Final = "eventonce"
 """A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
@@ -30,8 +31,21 @@ is still tried again well within a lease of 60 s."""
 CONNECT_TIMEOUT: Final = 5
 """Seconds; libpq would otherwise wait as long as the operating system does, which is minutes."""
 
+KEEPALIVE: Final = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How the operating system finds out that a host is gone without a word: within a minute, which is
+the default lease, for by then the run of whoever waits is another's. The first three watch a
+connection on which an answer is waited for, in seconds; the last one what was sent and never
+arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
+
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_OWN: Final = ("schema", "connections", "transactions", "timeout")
+_SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_SCHEMAS: Final = "letters, digits, _ and -, 63 of them at most, and not pg_ before them"
+_OWN: Final = ("schema", "connections", "transactions", "timeout", "iam", "region")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -43,10 +57,17 @@ class Address(msgspec.Struct, frozen=True):
     """The URI as it can be typed again, without secrets; empty where a pool was given."""
     parameters: Mapping[str, Any] = {}
     """What libpq is told; empty where the caller's own pool knows."""
+    password: Callable[[], str] | None = None
+    """Gives the password of each new connection, where it is not always the same."""
     schema: str = SCHEMA
     connections: int = CONNECTIONS
     transactions: int = TRANSACTIONS
     timeout: float = TIMEOUT
+
+    @property
+    def quoted(self) -> str:
+        """The schema's name as it stands in a statement: it may be a reserved word."""
+        return self.schema if self.schema == SCHEMA else f'"{self.schema}"'
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -76,20 +97,29 @@ def read(uri: str) -> Address:
     connections = _whole(options.pop("connections", str(CONNECTIONS)))
     transactions = _whole(options.pop("transactions", str(TRANSACTIONS)))
     timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
-    if None in (connections, transactions, timeout) or not _NAME.fullmatch(schema):
+    if None in (connections, transactions, timeout) or not _SCHEMA.fullmatch(schema):
         raise ConfigError(
-            f"store {shown}: its own options are schema=NAME (small letters, digits and _), "
-            f"connections=COUNT, transactions=COUNT and timeout=SECONDS"
+            f"store {shown}: its own options are schema=NAME ({_SCHEMAS}), "
+            f"connections=COUNT, transactions=COUNT, timeout=SECONDS, and iam=rds with region=NAME"
         )
+    service = options.pop("iam", None)
+    region = None if service is None else options.pop("region", None)
+    parameters = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        **KEEPALIVE,
+        "application_name": "eventonce",
+        # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
+        "client_encoding": "UTF8",
+        # A token is as good as a password to whoever reads it on its way.
+        **({} if service is None else {"sslmode": "require"}),
+        **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
+        **_checked(options, shown),
+    }
     return Address(
         shown=shown,
         typed=typed,
-        parameters={
-            "connect_timeout": CONNECT_TIMEOUT,
-            "application_name": "eventonce",
-            **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
-            **_checked(options, shown),
-        },
+        parameters=parameters,
+        password=None if service is None else tokens(service, region, parameters, shown),
         schema=schema,
         connections=connections or CONNECTIONS,
         transactions=transactions or TRANSACTIONS,
@@ -98,11 +128,9 @@ def read(uri: str) -> Address:
 
 
 def named(schema: str) -> str:
-    """The schema's name if it needs no quotes anywhere."""
-    if not _NAME.fullmatch(schema):
-        raise ConfigError(
-            f"schema {schema!r}: small letters, digits and _ are what it may be made of"
-        )
+    """The schema's name if there can be such a schema."""
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigError(f"schema {schema!r}: its name may be made of {_SCHEMAS}")
     return schema
 
 

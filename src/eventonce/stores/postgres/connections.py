@@ -19,10 +19,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
-from eventonce.errors import StoreUnavailable
+from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores.postgres.address import Address
 
 T = TypeVar("T")
@@ -59,11 +61,18 @@ class Line(psycopg.Connection[Any]):
     patience: float | None = None
     """Seconds for a statement; None while the caller's own statements run."""
 
+    given_up = False
+    """Whether its server did not answer in time, or can do no more for us."""
+
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Wait for the server; psycopg calls this for everything it does."""
         if self.patience is not None:
             gen = _within(gen, self.patience)
-        return super().wait(gen, *args, **options)
+        try:
+            return super().wait(gen, *args, **options)
+        except Late:
+            self.given_up = True
+            raise
 
 
 def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
@@ -81,9 +90,21 @@ def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, 
         return value
 
 
+class _Text(Loader):
+    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode(errors="replace")
+
+
 def rows(connection: psycopg.Connection[Any], query: bytes, *args: object) -> list[tuple[Any, ...]]:
     """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
     cursor = connection.cursor(binary=True, row_factory=tuple_row)
+    if connection.info.encoding == "ascii":
+        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
+        cursor.adapters.register_loader("text", _Text)
     # Never prepared: behind PgBouncer the next statement may meet another server.
     return cursor.execute(query, args, prepare=False).fetchall()
 
@@ -124,6 +145,8 @@ class OwnConnections:
     """Up to so many connections to one address, in each process that uses the store."""
 
     def __init__(self, address: Address, limit: int, wait: float) -> None:
+        self.siblings: tuple[OwnConnections, ...] = (self,)
+        """All that lead to the same server, this one included."""
         self._address = address
         self._limit = limit
         self._wait = wait
@@ -173,9 +196,15 @@ class OwnConnections:
 
     def close(self) -> None:
         """Close what is not lent; what is lent is closed when it comes back."""
-        here = self._own()
-        here.closed = True
-        _empty(here)
+        self._own().closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close what is not lent."""
+        idle = self._own().idle
+        with suppress(IndexError):
+            while True:
+                idle.popleft()[1].close()
 
     def _take(self) -> tuple[Line, bool]:
         """A connection, and whether it was used before."""
@@ -199,12 +228,15 @@ class OwnConnections:
             raise
 
     def _connect(self) -> Line:
+        parameters = dict(self._address.parameters)
+        if self._address.password is not None:
+            parameters["password"] = self._fresh(self._address.password)
         connection = Line.connect(
             autocommit=True,
             # A prepared statement would outlive its transaction, and PgBouncer gives the next one
             # another server.
             prepare_threshold=None,
-            **self._address.parameters,
+            **parameters,
         )
         connection.patience = self._address.timeout
         # A renewal changes the row while the handler's transaction is open, which any higher level
@@ -212,10 +244,26 @@ class OwnConnections:
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
+    def _fresh(self, password: Callable[[], str]) -> str:
+        try:
+            return password()
+        except EventonceError:
+            raise
+        except Exception as error:
+            raise StoreUnavailable(
+                f"{self._address.shown}: there is no password for a new connection: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
     def _give_back(self, connection: Line) -> None:
         here = self._own()
         now = time.monotonic()
-        if here.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        if connection.given_up or connection.broken:
+            # The idle ones have most likely died with it: each would cost its caller a time-out.
+            for sibling in self.siblings:
+                sibling.drop_idle()
+        unfit = connection.given_up or here.closed
+        if unfit or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
         else:
             here.idle.append((now, connection))
@@ -228,12 +276,8 @@ class OwnConnections:
         """Whether the connection only died of old age, so that a new one is worth a try."""
         if not lost(connection, error):
             return False
-        connection.close()
-        if not kept or isinstance(error, Late):
-            return False
-        # Its siblings have most likely died with it.
-        _empty(self._own())
-        return True
+        connection.given_up = True
+        return kept and not isinstance(error, Late)
 
     def _own(self) -> _Here:
         # `setdefault` is atomic; a lock around it could be copied by a fork while it is held.
@@ -243,9 +287,3 @@ class OwnConnections:
             gate = threading.BoundedSemaphore(self._limit)
             here = self._processes.setdefault(pid, _Here(gate))
         return here
-
-
-def _empty(here: _Here) -> None:
-    with suppress(IndexError):
-        while True:
-            here.idle.popleft()[1].close()

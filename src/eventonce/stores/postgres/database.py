@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import psycopg
 
 from eventonce.errors import ConfigError, EventonceError, StoreError, StoreMismatch
@@ -30,14 +31,26 @@ then its run is another's."""
 class Database:
     """Two sets of connections: what handlers hold must not keep leases from being renewed."""
 
-    def __init__(self, database: str | ConnectionPool[Any], schema: str) -> None:
+    def __init__(
+        self,
+        database: str | ConnectionPool[Any],
+        schema: str,
+        password: Callable[[], str] | None = None,
+    ) -> None:
         self._work: OwnConnections | GivenPool
         self._guests: OwnConnections | GivenPool
         if isinstance(database, str):
-            self.address = address = read(database)
-            self._work = OwnConnections(address, address.connections, address.timeout)
-            self._guests = OwnConnections(address, address.transactions, QUEUE)
+            self.address = address = _with_password(read(database), password)
+            work = OwnConnections(address, address.connections, address.timeout)
+            guests = OwnConnections(address, address.transactions, QUEUE)
+            work.siblings = guests.siblings = (work, guests)
+            self._work, self._guests = work, guests
         elif _is_pool(database):
+            if password is not None:
+                raise ConfigError(
+                    "PostgresStore: password= goes with a postgresql:// URI; a psycopg pool "
+                    "connects by itself, and takes a function as its kwargs=, or a connection_class"
+                )
             self.address = Address("the pool's database", schema=named(schema))
             self._work = self._guests = GivenPool(database)
         else:
@@ -103,6 +116,14 @@ class Database:
     def _still_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.address.shown}: this store was closed; open another")
+
+
+def _with_password(address: Address, password: Callable[[], str] | None) -> Address:
+    if password is None:
+        return address
+    if address.password is not None or "password" in address.parameters:
+        raise ConfigError(f"store {address.shown}: give its password once: here, or in the URI")
+    return msgspec.structs.replace(address, password=password)
 
 
 def _is_pool(given: object) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from eventonce.stores.postgres.address import SCHEMA
+from eventonce.stores.postgres.address import SCHEMA, Address
 
 
 class Queries(msgspec.Struct, frozen=True):
@@ -24,10 +24,10 @@ class Queries(msgspec.Struct, frozen=True):
     stats: bytes
 
 
-def queries(schema: str) -> Queries:
+def queries(address: Address) -> Queries:
     """The statements with this schema's name in them."""
     script = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
-    _, *parts = script.replace(f"{SCHEMA}.", f"{schema}.").split("-- name: ")
+    _, *parts = script.replace(f"{SCHEMA}.", f"{address.quoted}.").split("-- name: ")
     statements = {}
     for part in parts:
         name, *lines = part.splitlines()

@@ -35,10 +35,10 @@ RIGHTS: Final = {
     "letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "sweeps": ("SELECT", "UPDATE"),
 }
-"""What the work needs; functions may be called by everyone unless somebody changed that."""
+"""What the work needs of the tables."""
 
 FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
-"""What this release calls."""
+"""What this release calls; everyone may, unless somebody changed that."""
 
 _WOULD: Final = "-- would run, in one transaction:"
 _MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
@@ -52,6 +52,16 @@ _MAY: Final = """
     SELECT coalesce(bool_and(has_table_privilege(c.oid, %s)), true)
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s
+"""
+
+_MAY_CALL: Final = b"""
+    SELECT DISTINCT p.proname::text
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = to_regnamespace(%s)
+        AND p.proname = ANY (%s)
+        AND NOT has_function_privilege(p.oid, 'EXECUTE')
+    ORDER BY 1
 """
 
 _TURN: Final = int.from_bytes(b"EvOn")
@@ -93,7 +103,7 @@ def migrate(connection: Connection, address: Address, *, dry_run: bool) -> list[
                     f"{step + 1}: migrate with a release between the two first"
                 )
             statements += _statements(MIGRATIONS[step], address)
-            statements.append(_MARK.format(address.schema, FORMAT, step + 1))
+            statements.append(_MARK.format(address.quoted, FORMAT, step + 1))
         return _run(connection, statements, dry_run=dry_run)
 
 
@@ -153,7 +163,7 @@ def _found(connection: Connection, address: Address, *, alone: bool = False) -> 
     """The step of the schema that is there, None if there is none of ours."""
     if alone:
         _one(connection, "SELECT pg_advisory_xact_lock(%s)", _TURN)
-    table = f"{address.schema}.formats"
+    table = f"{address.quoted}.formats"
     if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", table):
         return None
     found = rows(connection, _NEWEST.format(table).encode())
@@ -171,22 +181,25 @@ def _found(connection: Connection, address: Address, *, alone: bool = False) -> 
 
 def _allowed(connection: Connection, address: Address) -> Finding:
     """Asked of the catalogues, which everyone may read."""
-    schema = address.schema
+    schema, quoted = address.schema, address.quoted
     lacking = []
     if not _one(connection, "SELECT has_schema_privilege(%s, 'USAGE')", schema):
-        lacking.append(f"USAGE ON SCHEMA {schema}")
+        lacking.append(f"USAGE ON SCHEMA {quoted}")
     lacking += [
-        f"{right} ON {schema}.{table}"
+        f"{right} ON {quoted}.{table}"
         for table, rights in RIGHTS.items()
         for right in rights
         if not _one(connection, _MAY, right, schema, table)
     ]
-    fix = "; ".join(f"GRANT {right} TO {connection.info.user}" for right in lacking)
+    uncallable = rows(connection, _MAY_CALL, quoted, list(FUNCTIONS))
+    lacking += [f"EXECUTE ON FUNCTION {quoted}.{function}" for (function,) in uncallable]
+    user = _one(connection, "SELECT quote_ident(current_user)") if lacking else ""
+    fix = "; ".join(f"GRANT {right} TO {user}" for right in lacking)
     return Finding("this user may do what the work needs", fine=not lacking, fix=fix)
 
 
 def _whole(connection: Connection, address: Address) -> Finding:
-    there = {name for (name,) in rows(connection, _NAMES, address.schema, address.schema)}
+    there = {name for (name,) in rows(connection, _NAMES, address.quoted, address.quoted)}
     lost = sorted({*RIGHTS, *FUNCTIONS} - there)
     fix = f"restore {', '.join(lost)}, or drop the schema and make it anew" if lost else ""
     return Finding("its tables and functions are there", fine=not lost, fix=fix)
@@ -199,7 +212,7 @@ def _writable(connection: Connection, address: Address) -> Finding:
 
 
 def _exists(connection: Connection, address: Address) -> bool:
-    return bool(_one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", address.schema))
+    return bool(_one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", address.quoted))
 
 
 def _one(connection: Connection, query: str, *args: object) -> Any:
@@ -223,7 +236,7 @@ def _statements(script: str, address: Address) -> Iterator[str]:
     """One by one: a statement ends with the line that ends in `;`, outside of a function's body."""
     statement: list[str] = []
     within = False
-    for line in _NAME.sub(address.schema, script).splitlines():
+    for line in _NAME.sub(address.quoted, script).splitlines():
         if not statement and (not line.strip() or line.startswith("--")):
             continue
         statement.append(line)

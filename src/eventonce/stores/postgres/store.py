@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,11 +40,21 @@ class PostgresStore:
 
     embedded = False
 
-    def __init__(self, database: str | ConnectionPool[Any], *, schema: str = SCHEMA) -> None:
+    def __init__(
+        self,
+        database: str | ConnectionPool[Any],
+        *,
+        schema: str = SCHEMA,
+        password: Callable[[], str] | None = None,
+    ) -> None:
         """A URI says by itself which schema (`?schema=`), how many connections it may use
-        (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`)."""
-        self._database = Database(database, schema)
-        self._queries = queries(self._database.address.schema)
+        (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`).
+
+        `password` is asked before each new connection, for passwords that change: tokens, leases of
+        a vault. `?iam=rds` is one that is there already.
+        """
+        self._database = Database(database, schema, password)
+        self._queries = queries(self._database.address)
 
     @classmethod
     def from_uri(cls, uri: str) -> PostgresStore:
@@ -55,7 +65,10 @@ class PostgresStore:
         return f"PostgresStore({self._database.address.shown!r})"
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        return wire.by_rounds(self._claim_once, claims, [claim.key for claim in claims], now)
+        keys = [claim.key for claim in claims]
+        return wire.by_parts(
+            self._claim_once, claims, keys, now, lambda error: Verdict("error", error=error)
+        )
 
     def _claim_once(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         try:
@@ -79,7 +92,7 @@ class PostgresStore:
 
     def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
         keys = [settlement.claim.key for settlement in settlements]
-        answers = wire.by_rounds(self._settle_once, settlements, keys, now)
+        answers = wire.by_parts(self._settle_once, settlements, keys, now)
         settled = [kept for kept in answers if kept is not None]
         if len(settled) < len(answers):
             raise StoreUnavailable(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import wire
@@ -57,6 +57,12 @@ class PostgresTransaction:
     def still_open(self) -> None:
         """Refuse to go on with what the caller has ended, or what the server will not commit."""
         place = self._database.address.shown
+        if under_way(self.connection):
+            raise StoreError(
+                f"{place}: a statement is still under way in this transaction, which is rolled "
+                f"back: a COPY, a stream() or a pipeline() that was not left, or another thread's. "
+                f"Bring it to its end before the handler or the block returns: `with …`"
+            )
         match self.connection.info.transaction_status:
             case TransactionStatus.INTRANS:
                 return
@@ -83,6 +89,14 @@ class PostgresTransaction:
                 )
 
 
+def under_way(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the connection cannot take a statement now: it would be waited for without end."""
+    return (
+        connection.info.transaction_status == TransactionStatus.ACTIVE
+        or connection.pgconn.pipeline_status != PipelineStatus.OFF
+    )
+
+
 @contextmanager
 def transaction(database: Database, settle: bytes) -> Iterator[PostgresTransaction]:
     """Commits on a normal exit, rolls back on an exception."""
@@ -93,6 +107,10 @@ def transaction(database: Database, settle: bytes) -> Iterator[PostgresTransacti
             yield opened
             opened.still_open()
         except BaseException as error:
+            if under_way(connection):
+                # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
+                connection.close()
+                raise
             with hurried(connection, timeout):
                 scope.__exit__(type(error), error, error.__traceback__)
             raise

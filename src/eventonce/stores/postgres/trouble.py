@@ -65,7 +65,7 @@ ABSENT: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000"))
 def explain(error: psycopg.Error, address: Address, *, proven: bool) -> EventonceError:
     """Our error for the driver's."""
     code = error.sqlstate or _refusal(str(error))
-    schema, place = address.schema, address.shown
+    schema, place = address.quoted, address.shown
     mistake = _mistake(code, str(error), schema)
     if mistake:
         # Before the work begins it is a mistake of ours; later the world has changed, perhaps back:

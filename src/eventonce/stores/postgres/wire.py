@@ -6,16 +6,22 @@ many fields a claim has, and less work for client and server than an array for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from eventonce.errors import StoreError
+from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.ledger import Record
 from eventonce.types import MAX_ORDER, Claim, Kept, Letter, Settlement, Verdict
 
 A = TypeVar("A")
 B = TypeVar("B")
 Row = tuple[Any, ...]
+
+PART: Final = 500
+"""Claims or settlements in one statement. In the functions each row is looked up among the batch's
+other keys, so their time grows with its square: measured on existing rows, a claim takes 64 µs in
+parts of 250, 75 in parts of 500, 123 of 1,000 and 320 of 4,000. Smaller parts wait for the disk
+more often."""
 
 _BYTES: Final = '\\"\\\\\\\\x'
 """Begins a bytea within a composite within an array: each of the two takes away its backslashes."""
@@ -50,27 +56,48 @@ def ended(settlements: Sequence[Settlement]) -> str:
     ).join("{}")
 
 
-def by_rounds(
+def by_parts(
     call: Callable[[Sequence[A], int | None], list[B]],
     batch: Sequence[A],
     keys: Sequence[bytes],
     now: int | None,
+    failed: Callable[[StoreUnavailable], B] | None = None,
 ) -> list[B]:
-    """Call for the whole batch, or, where a key comes again in it, for each time in turn: one
-    statement cannot write a row twice."""
+    """Call for the whole batch, or for one part after the other where it is long or a key comes
+    again in it: one statement cannot write a row twice.
+
+    If a later part fails, `failed` answers for it and those after it, which would cost a time-out
+    each; the answers before it would otherwise be lost.
+    """
     if not batch:
         return []
-    if len(set(keys)) == len(keys):
+    if len(batch) <= PART and len(set(keys)) == len(keys):
         return call(batch, now)
     answers: dict[int, B] = {}
-    left = list(range(len(batch)))
-    while left:
-        firsts = {keys[place]: place for place in reversed(left)}
-        places = sorted(firsts.values())
-        found = call([batch[place] for place in places], now)
+    for places in _parts(keys):
+        try:
+            found = call([batch[place] for place in places], now)
+        except StoreUnavailable as error:
+            if failed is None or not answers:
+                raise
+            return [answers.get(place) or failed(error) for place in range(len(batch))]
         answers.update(zip(places, found, strict=True))
-        left = [place for place in left if place not in answers]
     return [answers[place] for place in range(len(batch))]
+
+
+def _parts(keys: Sequence[bytes]) -> Iterator[list[int]]:
+    """The places of these keys in bounded parts, the first of each key before the second."""
+    rounds: list[list[int]] = []
+    times: dict[bytes, int] = {}
+    for place, key in enumerate(keys):
+        turn = times.get(key, 0)
+        times[key] = turn + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(place)
+    for places in rounds:
+        for start in range(0, len(places), PART):
+            yield places[start : start + PART]
 
 
 def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:

@@ -1,0 +1,1 @@
+"""Object-relational mappers over `job.connection`: what they write commits with the completion."""
