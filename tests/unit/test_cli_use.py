@@ -8,7 +8,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli import main, started_as
-from eventonce.sending.copies import published
+from eventonce.sending.copies import Outgoing, Refusal, Summary, published, send_all
 from tests.unit.made import classic
 
 RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
@@ -292,7 +293,11 @@ def test_a_function_is_given_a_store_that_it_can_reach_or_the_template_is_refuse
         assert run(*told, embedded, "--role", "worker").code == 0
     secret = run(*told, "rediss://me:hunter2@cache:6379/0").out
     assert "hunter2" not in secret
-    assert ("StoreUri" if command == "sam" else "store_uri") in secret
+    said = json.loads(secret)
+    if command == "sam":
+        assert said["Parameters"]["StoreUri"]["NoEcho"] is True
+    else:
+        assert said["variable"]["store_uri"]["sensitive"] is True
     assert "${var.store_uri}" in secret or '"Ref": "StoreUri"' in secret
     own = run(*told, "dynamodb://crm").out
     assert '"EVENTONCE_STORE": "dynamodb://crm"' in own
@@ -331,6 +336,21 @@ def test_an_entry_of_putevents_is_the_event_that_eventbridge_makes_of_it(
         "resources": ["arn:a"],
         "detail": {"order": 7},
     }
+
+
+def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
+    (tmp_path / "entries.json").write_text(json.dumps([ENTRY, {**ENTRY, "Detail": "{}"}]))
+    sent: list[bytes] = []
+
+    def send(going: Sequence[Outgoing], _: Counter[str]) -> list[Refusal]:
+        sent.extend(one.raw for one in going)
+        return []
+
+    send_all(send, tmp_path / "entries.json", Summary(), copies=2, every=0, fresh=False)
+    first, second, *again = sent
+    assert again == [first, second]
+    assert json.loads(first)["id"] != json.loads(second)["id"]
+    assert json.loads(first)["detail-type"] == "order.placed"
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,10 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli import main
+from eventonce.cli.sieve import Sieve
+from eventonce.rules import Ruleset
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Verdict
 from tests.unit.made import classic
 
 EVENTS = [
@@ -322,3 +327,18 @@ def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
     Path("0.gz").write_bytes(Path("1.gz").read_bytes()[:-4])
     broken = run("explain", "0.gz")
     assert (broken.code, "cannot be read to its end" in broken.err) == (2, True)
+
+
+class Busy(MemoryStore):
+    """Answers as a store may that has a token in an answer which is no grant."""
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return [Verdict("busy", token=5, attempt=1) for _ in claims]
+
+
+def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_answer() -> None:
+    out = io.BytesIO()
+    rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
+    sieve = Sieve(Busy(), rules, out, max_bytes=10_000)
+    refused = sieve.sift(sieve.plan([json.dumps(EVENTS[0]).encode()]))
+    assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")
