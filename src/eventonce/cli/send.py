@@ -70,6 +70,7 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 def command(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
     """Send the events of FILE (one, an array, or JSON Lines; - is stdin) as often as you like.
 
+    Entries of PutEvents are sent as the events that EventBridge makes of them.
     Says what was refused, and why; the exit code is 1 then.
     """
     if math.isnan(every):

@@ -286,7 +286,7 @@ def _beginning(matcher: Any) -> str:
 
 
 def _embedded(store: str) -> str:
-    return urlsplit(store).scheme if store and adapter_of(store).extra is None else ""
+    return store.partition(":")[0] if store and adapter_of(store).extra is None else ""
 
 
 def _table(store: str, infra: Infra) -> Table | None:
