@@ -6,7 +6,7 @@ STAMP := .venv/.tools
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench mutants clean
+.PHONY: help demo examples test check bench mutants clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,11 @@ $(STAMP): $(BASE)
 
 demo: $(BASE) ## Set up and run the main job on the embedded default
 	@$(BIN)/eventonce demo
+
+examples: $(STAMP) ## Set up and run every program in examples/
+	@set -e; for run in examples/*/run.py; do \
+	  echo; echo "== $$run"; $(BIN)/python $$run; \
+	done
 
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh

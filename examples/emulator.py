@@ -65,7 +65,7 @@ def _wait(process: subprocess.Popen[bytes], endpoint: str) -> None:
             return
         except OSError as error:
             if process.poll() is not None or time.monotonic() > end:
-                sys.exit(f"ministack did not start ({error}): pip install ministack boto3")
+                sys.exit(f"ministack did not start: {error}")
             time.sleep(0.1)
         else:
             return

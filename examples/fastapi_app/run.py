@@ -25,6 +25,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+
+from needed import needed  # noqa: E402  found by the line above
+
+needed("starlette", "uvicorn", "fastapi", install='".[web]" fastapi')
+
 PATIENCE = 60
 """Seconds the server may take to answer: one is enough on a quiet machine."""
 

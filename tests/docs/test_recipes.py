@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce import Consumer
 from eventonce.config import load
@@ -76,7 +77,8 @@ def consumer_of(case: Case, under: str, desk: Desk, folder: Path) -> Consumer:
     else:
         file = folder / "eventonce.toml"
         file.write_text(PAGE[case.section].blocks("toml")[-1])
-        shown = load(file).consumer(store="memory:", name="crm-sync", rules=PRESETS)
+        said = replace(load(file), rules=PRESETS)
+        shown = said.consumer(store="memory:", name="crm-sync")
         shown.on()(lambda job: desk.work(job.event))
     shown.close()
     return shown.over(Observed(desk), clock=desk.clock)

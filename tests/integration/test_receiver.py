@@ -244,6 +244,8 @@ def test_without_authentication_it_listens_on_loopback_alone(place: Place) -> No
         assert refused.returncode == 2, refused
         assert "no authentication is set" in refused.stderr
         assert "--anyone-may-send-events" in refused.stderr
+    by_environment = served("--host", "0.0.0.0", EVENTONCE_ANYONE_MAY_SEND_EVENTS="1")
+    assert by_environment.returncode == 2
     assert served("--host", "203.0.113.1", EVENTONCE_API_KEYS="k").returncode == 2
 
 
@@ -251,7 +253,6 @@ def test_without_authentication_it_listens_on_loopback_alone(place: Place) -> No
     ("options", "env"),
     [
         (("--host", "0.0.0.0", "--anyone-may-send-events"), {}),
-        (("--host", "0.0.0.0"), {"EVENTONCE_ANYONE_MAY_SEND_EVENTS": "1"}),
         (("--host", "0.0.0.0"), {"EVENTONCE_API_KEYS": "old-hunter2 new-hunter2"}),
         (("--host", "localhost"), {}),
     ],

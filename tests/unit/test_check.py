@@ -79,8 +79,15 @@ def check(
         ('[worker]\nvisibility = "3 days"', "2: worker.visibility: expected a duration such as"),
         ('[worker]\nvisibility = "2d"', "2: worker.visibility: expected 2 s to 12 h"),
         ('[worker]\nwait = "long"', "2: worker.wait: expected a duration such as"),
-        ("[worker]\nconcurrency = 0", "2: worker.concurrency: expected 1 or more, not 0"),
-        ('[serve]\nbody_timeout = "0s"', "2: serve.body_timeout: expected more than nothing"),
+        ("[worker]\nconcurrency = 0", "2: worker.concurrency: expected 1 to 1000, not 0"),
+        ('[serve]\nbody_timeout = "0s"', "2: serve.body_timeout: must be greater than 0"),
+        ("[worker]\nconcurrency = 5000", "2: worker.concurrency: expected 1 to 1000, not 5000"),
+        ("[worker]\nreceivers = 101", "2: worker.receivers: expected 1 to 100, not 101"),
+        ('[worker]\nhealth = "here"', "2: worker.health: expected HOST:PORT or a port"),
+        ('[serve]\nwebhook_secrets = ["hush"]', "2: serve.webhook_secrets: holds something that"),
+        ('[serve]\nusers = { "a:b" = "c" }', "2: serve.users: holds 'a:b': with Basic"),
+        ('[serve]\napi_keys = [" "]', "2: serve.api_keys: holds an empty text"),
+        ('[serve]\napi_key_header = "a b"', "2: serve.api_key_header: is 'a b', which is no name"),
         ("[serve]\nport = 65536", "2: serve.port: expected 0 to 65535, not 65536"),
     ],
 )
@@ -106,8 +113,47 @@ def test_what_can_never_work_is_named_with_its_line(
     ],
 )
 def test_nothing_is_connected_to_opened_or_made(check: Check, text: str) -> None:
-    assert check(text) == (0, f"my.toml: {RULES} rules, 0 events as expected\n", "")
+    assert check(text) == (0, f"my.toml: fine, {RULES} rules\n", "")
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("run", "[worker]\nconcurrency = 5000"),
+        ("run", "[worker]\nreceivers = 0"),
+        ("run", '[worker]\ndrain = "soon"'),
+        ("run", '[worker]\nvisibility = "1s"'),
+        ("serve", '[serve]\ndrain = "0s"'),
+        ("serve", "[serve]\nmax_events = 0"),
+        ("serve", "[serve]\nport = 70000"),
+        ("infra sam", "[infra]\ntimeout = 1000"),
+        ("infra sam", "[infra]\nbus = 'arn:aws:events:x'"),
+    ],
+)
+def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
+    check: Check, capsys: pytest.CaptureFixture[str], command: str, text: str
+) -> None:
+    said = f"store = 'memory:'\n[[sink]]\nto = 'json:loads'\n{text}\n"
+    checked = check(said)
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--config", "my.toml"])
+    assert (checked.code, ended.value.code) == (2, 2)
+    complaint = capsys.readouterr().err.removeprefix("eventonce: ")
+    assert complaint.startswith(text[1:].partition("]")[0])
+    assert complaint in checked.err
+
+
+@pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
+def test_the_faults_too_are_json_where_json_is_asked_for(
+    check: Check, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    complaint = check(text).err.removeprefix("eventonce: ").strip()
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "my.toml", "--json"])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert (json.loads(out), err) == ({"faults": [complaint]}, "")
 
 
 def test_a_handlers_module_is_looked_for_and_not_run(check: Check) -> None:

@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -83,8 +84,20 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
     assert "Usage: eventonce" in result.out
 
 
-def test_an_unknown_command_is_a_matter_of_usage(run: Run) -> None:
-    assert run("fliter").code == 2
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("fliter",), "filter"),
+        (("leters", "list"), "letters"),
+        (("letters", "shwo"), "show"),
+        (("filter", "--stroe", "memory:"), "--store"),
+    ],
+)
+def test_what_was_probably_meant_is_named(run: Run, typed: tuple[str, ...], meant: str) -> None:
+    result = run(*typed)
+    assert result.code == 2
+    assert "Did you mean" in result.err
+    assert f"'{meant}'" in result.err
 
 
 def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None:
@@ -93,7 +106,7 @@ def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None
     result = run("filter", capture)
     assert [json.loads(line) for line in result.out.splitlines()] == [one, two]
     assert result.code == 0
-    assert "nothing is remembered" in result.err
+    assert "remembers nothing beyond this run" in result.err
     assert "3 events, 2 new" in result.err
 
 
@@ -103,7 +116,7 @@ def test_filter_with_a_store_remembers_over_runs(run: Run, tmp_path: Path) -> No
     second = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
     assert len(first.out.splitlines()) == 2
     assert second.out == ""
-    assert json.loads(second.err) == {"duplicate": 2}
+    assert json.loads(second.err)["statuses"] == {"duplicate": 2}
 
 
 def test_filter_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,7 +139,7 @@ def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
     assert "not JSON" in rejected[0]["reason"]
     assert "sessionId" in rejected[1]["reason"]
     assert json.loads(rejected[1]["event"])["id"] == "id-2"
-    assert json.loads(result.err.splitlines()[-1]) == {"done": 1, "invalid": 2}
+    assert json.loads(result.err.splitlines()[-1])["statuses"] == {"done": 1, "invalid": 2}
 
 
 def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: Path) -> None:
@@ -152,7 +165,7 @@ def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
     assert failed.code == 1
     assert "No space left" in failed.err
     again = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
-    assert json.loads(again.err) == {"done": 1}
+    assert json.loads(again.err)["statuses"] == {"done": 1}
 
 
 def test_filter_passes_on_what_a_pipe_brings_before_the_pipe_ends(tmp_path: Path) -> None:
@@ -204,7 +217,8 @@ def test_filter_judges_versions_of_one_subject_one_after_the_other(
     )
     result = run("filter", capture, "--json")
     assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["1", "3", "4"]
-    assert json.loads(result.err.splitlines()[-1]) == {"done": 3, "stale": 1, "duplicate": 1}
+    counted = json.loads(result.err.splitlines()[-1])["statuses"]
+    assert counted == {"done": 3, "stale": 1, "duplicate": 1}
 
 
 def test_a_file_that_is_no_store_is_exit_code_2(run: Run, tmp_path: Path) -> None:
@@ -307,14 +321,32 @@ def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> No
     assert "event.json: key" in result.out
 
 
-def test_options_have_twins_in_the_environment(
+def test_configuration_may_stand_in_the_environment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture = lines(tmp_path / "capture.jsonl", event(1))
+    run("filter", capture, "--store", "sqlite:///twin.db", "--name", "crm")
     monkeypatch.setenv("EVENTONCE_STORE", "sqlite:///twin.db")
-    monkeypatch.setenv("EVENTONCE_JSON", "1")
-    assert json.loads(run("filter", capture).err) == {"done": 1}
-    assert json.loads(run("stats").out)["records"] == 1
+    monkeypatch.setenv("EVENTONCE_NAME", "crm")
+    assert json.loads(run("show", capture, "--json").out)["name"] == "crm"
+
+
+def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    found = list(command.params)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from ((f"{name} {option}", param) for option, param in _options(inner))
+    yield from ((param.opts[-1], param) for param in found)
+
+
+def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:
+    twins = {param.envvar for _, param in _options(cli) if param.envvar}
+    words = ("STORE", "NAME", "RULES", "CONFIG", "QUEUE", "HEADER")
+    assert twins == {f"EVENTONCE_{word}" for word in words}
+    queues = [name for name, param in _options(cli) if param.envvar == "EVENTONCE_QUEUE"]
+    assert queues == ["run --queue"]
 
 
 def test_several_rules_in_the_environment_stand_with_spaces_between_them(
@@ -339,16 +371,17 @@ def test_the_shell_completes_presets_and_else_files(typed: str, offered: set[str
 def test_show_forget_and_sweep_work_on_the_store_of_the_file(run: Run, tmp_path: Path) -> None:
     run("init", "--preset", "genesys")
     one = lines(tmp_path / "one.json", event(1))
-    run("filter", one)
+    here = ("--store", "sqlite:///eventonce.db")
+    run("filter", one, *here)
     shown = run("show", one)
     assert shown.code == 0
     assert ": done" in shown.out
     key = json.loads(run("show", one, "--json").out)["key"]
     assert run("show", key).code == 0
-    assert run("sweep").out == "swept 0 of 1 records\n"
+    assert run("sweep").out == "swept 0 of 1 record\n"
     assert run("forget", key, "--yes").code == 0
     assert run("show", key).code == 1
-    assert len(run("filter", one).out.splitlines()) == 1
+    assert len(run("filter", one, *here).out.splitlines()) == 1
 
 
 @pytest.fixture
@@ -388,7 +421,9 @@ def test_letters_are_exported_and_dropped(run: Run, letters: Path) -> None:
 
 
 def test_letters_are_redriven_to_stdout_once(run: Run, letters: Path) -> None:
-    assert run("letters", "redrive", "--status", "dead", "--dry-run").out.startswith("2 letters")
+    assert run("letters", "redrive", "--status", "dead", "--dry-run").out.startswith(
+        "2 dead letters"
+    )
     redriven = run("letters", "redrive", "--status", "dead", "--json")
     assert {json.loads(line)["id"] for line in redriven.out.splitlines()} == {"id-1", "id-2"}
     assert json.loads(redriven.err) == {"done": 2}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli import main
+from eventonce.cli.sieve import Sieve
+from eventonce.rules import Ruleset
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Verdict
 from tests.unit.made import classic
 
 EVENTS = [
@@ -50,6 +56,12 @@ def run(
     return run
 
 
+def statuses(result: Result) -> dict[str, int]:
+    """What the summary of `--json` counts."""
+    counted: dict[str, int] = json.loads(result.err.splitlines()[-1])["statuses"]
+    return counted
+
+
 def message(number: int, event: Any) -> dict[str, Any]:
     """As `aws sqs receive-message` prints it."""
     return {"MessageId": f"m-{number}", "ReceiptHandle": f"r-{number}", "Body": json.dumps(event)}
@@ -83,14 +95,14 @@ def test_a_capture_is_read_in_whatever_form_it_is(
     Path("capture").write_bytes(pack(CAPTURES[name].encode()))
     result = run("filter", "capture", "--json")
     assert [json.loads(line) for line in result.out.splitlines()] == NEW
-    assert (result.code, json.loads(result.err)) == (0, {"done": 2, "duplicate": 1})
+    assert (result.code, statuses(result)) == (0, {"done": 2, "duplicate": 1})
 
 
 @pytest.mark.parametrize("name", RECEIVED)
 def test_what_a_queue_or_a_log_gave_is_known_by_the_events_in_it(run: Run, name: str) -> None:
     Path("capture").write_text(RECEIVED[name])
     result = run("filter", "capture", "--json")
-    assert json.loads(result.err) == {"done": 2, "duplicate": 1}
+    assert statuses(result) == {"done": 2, "duplicate": 1}
     assert len(result.out.splitlines()) == 2
 
 
@@ -134,7 +146,7 @@ def test_what_is_too_long_is_kept_whole_with_its_true_size(run: Run, form: str) 
     assert rejected["event"] == long
     assert rejected["place"] in ("capture:2", "capture[1]")
     assert f"{len(long.encode())} bytes, and the limit is 1048576" in rejected["reason"]
-    assert json.loads(result.err) == {"done": 2, "invalid": 1}
+    assert statuses(result) == {"done": 2, "invalid": 1}
 
 
 def test_what_is_too_long_and_breaks_off_leaves_the_file_of_rejects_in_order(run: Run) -> None:
@@ -148,14 +160,101 @@ def test_what_is_too_long_and_breaks_off_leaves_the_file_of_rejects_in_order(run
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_is_too_long_is_said_whole_where_nobody_keeps_it(
+def test_what_is_too_long_is_said_by_its_beginning_and_its_true_size(
     run: Run, options: tuple[str, ...]
 ) -> None:
     Path("capture").write_text("x" * 3_000_000)
     result = run("filter", "capture", "--max-bytes", "1000", *options)
-    assert "x" * 3_000_000 in result.err
-    assert "capture:1" in result.err
-    assert "1000" in result.err
+    assert "x" * 400 in result.err
+    assert len(result.err) < 2_000
+    for word in ("capture:1", "too large: 3000000 bytes, and the limit is 1000"):
+        assert word in result.err
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_of_many_bad_lines_the_first_are_shown_and_the_others_counted(
+    run: Run, options: tuple[str, ...]
+) -> None:
+    bad = '{"broken": "' + "x" * 2_000 + '"'
+    Path("capture").write_text(f"{bad}\n" * 1_000)
+    result = run("filter", "capture", *options)
+    assert len(result.err) < 30_000
+    for word in ("capture:1", "capture:20", "980", "--rejects"):
+        assert word in result.err
+    assert "capture:21" not in result.err
+    kept = run("filter", "capture", "--rejects", "bad.jsonl", *options)
+    rejected = Path("bad.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in rejected] == [bad] * 1_000
+    assert "--rejects" not in kept.err
+
+
+def test_a_filter_says_why_each_copy_is_one(run: Run) -> None:
+    one, two, again = EVENTS
+    republished = again | {"id": "4"}
+    Path("first").write_text(json.dumps(one))
+    Path("then").write_text("\n".join(map(json.dumps, (one, again, one, two, again, two))))
+    Path("later").write_text("\n".join(map(json.dumps, (republished, again, one, two))))
+
+    def causes(file: str) -> dict[str, int]:
+        counted = json.loads(run("filter", file, "--store", "sqlite:///s.db", "--json").err)
+        assert sum(counted["duplicates"].values()) == counted["statuses"].get("duplicate", 0)
+        found: dict[str, int] = counted["duplicates"]
+        return found
+
+    assert causes("first") == {}
+    assert causes("then") == {"redelivery": 3, "re-publish": 2}
+    # Within one chunk, after a leader that is itself a re-publish: the winner is asked for.
+    assert causes("later") == {"re-publish": 2, "redelivery": 2}
+    assert (
+        "duplicate  4  2 re-publish, 2 redelivery"
+        in run("filter", "later", "--store", "sqlite:///s.db").err
+    )
+
+
+def test_copies_of_what_is_refused_are_refused_too(run: Run) -> None:
+    with Consumer("sqlite:///s.db", rules=Rule(name="call", key=["body.call"])) as consumer:
+        consumer.on()(_reject)
+        consumer.process([EVENTS[0]])
+    Path("capture").write_text("\n".join(map(json.dumps, EVENTS)))
+    result = run("filter", "capture", "--store", "sqlite:///s.db", "--json")
+    assert statuses(result) == {"done": 1, "dead": 2}
+
+
+def _reject(_: Job) -> None:
+    raise Reject("no such customer")
+
+
+@pytest.mark.parametrize("by", ["file", "environment"])
+def test_a_filter_writes_to_no_store_but_the_one_it_is_given(
+    run: Run, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "file":
+        Path("eventonce.toml").write_text(f'store = "sqlite:///live.db"\nname = "crm"\n{RULE}')
+    else:
+        monkeypatch.setenv("EVENTONCE_STORE", "sqlite:///live.db")
+        monkeypatch.setenv("EVENTONCE_NAME", "crm")
+    Path("capture").write_text(CAPTURES["lines"])
+    result = run("filter", "capture")
+    assert not Path("live.db").exists()
+    assert "remembers nothing beyond this run" in result.err
+    assert "sqlite:///live.db is not touched" in result.err
+    rules = Rule(name="call", key=["body.call"])
+    with Consumer("sqlite:///live.db", name="crm", rules=rules) as consumer:
+        consumer.on()(lambda _: None)
+        assert [one.status for one in consumer.process(EVENTS)] == ["done", "done", "duplicate"]
+
+
+def test_a_filter_says_where_it_remembers_and_for_how_long(run: Run) -> None:
+    Path("capture").write_text(CAPTURES["lines"])
+    Path("rules.toml").write_text(RULE)
+    uri = "sqlite:///seen.db?synchronous=full"
+    told = run("filter", "capture", "--store", uri, "--rules", "rules.toml").err
+    assert told.startswith("eventonce: remembers in sqlite:///seen.db for 10 days\n")
+    several = run("filter", "capture", "--store", uri).err
+    assert several.startswith("eventonce: remembers in sqlite:///seen.db for up to 10 days\n")
+    counted = json.loads(run("filter", "capture", "-s", "sqlite:///seen.db", "--json").err)
+    assert counted["store"] == "sqlite:///seen.db"
+    assert json.loads(run("filter", "capture", "--json").err)["store"] is None
 
 
 def test_a_line_of_any_length_takes_no_more_memory_than_some_pieces_of_it(run: Run) -> None:
@@ -236,3 +335,18 @@ def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_pa
     file.write_text(json.dumps({"Records": events}))
     result = run("filter", "--max-bytes", "5000", str(file))
     assert (result.code, len(result.out.splitlines())) == (0, 400)
+
+
+class Busy(MemoryStore):
+    """Answers as a store may that has a token in an answer which is no grant."""
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return [Verdict("busy", token=5, attempt=1) for _ in claims]
+
+
+def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_answer() -> None:
+    out = io.BytesIO()
+    rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
+    sieve = Sieve(Busy(), rules, out, max_bytes=10_000)
+    refused = sieve.sift(sieve.plan([json.dumps(EVENTS[0]).encode()]))
+    assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")

@@ -364,12 +364,12 @@ def test_filter_hands_over_what_is_dead_under_an_older_key(
     with Consumer("sqlite:///s.db", rules=RULE, handler=never) as consumer:
         consumer.process([call(1)])
     Path("eventonce.toml").write_text(
-        'store = "sqlite:///s.db"\n[[rule]]\nname = "call"\nmatch = "call"\n'
+        '[[rule]]\nname = "call"\nmatch = "call"\n'
         'key = ["detail.call", "source"]\nalso = [["detail.call"]]\n'
     )
     Path("in.jsonl").write_text(json.dumps(call(1)) + "\n")
     with pytest.raises(SystemExit):
-        main(["filter", "in.jsonl", "--rejects", "rejects"])
+        main(["filter", "in.jsonl", "--rejects", "rejects", "--store", "sqlite:///s.db"])
     assert "given up" in Path("rejects").read_text()
 
 

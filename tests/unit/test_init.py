@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from eventonce.rules import Rule
 
 EXAMPLE = re.compile(r"^# (\[.*\]|\w+ = .*)$", re.MULTILINE)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
+SECRETS = {"WEBHOOK_SECRET": "whsec_" + "c2VjcmV0" * 4}
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     text = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
     for name in VARIABLE.findall(text):
-        monkeypatch.setenv(name, f"a long random text: {name}")
+        monkeypatch.setenv(name, SECRETS.get(name, f"a long random text: {name}"))
     with pytest.raises(SystemExit):
         main(["init", "--preset", "genesys"])
     return Path("eventonce.toml").read_text(encoding="utf-8")
@@ -62,6 +64,27 @@ def test_every_example_in_it_is_accepted(written: str) -> None:
     assert config.worker.queue.startswith("sqs://")
     assert config.serve.api_keys == ["a long random text: EVENTONCE_API_KEY"]
     assert config.infra.source == "aws.partner/genesys.com"
+
+
+def test_the_rules_in_it_take_events_of_the_demo(
+    written: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def ran(*args: str) -> bytes:
+        with pytest.raises(SystemExit) as ended:
+            main(list(args))
+        assert not ended.value.code
+        return capsysbinary.readouterr().out
+
+    Path("capture.jsonl").write_bytes(ran("demo", "--events"))
+    only_rules = written[: written.index("# Fields in place of")]
+    config = check(EXAMPLE.sub(r"\1", only_rules))
+    capsysbinary.readouterr()
+    taken = set()
+    for number, line in enumerate(Path("capture.jsonl").read_bytes().splitlines()[:40]):
+        Path(f"{number}.json").write_bytes(line)
+        taken.add(json.loads(ran("explain", f"{number}.json", "--json"))["rule"])
+    assert taken >= {rule.name for rule in config.own_rules}
+    assert ran("filter", "capture.jsonl").count(b"\n") > 100
 
 
 def test_it_shows_every_table_and_every_field_of_a_rule(written: str) -> None:

@@ -165,7 +165,7 @@ def test_an_export_says_how_many_it_wrote(run: Run) -> None:
 
 def test_a_dry_run_lists_what_would_run_and_runs_nothing(run: Run) -> None:
     dry = run("redrive", "--dry-run")
-    assert dry.out.startswith("2 letters would run again\n")
+    assert dry.out.startswith("2 dead letters would run again\n")
     assert "invalid not JSON" in " ".join(dry.out.split())
     document = json.loads(run("redrive", "--dry-run", "--rule", "call", "--json").out)
     assert document["would_run"] == 1

@@ -69,13 +69,13 @@ def test_a_replay_older_than_what_the_store_remembers_is_refused_with_the_reason
     reject, counts = map(json.loads, refused.err.splitlines())
     assert reject["status"] == "dead"
     assert "longer ago than the 10 days" in reject["reason"]
-    assert counts == {"dead": 1}
+    assert counts["statuses"] == {"dead": 1}
 
 
 def test_what_comes_live_is_no_copy_of_a_replay_that_was_refused_beside_it(run: Run) -> None:
     assert run("missing", [call("a", days=11), call()], *STORE).passed == [""]
     known = run("missing", [call("a", days=11)], *STORE)
-    assert (known.code, json.loads(known.err)) == (0, {"duplicate": 1})
+    assert (known.code, json.loads(known.err)["statuses"]) == (0, {"duplicate": 1})
 
 
 def test_where_nothing_is_remembered_no_replay_is_too_old(run: Run) -> None:
@@ -87,7 +87,7 @@ def test_a_reported_replay_is_not_passed_on(run: Run) -> None:
     assert (reported.code, reported.passed) == (0, [""])
     reject, counts = map(json.loads, reported.err.splitlines())
     assert reject["reason"] == "replay, reported only: it has no effect yet and would run"
-    assert counts == {"ignored": 1, "done": 1, "duplicate": 1}
+    assert counts["statuses"] == {"ignored": 1, "done": 1, "duplicate": 1}
 
 
 def test_explain_shows_the_replay_that_is_a_part_of_the_key(

@@ -81,7 +81,7 @@ def test_what_lies_beside_the_capture_is_told_and_becomes_no_letter(
     told = ran()
     assert told.returncode == 0
     assert "not read: captured/README.txt; of a folder only" in told.stderr
-    assert "1 deliveries, 1 ran" in told.stderr
+    assert "1 delivery, 1 ran" in told.stderr
 
 
 def test_letters_do_not_go_to_the_queue_that_was_named_on_the_command_line(ran: Ran) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from eventonce.errors import (
     ConfigError,
@@ -22,13 +27,15 @@ MISUSED: Final = 2
 """Usage or configuration is wrong; trying again will not help."""
 AWAY: Final = 3
 """The store or the queue is unavailable; trying again may help."""
+INTERRUPTED: Final = 130
+"""Ctrl-C, as shells count it."""
 
 GROUPS: Final = {
     "Start": {
         "demo": "A morning of calls: what recipes lose, and what eventonce does.",
         "init": "Write a commented eventonce.toml.",
         "explain": "Show an event's rule, key parts and key; or compare two events.",
-        "filter": "Pass on the events that are new, drop copies.",
+        "filter": "Pass on the events that are new, drop copies, count why.",
         "check": "Check a rule file, and the keys it gives, in CI.",
     },
     "Run": {
@@ -61,6 +68,16 @@ class Commands(click.Group):
         command: click.Command = import_module(f"eventonce.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click knows only the commands that are loaded, and so would suggest none.
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002  click's signature
@@ -74,7 +91,8 @@ class Commands(click.Group):
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Every option has an environment twin: --store is EVENTONCE_STORE. "
+    epilog="Configuration may stand in the environment: EVENTONCE_STORE, EVENTONCE_NAME, "
+    "EVENTONCE_RULES, EVENTONCE_CONFIG, and for run EVENTONCE_QUEUE. "
     "Exit codes: 0 fine, 1 some events failed, 2 usage or configuration, 3 store or queue away.",
 )
 @click.version_option(package_name="eventonce", message="eventonce %(version)s")
@@ -82,23 +100,49 @@ def cli() -> None:
     """Every contact-centre event takes effect once."""
 
 
-def main(args: list[str] | None = None) -> None:
+def main(args: Sequence[str] | None = None) -> None:
     """Run a command; what goes wrong is one readable message and an exit code."""
+    given = list(sys.argv[1:] if args is None else args)
+    complain = _complaint_in_json if "--json" in given else _complaint
     try:
-        code: Any = cli.main(args, prog_name="eventonce", standalone_mode=False)
+        code: Any = cli.main(given, prog_name="eventonce", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        complain(error, error.format_message())
         code = error.exit_code
-    except click.Abort:
-        click.echo("eventonce: interrupted", err=True)
-        code = 130
+    except click.Abort as error:
+        complain(error, "interrupted")
+        code = INTERRUPTED
     except EventonceError as error:
-        click.echo(f"eventonce: {error}", err=True)
+        complain(error, str(error))
         code = exit_code(error)
     except OSError as error:
-        click.echo(f"eventonce: {error}", err=True)
+        complain(error, str(error))
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complaint(error: BaseException, said: str) -> None:
+    if isinstance(error, click.ClickException):
+        error.show()
+    else:
+        click.echo(f"eventonce: {said}", err=True)
+
+
+def _complaint_in_json(_error: BaseException, said: str) -> None:
+    click.echo(msgspec.json.encode({"error": said}), err=True)
+
+
+def started_as() -> str:
+    """What people type to start this, so that a command that is shown works as it stands."""
+    typed = sys.argv[0]
+    if Path(typed).name == "__main__.py":
+        found = shutil.which("python")
+        own = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
+        return f"{'python' if own else sys.executable} -m eventonce"
+    found = shutil.which("eventonce")
+    if Path(typed).name != "eventonce" or (found and Path(found).samefile(typed)):
+        return "eventonce"
+    return typed
 
 
 def exit_code(error: EventonceError) -> int:

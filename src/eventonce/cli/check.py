@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
 
-from eventonce.cli import FAILED
-from eventonce.cli.options import json_option, name_option, option, ruleset
-from eventonce.cli.table import table
-from eventonce.config import load, meaning, patterns
+from eventonce.cli import FAILED, MISUSED
+from eventonce.cli.infra import plan_of
+from eventonce.cli.options import json_option, name_option, ruleset
+from eventonce.cli.table import counted, table
+from eventonce.config import FILE, Config, Serve, load, meaning, patterns
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.infra.plan import Infra
 from eventonce.rules import Ruleset
+from eventonce.rules.tomltext import Place
+from eventonce.worker.health import address
 
 NOTHING: Final = "nothing: run with --update"
 
@@ -32,31 +38,42 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 @click.command()
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@option(
+@click.argument(
+    "config", default=FILE, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
     "--expect",
     type=click.Path(dir_okay=False, path_type=Path),
     help='A JSON list of {"file" or "event", "rule", "key"}: fails if one is different now.',
 )
-@option("--update", is_flag=True, help="Write what the rules give now into the --expect file.")
+@click.option(
+    "--update", is_flag=True, help="Write what the rules give now into the --expect file."
+)
 @name_option
 @json_option
 def command(
     config: Path, name: str | None, expect: Path | None, *, update: bool, as_json: bool
 ) -> int:
-    """Check CONFIG: every fault is named with its line, its field and what was expected. Nothing
-    is connected to.
+    """Check CONFIG, eventonce.toml if none is given: every fault is named with its line, its field
+    and what was expected. Nothing is connected to.
 
     With --expect, also that events of yours still have the rules and keys they had: a changed key
     runs everything once more.
     """
-    meaning.check(config, name=name)
+    if update and expect is None:
+        raise click.UsageError("--update needs --expect: the file to write")
+    try:
+        meaning.check(config, name=name, also=_of_commands())
+        _check_infra(load(config))
+    except ConfigError as error:
+        if as_json:
+            click.echo(msgspec.json.encode({"faults": str(error).split("\n")}))
+            return MISUSED
+        raise
     rules = ruleset(config, (), name)
     warnings = patterns.unknown(load(config))
     for warning in warnings:
         click.echo(f"eventonce: warning: {config}: {warning}", err=True)
-    if update and expect is None:
-        raise ConfigError("--update needs --expect: the file to write")
     differences: list[tuple[str, str, str]] = []
     expected = _expected(expect) if expect else []
     for number, entry in enumerate(expected):
@@ -73,6 +90,7 @@ def command(
         fields = ("what", "expected", "found")
         found = [dict(zip(fields, row, strict=True)) for row in differences]
         document = {
+            "faults": [],
             "rules": len(rules.rules),
             "events": len(expected),
             "differences": found,
@@ -82,8 +100,31 @@ def command(
     elif differences:
         click.echo(table(differences, head=("differs", "expected", "found")))
     else:
-        click.echo(f"{config}: {len(rules.rules)} rules, {len(expected)} events as expected")
+        said = f", {counted(len(expected), 'event')} as expected" if expect else ""
+        click.echo(f"{config}: fine, {counted(len(rules.rules), 'rule')}{said}")
     return FAILED if differences else 0
+
+
+def _of_commands() -> meaning.Checks:
+    """What `run` and `serve` refuse beside the rest; the latter if its extra is installed."""
+    checks: dict[Place, Callable[[Any], object]] = {
+        ("worker", "health"): lambda place: address(str(place)) if place else None
+    }
+    if find_spec("starlette") is not None:
+        from eventonce.web.authentication import Gate  # noqa: PLC0415  see above
+
+        def gate(field: str) -> Callable[[Any], object]:
+            return lambda value: Gate(Serve(**{field: value}))
+
+        fields = ("api_keys", "api_key_header", "users", "webhook_secrets")
+        checks |= {("serve", field): gate(field) for field in fields}
+    return checks
+
+
+def _check_infra(said: Config) -> None:
+    """What every command of `infra` refuses, where the file has such a table."""
+    if said.infra != Infra():
+        plan_of(said, said.infra, matching=False)
 
 
 def _expected(path: Path) -> list[Expected]:

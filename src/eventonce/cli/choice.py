@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from eventonce.cli.options import config_option, name_option, option, store_option
+from eventonce.cli.options import config_option, name_option, store_option
 from eventonce.engine import LETTERED
 from eventonce.letterbox import Held
 
@@ -30,12 +30,16 @@ def chosen_by(function: Any) -> Any:
     for decorate in reversed(
         (
             click.argument("ids", nargs=-1),
-            option("--status", type=statuses, help="Only letters of this status."),
-            option("--rule", help="Only letters of this rule."),
-            option("--reason", help="Only letters whose reason holds this text."),
-            option("--since", type=moment, metavar="TIME", help="Only letters since then (UTC)."),
-            option("--until", type=moment, metavar="TIME", help="Only letters before then (UTC)."),
-            option(
+            click.option("--status", type=statuses, help="Only letters of this status."),
+            click.option("--rule", help="Only letters of this rule."),
+            click.option("--reason", help="Only letters whose reason holds this text."),
+            click.option(
+                "--since", type=moment, metavar="TIME", help="Only letters since then (UTC)."
+            ),
+            click.option(
+                "--until", type=moment, metavar="TIME", help="Only letters before then (UTC)."
+            ),
+            click.option(
                 "--from",
                 "place",
                 metavar="store|sqs://QUEUE",
@@ -51,8 +55,8 @@ def chosen_by(function: Any) -> Any:
     return function
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """Which letters are meant."""
+class Choice(msgspec.Struct):
+    """Which letters are meant, and which of the ids given none of them has."""
 
     ids: tuple[str, ...]
     status: str | None
@@ -60,14 +64,22 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str | None
     since: datetime | None
     until: datetime | None
+    _met: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def missed(self) -> list[str]:
+        """The ids that no letter looked at so far begins with."""
+        return [begin for begin in self.ids if begin not in self._met]
 
     def among(self, held: Iterable[Held]) -> Iterator[Held]:
         """The letters meant, in their order."""
         since, until = _millis(self.since, 0), _millis(self.until, 1 << 62)
         for one in held:
             letter = one.letter
+            named = [begin for begin in self.ids if letter.id.startswith(begin)]
+            self._met.update(named)
             if (
-                (not self.ids or letter.id.startswith(self.ids))
+                (not self.ids or named)
                 and self.status in (None, letter.status)
                 and self.rule in (None, letter.rule)
                 and (self.reason or "") in letter.reason

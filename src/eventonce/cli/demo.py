@@ -10,19 +10,26 @@ from tempfile import TemporaryDirectory
 import click
 import msgspec
 
+from eventonce.cli import started_as
 from eventonce.cli.options import json_option
-from eventonce.cli.table import table
+from eventonce.cli.output import standard_output, write_whole
+from eventonce.cli.table import counted, table
 from eventonce.demo import morning, recipes, worker
 from eventonce.demo.morning import Delivery, Fact
 
 
 @click.command()
+@click.option("--events", is_flag=True, help="Only print what arrives, one event a line.")
 @json_option
-def command(*, as_json: bool) -> None:
+def command(*, events: bool, as_json: bool) -> None:
     """Play a morning of contact-centre calls, with the copies, re-publishes, reorderings, an outage
     and a crash that really happen, against the usual recipes and against eventonce on SQLite."""
     facts = morning.facts()
     deliveries = morning.deliveries(facts)
+    if events:
+        arrived = b"".join(delivery.event + b"\n" for delivery in deliveries)
+        write_whole(standard_output(), arrived)
+        return
     if not as_json:
         click.echo(_story(facts, deliveries))
     results = {recipe.name: recipes.effects(recipe, deliveries) for recipe in recipes.RECIPES}
@@ -42,16 +49,17 @@ def command(*, as_json: bool) -> None:
         return
     click.echo(_comparison(rows))
     click.echo(_answers(told, killed))
-    click.echo(NEXT)
+    click.echo(f"\nWhat to type next, or with a capture of your own:\n\n{_next(started_as())}")
 
 
-NEXT = """
-What to type next, with an event of your own in event.json:
-
-  eventonce explain event.json                  which rule takes it, and what its key is made of
-  eventonce filter capture.jsonl > new.jsonl    drop the copies from a capture
-  eventonce init                                a commented eventonce.toml
-"""
+def _next(eventonce: str) -> str:
+    rows = [
+        (f"{eventonce} demo --events > capture.jsonl", "what arrived this morning"),
+        (f"head -1 capture.jsonl | {eventonce} explain -", "its rule, and what its key is made of"),
+        (f"{eventonce} filter capture.jsonl > new.jsonl", "drop the copies, and count why"),
+        (f"{eventonce} init", "a commented eventonce.toml"),
+    ]
+    return table(rows, indent=2)
 
 
 def _story(facts: Sequence[Fact], deliveries: Sequence[Delivery]) -> str:
@@ -89,7 +97,5 @@ def _answers(told: Sequence[worker.Told], killed: int) -> str:
         (one.status, one.reason.partition(":")[0]) for one in told if one.status != "done"
     )
     rows = [(status, count, reason) for (status, reason), count in reasons.most_common()]
-    return (
-        f"\nWhat eventonce said of what it did not run ({killed} worker was really killed, after "
-        f"its write and before its commit):\n\n{table(rows, indent=2)}"
-    )
+    dead = f"{counted(killed, 'worker')} really killed, after its write and before its commit"
+    return f"\nWhat eventonce said of what it did not run ({dead}):\n\n{table(rows, indent=2)}"

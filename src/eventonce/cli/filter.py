@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -16,18 +16,19 @@ from eventonce.cli.options import (
     config_option,
     json_option,
     name_option,
-    option,
     rules_option,
     ruleset,
-    store_option,
+    shown,
 )
 from eventonce.cli.output import standard_output
 from eventonce.cli.rejects import Rejects
 from eventonce.cli.sieve import COPIES, Sieve
-from eventonce.cli.table import table
+from eventonce.cli.table import counted, table
 from eventonce.config import load
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
+from eventonce.reasons import AGAIN
+from eventonce.rules import Ruleset
 from eventonce.sources.chunks import Chunk, Long, chunks, inside
 from eventonce.sources.pieces import Unreadable
 from eventonce.stores import open_store
@@ -36,11 +37,11 @@ from eventonce.stores import open_store
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @rules_option
-@store_option
+@click.option("-s", "--store", metavar="URI", help="Remember here over runs: sqlite:///seen.db, …")
 @name_option
 @config_option
-@option("--rejects", type=click.File("ab"), help="Append what is no event, with why.")
-@option(
+@click.option("--rejects", type=click.File("ab"), help="Append what is no event, whole, with why.")
+@click.option(
     "--max-bytes",
     type=click.IntRange(1),
     default=MAX_BYTES,
@@ -62,23 +63,24 @@ def command(
     """Read events from FILES, or from stdin, and write those that are new to stdout, one a line.
 
     They are JSON Lines, a JSON array, or documents one after the other, maybe compressed with gzip.
-    Copies are dropped, whichever transport id they came with. A summary goes to stderr. Lines are
-    settled only after they were flushed, so a filter that is killed and started again on the same
-    store loses nothing.
+    Copies are dropped, whichever transport id they came with. A summary goes to stderr.
+
+    Only --store makes it remember: the store of eventonce.toml or EVENTONCE_STORE is your
+    consumer's, for which an event that was filtered would be done and never run. An event is
+    marked done only after its line was written, so a filter that is killed and started again on
+    the same store loses nothing.
     """
-    uri = store or load(config).store
-    if not uri and not as_json:
-        click.echo("eventonce: no --store: nothing is remembered after this run", err=True)
+    chosen = ruleset(config, rules, name)
+    if not as_json:
+        click.echo(f"eventonce: {_memory(store, chosen, config)}", err=True)
+        if not files and sys.stdin is not None and sys.stdin.isatty():
+            click.echo("eventonce: reads what you type; Ctrl-D ends it", err=True)
     # Little that a filter makes is part of a cycle: looking for them is a tenth of its time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    opened = open_store(uri or "memory:")
+    opened = open_store(store or "memory:")
     sieve = Sieve(
-        opened,
-        ruleset(config, rules, name),
-        standard_output(),
-        max_bytes=max_bytes,
-        remembers=bool(uri),
+        opened, chosen, standard_output(), max_bytes=max_bytes, remembers=store is not None
     )
     unread: list[str] = []
     with click.progressbar(
@@ -98,7 +100,8 @@ def command(
                 except Unreadable as error:
                     unread.append(f"{file} cannot be read to its end: {error}")
     opened.close()
-    click.echo(_summary(sieve.counts, as_json=as_json), err=True)
+    refuse.close()
+    click.echo(_summary_in_json(sieve, store) if as_json else _summary(sieve), err=True)
     if unread:
         raise ConfigError("; ".join(unread))
     return 0 if sieve.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
@@ -146,8 +149,44 @@ def _position(stream: IO[bytes]) -> int:
         return 0
 
 
-def _summary(counts: Counter[str], *, as_json: bool) -> str:
-    if as_json:
-        return msgspec.json.encode(counts).decode()
-    said = f"{sum(counts.values())} events, {counts['done']} new"
-    return f"{said}\n{table(counts.most_common(), indent=2)}" if counts else said
+def _memory(store: str | None, rules: Ruleset, config: Path | None) -> str:
+    if store is not None:
+        spans = {rule.remember for rule in rules.rules}
+        most = "up to " if len(spans) > 1 else ""
+        return f"remembers in {shown(store)} for {most}{_span(max(spans))}"
+    theirs = load(config).store or os.environ.get("EVENTONCE_STORE", "")
+    left = f"; {shown(theirs)} is not touched" if theirs else ""
+    return f"remembers nothing beyond this run (--store URI does){left}"
+
+
+def _span(milliseconds: int) -> str:
+    for unit, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
+        if milliseconds % size == 0:
+            return counted(milliseconds // size, unit)
+    return f"{milliseconds / 1000:g} seconds"
+
+
+def _causes(sieve: Sieve) -> dict[str, int]:
+    """The duplicates by what their reason begins with: redelivery, re-publish."""
+    return {AGAIN[cause].partition(":")[0]: many for cause, many in sieve.again.most_common()}
+
+
+def _summary_in_json(sieve: Sieve, store: str | None) -> str:
+    document = {
+        "events": sieve.counts.total(),
+        "statuses": sieve.counts,
+        "duplicates": _causes(sieve),
+        "store": store and shown(store),
+    }
+    return msgspec.json.encode(document).decode()
+
+
+def _summary(sieve: Sieve) -> str:
+    counts = sieve.counts
+    causes = ", ".join(f"{many} {cause}" for cause, many in _causes(sieve).items())
+    said = f"{counted(counts.total(), 'event')}, {counts['done']} new"
+    rows = [
+        (status, many, causes if status == "duplicate" else "")
+        for status, many in counts.most_common()
+    ]
+    return f"{said}\n{table(rows, indent=2)}" if rows else said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -10,14 +11,16 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import (
     config_option,
+    confirmed,
     json_option,
     name_option,
     opened,
-    option,
     rules_option,
     store_option,
+    yes_option,
 )
 from eventonce.cli.show import key_of
+from eventonce.cli.table import counted
 
 
 @click.command()
@@ -26,7 +29,7 @@ from eventonce.cli.show import key_of
 @rules_option
 @name_option
 @config_option
-@option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def command(
     what: tuple[str, ...],
@@ -42,13 +45,16 @@ def command(
 
     A copy that comes afterwards is new, and runs.
     """
-    keys = [key_of(one, rules, name, config) for one in what]
-    question = f"Forget {len(keys)} records? Their copies will run again"
-    if not yes and not click.confirm(question, err=True):
-        return FAILED
-    shelf = opened(config, store)
-    forgotten = shelf.forget(keys)
-    shelf.close()
+    keys = list(dict.fromkeys(key_of(one, rules, name, config) for one in what))
+    with closing(opened(config, store)) as shelf:
+        records = counted(len(keys), "record")
+        if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
+            return FAILED
+        forgotten = shelf.forget(keys)
     said = msgspec.json.encode({"forgotten": forgotten}).decode()
-    click.echo(said if as_json else f"forgot {forgotten} of {len(keys)}")
+    click.echo(said if as_json else f"forgot {forgotten} of {records}")
+    if forgotten < len(keys):
+        click.echo(
+            "the others are not there; eventonce show FILE looks under other names too", err=True
+        )
     return 0 if forgotten == len(keys) else FAILED

@@ -11,9 +11,10 @@ from typing import Any
 import click
 import msgspec
 
-from eventonce.cli.options import config_option, json_option, name_option, option, store_option
+from eventonce.cli import started_as
+from eventonce.cli.options import config_option, json_option, name_option, store_option
 from eventonce.cli.table import table
-from eventonce.config import load
+from eventonce.config import Config, load
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.sqs.address import parse
@@ -31,17 +32,19 @@ def command() -> None:
 def _planned_by(function: Any) -> Any:
     for decorate in (
         json_option,
-        option("--profile", help="A profile of ~/.aws/config."),
-        option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
-        option("--region", help="The AWS region; as boto3 finds it, if not given."),
-        option("--receives", type=int, help="Receives until SQS gives a message up.  [100]"),
-        option("--timeout", type=int, help="Seconds of a function's run.  [60]"),
-        option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
-        option("--rule", metavar="NAME", help="The rule.  [the name]"),
-        option("--queue", metavar="NAME", help="The queue.  [that of [worker], or the name]"),
-        option("--pattern", metavar="JSON", help="Which events: a whole event pattern."),
-        option("--source", metavar="PREFIX", help="Which events: what their source begins with."),
-        option("--bus", metavar="NAME", help="The event bus, a partner's too.  [default]"),
+        click.option("--profile", help="A profile of ~/.aws/config."),
+        click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
+        click.option("--region", help="The AWS region; as boto3 finds it, if not given."),
+        click.option("--receives", type=int, help="Receives until SQS gives a message up.  [100]"),
+        click.option("--timeout", type=int, help="Seconds of a function's run.  [60]"),
+        click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
+        click.option("--rule", metavar="NAME", help="The rule.  [the name]"),
+        click.option("--queue", metavar="NAME", help="The queue.  [that of [worker], or the name]"),
+        click.option("--pattern", metavar="JSON", help="Which events: a whole event pattern."),
+        click.option(
+            "--source", metavar="PREFIX", help="Which events: what their source begins with."
+        ),
+        click.option("--bus", metavar="NAME", help="The event bus, a partner's too.  [default]"),
         store_option,
         name_option,
         config_option,
@@ -51,7 +54,7 @@ def _planned_by(function: Any) -> Any:
 
 
 @command.command("apply")
-@option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @_planned_by
 def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Make what is missing, mend what differs.
@@ -83,14 +86,15 @@ def _next(plan: Plan, *, dry_run: bool) -> str:
     if dry_run:
         return "the same without --dry-run does it"
     to = f"--queue sqs://{plan.queue}" if plan.theirs else f"--bus {plan.bus}"
-    return f"eventonce send FILE {to} --copies 3 tries it, and eventonce run takes the events"
+    typed = started_as()
+    return f"{typed} send FILE {to} --copies 3 tries it, and {typed} run takes the events"
 
 
 def _printed(function: Any) -> Any:
     for decorate in (
         _planned_by,
-        option("--vpc", is_flag=True, help="Inside a VPC."),
-        option(
+        click.option("--vpc", is_flag=True, help="Inside a VPC."),
+        click.option(
             "--role",
             type=click.Choice(["lambda", "worker"]),
             default="lambda",
@@ -109,8 +113,7 @@ def sam(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:
 
     With the least rights, too: YAML, or JSON with --json.
     """
-    _, plan = _plan(**options)
-    _warn(plan)
+    plan = _template_plan("sam", role, options)
     made = _module("sam")
     template = made.template(plan, role, vpc=vpc)
     if as_json:
@@ -126,20 +129,19 @@ def terraform(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:  
 
     With the least rights, too.
     """
-    _, plan = _plan(**options)
-    _warn(plan)
+    plan = _template_plan("terraform", role, options)
     click.echo(_indented(_module("terraform").document(plan, role, vpc=vpc)))
 
 
 @command.command("iam")
-@option(
+@click.option(
     "--role",
     type=click.Choice(["lambda", "worker", "operate", "send", "apply"]),
     default="worker",
     show_default=True,
     help="Whose policy.",
 )
-@option("--account", help="The account's number, so that nothing of another one is meant.")
+@click.option("--account", help="The account's number, so that nothing of another one is meant.")
 @_planned_by
 def iam(*, role: str, account: str | None, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
     """Print the IAM policy that a role needs.
@@ -154,6 +156,18 @@ def iam(*, role: str, account: str | None, as_json: bool, **options: Any) -> Non
     rights = _module("rights")
     reach = rights.named(plan, region=infra.region or "*", account=account or "*")
     click.echo(_indented(rights.policy(role, reach)))
+
+
+def _template_plan(command: str, role: str, options: dict[str, Any]) -> Plan:
+    _, plan = _plan(**options)
+    if role == "lambda" and plan.embedded:
+        raise ConfigError(
+            f"infra {command}: the store {plan.embedded}: ends with the machine that a function "
+            f"runs on: every copy would run. Give a shared one, such as --store "
+            f"dynamodb://{plan.name}, or print the template of a worker with --role worker"
+        )
+    _warn(plan)
+    return plan
 
 
 def _warn(plan: Plan) -> None:
@@ -178,12 +192,18 @@ def _plan(
         options["pattern"] = {}  # the file's would win over it
     if name:
         options["name"] = name
-    infra = _placed(msgspec.structs.replace(said.infra, **options), said.worker.queue)
+    said = msgspec.structs.replace(said, name=name or said.name, store=store or said.store)
+    return plan_of(said, msgspec.structs.replace(said.infra, **options), matching=matching)
+
+
+def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]:
+    """What the file says, with this as its table `[infra]`, and the plan that follows."""
+    infra = _placed(asked, said.worker.queue)
     named = [said.rules] if isinstance(said.rules, str) else said.rules
     return infra, planned(
         infra,
-        name=name or said.name,
-        store=store or said.store,
+        name=said.name,
+        store=said.store,
         rules=[*said.own_rules, *named],
         letters=said.letters,
         sinks=[sink.to for sink in said.sink],

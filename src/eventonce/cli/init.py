@@ -9,17 +9,20 @@ from pathlib import Path
 import click
 
 from eventonce import presets
-from eventonce.cli.options import json_option, option
+from eventonce.cli import started_as
+from eventonce.cli.options import json_option
 from eventonce.config import DEFAULT_STORE, FILE
 from eventonce.errors import ConfigError
 
 
 @click.command()
 @click.argument("file", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
-@option("--preset", default="auto", show_default=True, help="The source your events come from.")
-@option("-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI")
-@option("--name", default="my-consumer", show_default=True, help="Part of every key.")
-@option("--force", is_flag=True, help="Overwrite FILE if it is there.")
+@click.option(
+    "--preset", default="auto", show_default=True, help="The source your events come from."
+)
+@click.option("-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI")
+@click.option("--name", default="my-consumer", show_default=True, help="Part of every key.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")
 @json_option
 def command(file: Path, preset: str, store: str, name: str, *, force: bool, as_json: bool) -> None:
     """Write FILE, with every field of a rule shown and explained."""
@@ -40,4 +43,4 @@ def command(file: Path, preset: str, store: str, name: str, *, force: bool, as_j
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
     said = json.dumps({"wrote": str(file)})
-    click.echo(said if as_json else f"wrote {file}; try: eventonce check {file}")
+    click.echo(said if as_json else f"wrote {file}; try: {started_as()} check {file}")

@@ -11,11 +11,11 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.choice import Choice, chosen_by
-from eventonce.cli.options import json_option, option, rules_option
+from eventonce.cli.options import confirmed, json_option, rules_option, yes_option
 from eventonce.cli.places import Queued, Stored, opened_place
 from eventonce.cli.redriving import Runners, by_consumer, foreseen
 from eventonce.cli.shown import HEAD, document, line, page, rows_of, whole
-from eventonce.cli.table import table
+from eventonce.cli.table import counted, table
 from eventonce.config import load
 from eventonce.letterbox import Held
 from eventonce.redrive import SETTLED
@@ -52,19 +52,21 @@ def list_letters(
     *,
     as_json: bool,
     **choice: Any,
-) -> None:
-    """List letters, oldest first."""
+) -> int:
+    """List dead letters, oldest first."""
     found = []
+    meant = Choice(**choice)
     with _opened(place, store, config, name) as letters:
-        for held in Choice(**choice).among(letters.all()):
+        for held in meant.among(letters.all()):
             if as_json:
                 click.echo(msgspec.json.encode(document(held.letter)))
             else:
                 found.append(held.letter)
     if found:
         click.echo(table(rows_of(found), head=HEAD))
-    elif not as_json:
-        click.echo("no letters")
+    elif not meant.missed and not as_json:
+        click.echo("no dead letters")
+    return _missed(meant, as_json=as_json)
 
 
 @command.command("show")
@@ -79,17 +81,22 @@ def show_letters(
     as_json: bool,
     **choice: Any,
 ) -> int:
-    """Show letters whole, with their events."""
+    """Show dead letters whole, with their events."""
+    meant = Choice(**choice)
     with _opened(place, store, config, name) as letters:
-        found = [held.letter for held in Choice(**choice).among(letters.all())]
+        found = [held.letter for held in meant.among(letters.all())]
     for letter in found:
         click.echo(msgspec.json.encode(whole(letter)) if as_json else f"{page(letter)}\n")
-    return 0 if found else FAILED
+    if not found and not meant.missed and not as_json:
+        click.echo("no dead letters", err=True)
+    return _missed(meant, as_json=as_json) or (0 if found else FAILED)
 
 
 @command.command("export")
 @chosen_by
-@option("-o", "--output", type=click.File("wb"), default="-", help="A file instead of stdout.")
+@click.option(
+    "-o", "--output", type=click.File("wb"), default="-", help="A file instead of stdout."
+)
 @json_option
 def export_letters(
     place: str | None,
@@ -100,19 +107,21 @@ def export_letters(
     *,
     as_json: bool,
     **choice: Any,
-) -> None:
-    """Write the events of letters as JSON Lines; the letters stay where they are."""
+) -> int:
+    """Write the events of dead letters as JSON Lines; the letters stay."""
     count = 0
+    meant = Choice(**choice)
     with _opened(place, store, config, name) as letters:
-        for held in Choice(**choice).among(letters.all()):
+        for held in meant.among(letters.all()):
             output.write(line(held.letter))
             count += 1
     _tell("exported", count, as_json=as_json, err=True)
+    return _missed(meant, as_json=as_json)
 
 
 @command.command("drop")
 @chosen_by
-@option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def drop_letters(
     place: str | None,
@@ -124,29 +133,27 @@ def drop_letters(
     as_json: bool,
     **choice: Any,
 ) -> int:
-    """Drop letters for good."""
+    """Drop dead letters for good."""
+    meant = Choice(**choice)
     with _opened(place, store, config, name, to_run=True) as letters:
-        found = list(Choice(**choice).among(letters.all()))
-        if (
-            found
-            and not yes
-            and not click.confirm(f"Drop {len(found)} letters for good?", err=True)
-        ):
+        found = list(meant.among(letters.all()))
+        question = f"Drop {counted(len(found), 'dead letter')} for good?"
+        if found and not confirmed(question, yes=yes):
             return FAILED
         dropped = letters.drop(found)
     _tell("dropped", dropped, as_json=as_json)
-    return FAILED if dropped < len(found) or (choice["ids"] and not found) else 0
+    return _missed(meant, as_json=as_json) or (FAILED if dropped < len(found) else 0)
 
 
 @command.command("redrive")
 @chosen_by
 @rules_option
-@option(
+@click.option(
     "--handler",
     metavar="MODULE:NAME",
     help="A handler or a Consumer of yours; without it the file's sinks, or else stdout.",
 )
-@option("--dry-run", is_flag=True, help="Only list which letters would run.")
+@click.option("--dry-run", is_flag=True, help="Only list what would run.")
 @json_option
 def redrive_letters(
     place: str | None,
@@ -160,7 +167,7 @@ def redrive_letters(
     as_json: bool,
     **choice: Any,
 ) -> int:
-    """Run letters again; those that are settled by it are dropped.
+    """Run dead letters again; what is settled by it is dropped.
 
     An event that took effect meanwhile is not run again.
     """
@@ -177,14 +184,14 @@ def redrive_letters(
     ):
         if dry_run:
             _foretell(runners, list(meant.among(letters.all())), as_json=as_json)
-            return 0
+            return _missed(meant, as_json=as_json)
         for some in letters.read():
             for consumer, held in by_consumer(list(meant.among(some))).items():
                 outcomes = letters.run_again(runners.of(consumer), held)
                 statuses.update(outcome.status for outcome in outcomes)
-    counted = msgspec.json.encode(statuses).decode()
-    click.echo(counted if as_json else table(statuses.most_common()) or "no letters", err=True)
-    return FAILED if statuses.keys() - SETTLED or (meant.ids and not statuses) else 0
+    said = msgspec.json.encode(statuses).decode()
+    click.echo(said if as_json else table(statuses.most_common()) or "no dead letters", err=True)
+    return _missed(meant, as_json=as_json) or (FAILED if statuses.keys() - SETTLED else 0)
 
 
 def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
@@ -196,7 +203,7 @@ def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
         ]
         click.echo(msgspec.json.encode({"would_run": would_run, "letters": documents}).decode())
         return
-    click.echo(f"{would_run} letters would run again")
+    click.echo(f"{counted(would_run, 'dead letter')} would run again")
     rows = [
         (*first, kind, why or reason)
         for (*first, reason), (_, kind, why) in zip(
@@ -209,4 +216,13 @@ def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
 
 def _tell(what: str, count: int, *, as_json: bool, err: bool = False) -> None:
     said = msgspec.json.encode({what: count}).decode()
-    click.echo(said if as_json else f"{what} {count} letters", err=err)
+    click.echo(said if as_json else f"{what} {counted(count, 'dead letter')}", err=err)
+
+
+def _missed(meant: Choice, *, as_json: bool) -> int:
+    """The exit code: ids that no dead letter here begins with are said."""
+    for begin in meant.missed:
+        said = f"no dead letter's id begins with {begin!r} here"
+        in_json = msgspec.json.encode({"error": said}).decode()
+        click.echo(in_json if as_json else f"eventonce: {said}", err=True)
+    return FAILED if meant.missed else 0

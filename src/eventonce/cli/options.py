@@ -1,28 +1,32 @@
-"""Options that commands share, each with its environment twin, and the file they fall back on."""
+"""Options that commands share, and the file and environment that they fall back on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, TypeVar
 
 import click
 
 from eventonce import presets
 from eventonce.config import DEFAULT_STORE, load
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.rules import Ruleset
-from eventonce.stores import open_store
+from eventonce.stores import adapter_of, open_store, open_upkeep
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def option(*names: str, **attributes: Any) -> Callable[[F], F]:
-    """An option with its twin in the environment: `--max-bytes` is `EVENTONCE_MAX_BYTES`."""
-    long = next(name for name in names if name.startswith("--")).split("/")[0]
+def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
+    """An option that the environment may say too: `--store` is `EVENTONCE_STORE`.
+
+    For configuration alone. An action or a confirmation is typed: a variable that somebody set
+    for another command must neither answer a question nor choose where events are sent.
+    """
+    long = next(name for name in names if name.startswith("--"))
     twin = "EVENTONCE_" + long.removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=twin, show_envvar=False, **attributes)
+    return click.option(*names, envvar=twin, show_envvar=True, **attributes)
 
 
 def _presets_and_files(
@@ -41,43 +45,74 @@ def _presets_and_files(
     return found or [CompletionItem(incomplete, type="file")]
 
 
-config_option = option(
+config_option = configured(
     "-c",
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     help="A TOML file with store, name, rules and [[rule]] tables; eventonce.toml if it is there.",
 )
-store_option = option(
+store_option = configured(
     "-s", "--store", metavar="URI", help="Where to remember: sqlite:///file.db, …"
 )
-name_option = option("--name", help="The consumer's name: part of every key.")
-rules_option = option(
+name_option = configured("--name", help="The consumer's name: part of every key.")
+rules_option = configured(
     "-r",
     "--rules",
     multiple=True,
     metavar="PRESET|FILE",
     shell_complete=_presets_and_files,
-    help="A preset or a TOML file; several are tried in turn. [default: auto]",
+    help="A preset or a TOML file, instead of the file's rules; several are tried in turn. "
+    "[default: auto]",
 )
-json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-def ruleset(
-    config: Path | None, rules: Sequence[str], name: str | None, default_name: str = "default"
-) -> Ruleset:
-    """The rules that options and file give: rules of one's own first, then presets."""
+DEFAULT_NAME: Final = "default"
+"""What a consumer on an embedded store is called that was given no name."""
+
+
+def ruleset(config: Path | None, rules: Sequence[str], name: str | None) -> Ruleset:
+    """The rules that options give; or else those of the file, its own first, then presets."""
     said = load(config)
     return Ruleset(
         presets.resolve(said.ruling(rules)),
-        name=name or said.name or default_name,
+        name=name or said.name or DEFAULT_NAME,
         secrets=[secret.encode() for secret in said.secrets],
     )
 
 
 def opened(config: Path | None, store: str | None) -> Any:
-    """The store that options and file name, to look at: one that is not there is not made."""
+    """The store that options and file name, to look at: nothing is made by opening it."""
     uri = store or load(config).store or DEFAULT_STORE
-    parts = urlsplit(uri)
-    if parts.scheme == "sqlite" and not Path(unquote(parts.path.removeprefix("/"))).exists():
-        raise ConfigError(f"store {uri!r}: there is no such file; --store names another")
+    if adapter_of(uri).upkeep:
+        # This store is made, and brought up to date, by being opened.
+        with closing(open_upkeep(uri)) as upkeep:
+            try:
+                steps = upkeep.migrate(dry_run=True)
+            except StoreMismatch as error:
+                raise ConfigError(f"{error}; --store names another") from error
+        if steps:
+            raise StoreMismatch(f"{shown(uri)}: {steps[0]}: eventonce store migrate {shown(uri)}")
     return open_store(uri)
+
+
+def shown(uri: str) -> str:
+    """The URI as it may be shown: without what stands before an @, and without its options."""
+    scheme, colon, rest = uri.partition(":")
+    place = rest.removeprefix("//").partition("?")[0]
+    slashes = "//" if rest.startswith("//") else ""
+    return f"{scheme}{colon}{slashes}{place.rpartition('@')[2]}"
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Whether the person says so; UsageError where nobody is there to ask."""
+    if yes:
+        return True
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            click.echo(err=True)
+            raise click.UsageError("nobody answered on standard input: --yes does") from None
+        raise

@@ -22,16 +22,16 @@ from eventonce.cli import FAILED
 from eventonce.cli.consumers import consumer
 from eventonce.cli.options import (
     config_option,
+    configured,
     json_option,
     name_option,
-    option,
     rules_option,
     store_option,
 )
-from eventonce.cli.table import table
+from eventonce.cli.table import counted, table
 from eventonce.config import Worker as Table
 from eventonce.config import load
-from eventonce.config.meaning import seconds
+from eventonce.config.meaning import check_table, seconds
 from eventonce.engine import LETTERED
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.observe import Tally, to_log
@@ -40,9 +40,6 @@ from eventonce.sqs import Queue
 from eventonce.stores.probe import PROBE
 from eventonce.worker import Report, Settings, Worker
 from eventonce.worker.health import listening
-
-MOST_HANDS: Final = 1_000
-"""Handlers side by side: each has a thread."""
 
 ALL_IGNORED: Final = (
     "nothing but ignored events came: look at the match of the sinks; --verbose says of each event "
@@ -55,23 +52,33 @@ DRAW: Final = 0.2
 
 @click.command()
 @config_option
-@option("--queue", metavar="URI", help="sqs://NAME?region=…, or the queue's URL.")
-@option(
+@configured("--queue", metavar="URI", help="sqs://NAME?region=…, or the queue's URL.")
+@click.option(
     "--from",
     "captured",
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     help="A file or folder of events instead of a queue; may be given several times.",
 )
-@option("--rate", type=click.FloatRange(0, min_open=True), help="With --from: events a second.")
-@option("--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="With --from: events a second."
+)
+@click.option(
+    "--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink."
+)
 @store_option
 @name_option
 @rules_option
-@option("--concurrency", type=int, help="Handlers side by side. [default: 10]")
-@option("--drain", help='How long what is in work may take to end after SIGTERM. [default: "25s"]')
-@option("--health", metavar="[HOST:]PORT", help="Where to answer /health/live and /health/ready.")
-@option("-v", "--verbose", is_flag=True, help="Log every event's outcome, not only the bad ones.")
+@click.option("--concurrency", type=int, help="Handlers side by side. [default: 10]")
+@click.option(
+    "--drain", help='How long what is in work may take to end after SIGTERM. [default: "25s"]'
+)
+@click.option(
+    "--health", metavar="[HOST:]PORT", help="Where to answer /health/live and /health/ready."
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Log every event's outcome, not only the bad ones."
+)
 @json_option
 def command(
     config: Path | None,
@@ -100,7 +107,9 @@ def command(
     said = msgspec.structs.replace(said, worker=asked)
     if rate is not None and not captured:
         raise ConfigError("--rate is for --from; a queue is worked through as it comes")
-    settings = _settings(asked, receivers=1 if captured else asked.receivers)
+    check_table("worker", asked)
+    receivers = 1 if captured else asked.receivers
+    settings = Settings(asked.concurrency, receivers, seconds(asked.drain))
     source: Lines | SQSSource = (
         Lines(captured, rate=rate or inf) if captured else _from_queue(asked)
     )
@@ -145,16 +154,6 @@ def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
     return not source.ended or bool(source.unread) or bool(counts.keys() & LETTERED)
 
 
-def _settings(asked: Table, *, receivers: int) -> Settings:
-    for what, number, most in (
-        ("concurrency", asked.concurrency, MOST_HANDS),
-        ("receivers", receivers, 100),
-    ):
-        if not 1 <= number <= most:
-            raise ConfigError(f"worker: {what} is {number}, 1 to {most} were expected")
-    return Settings(asked.concurrency, receivers, _seconds("drain", asked.drain))
-
-
 def _from_queue(asked: Table) -> SQSSource:
     if not asked.queue:
         raise ConfigError(
@@ -163,16 +162,9 @@ def _from_queue(asked: Table) -> SQSSource:
         )
     return SQSSource(
         Queue.from_uri(asked.queue),
-        visibility=_seconds("visibility", asked.visibility),
-        wait=_seconds("wait", asked.wait),
+        visibility=seconds(asked.visibility),
+        wait=seconds(asked.wait),
     )
-
-
-def _seconds(what: str, value: float | str) -> float:
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise ConfigError(f"worker: {what}: {error}") from None
 
 
 def _log(*, verbose: bool) -> None:
@@ -234,7 +226,8 @@ def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
         return
     total = sum(counts.values())
     rows = [*counts.most_common(), *([("unfinished", report.unfinished)] * bool(report.unfinished))]
-    click.echo(f"{total} deliveries, {counts['done']} ran\n{table(rows, indent=2)}", err=True)
+    said = f"{counted(total, 'delivery', 'deliveries')}, {counts['done']} ran"
+    click.echo(f"{said}\n{table(rows, indent=2)}" if rows else said, err=True)
 
 
 def _readable(error: BaseException) -> BaseException:

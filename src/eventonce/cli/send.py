@@ -18,8 +18,8 @@ import msgspec
 from click.core import ParameterSource
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import json_option, option
-from eventonce.cli.table import table
+from eventonce.cli.options import configured, json_option
+from eventonce.cli.table import counted, table
 from eventonce.errors import ConfigError
 from eventonce.sending import Summary, send_all
 
@@ -33,13 +33,20 @@ _HEADER: Final = re.compile(
 )
 
 
+class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic of late
+    """A header; several in the environment stand on lines of their own, as each has a space."""
+
+    name = "header"
+    envvar_list_splitter = "\n"
+
+
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@option("--bus", metavar="NAME", help="Put them on this EventBridge bus.")
-@option("--queue", metavar="URI", help="Send them to this queue: sqs://NAME, or its URL.")
-@option("--url", help="Post them to this receiver, one a request.")
-@option("--copies", type=click.IntRange(1), default=1, show_default=True, help="Times over.")
-@option(
+@click.option("--bus", metavar="NAME", help="Put them on this EventBridge bus.")
+@click.option("--queue", metavar="URI", help="Send them to this queue: sqs://NAME, or its URL.")
+@click.option("--url", help="Post them to this receiver, one a request.")
+@click.option("--copies", type=click.IntRange(1), default=1, show_default=True, help="Times over.")
+@click.option(
     "--every",
     type=click.FloatRange(0, LONGEST),
     default=0.5,
@@ -47,16 +54,23 @@ _HEADER: Final = re.compile(
     metavar="SECONDS",
     help="The pause before each copy of all events.",
 )
-@option("--fresh", is_flag=True, help="Give copies a new id, as if they were published again.")
-@option("--source", default="", help="With --bus: their source, instead of their own.")
-@option("--type", "type_", default="", help="With --bus: their detail-type, instead of their own.")
-@option("--header", "headers", multiple=True, metavar="NAME: VALUE", help="With --url.")
-@option("--region", help="The AWS region; as boto3 finds it, if not given.")
-@option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's.")
+@click.option(
+    "--fresh", is_flag=True, help="Give copies a new id, as if they were published again."
+)
+@click.option("--source", default="", help="With --bus: their source, instead of their own.")
+@click.option(
+    "--type", "type_", default="", help="With --bus: their detail-type, instead of their own."
+)
+@configured(
+    "--header", "headers", type=Header(), multiple=True, metavar="NAME: VALUE", help="With --url."
+)
+@click.option("--region", help="The AWS region; as boto3 finds it, if not given.")
+@click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's.")
 @json_option
 def command(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
     """Send the events of FILE (one, an array, or JSON Lines; - is stdin) as often as you like.
 
+    Entries of PutEvents are sent as the events that EventBridge makes of them.
     Says what was refused, and why; the exit code is 1 then.
     """
     if math.isnan(every):
@@ -75,21 +89,20 @@ def command(file: str, *, copies: int, every: float, fresh: bool, as_json: bool,
 
 
 def _meant(to: dict[str, Any]) -> dict[str, Any]:
-    """Where to, and what goes with it: what was typed wins over the environment."""
+    """Where to, and what goes with it; a header in the environment may be for another run."""
     context = click.get_current_context()
 
     def typed(parameter: str) -> bool:
         return context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
-    given = [place for place in PLACES if to[place] is not None]
-    chosen = [place for place in given if typed(place)] or given
+    chosen = [place for place in PLACES if to[place] is not None]
     if len(chosen) != 1:
         raise click.UsageError("give one of --bus, --queue and --url")
-    place = chosen[0]
+    (place,) = chosen
     for beside, wanted in (("source", "bus"), ("type_", "bus"), ("headers", "url")):
         if typed(beside) and place != wanted:
             raise click.UsageError(f"--{beside.rstrip('_s')} goes with --{wanted} alone")
-    return {**to, **{other: None for other in PLACES if other != place}}
+    return to
 
 
 def _target(
@@ -152,8 +165,8 @@ def _tell(summary: Summary, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(summary))
         return
     said = (
-        f"{_counted(summary.events, 'event', 'events')}, "
-        f"{_counted(summary.copies, 'copy', 'copies')}: {summary.sent} taken"
+        f"{counted(summary.events, 'event')}, "
+        f"{counted(summary.copies, 'copy', 'copies')}: {summary.sent} taken"
     )
     click.echo(f"{said}, {summary.refused} refused" if summary.refused else said)
     if summary.answers:
@@ -164,7 +177,3 @@ def _tell(summary: Summary, *, as_json: bool) -> None:
         left = summary.refused - len(rows)
         if left:
             click.echo(f"and {left} more")
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -14,25 +14,27 @@ from eventonce.cli.options import (
     config_option,
     json_option,
     name_option,
-    option,
     rules_option,
     store_option,
 )
 from eventonce.cli.table import table
 from eventonce.config import Serve, load
+from eventonce.config.meaning import check_table
 from eventonce.observe import Tally, to_log
 
 
 @click.command()
-@option("--host", help="Where to listen. [default: 127.0.0.1]")
-@option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one. [default: 8080]")
-@option("--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink.")
-@option(
+@click.option("--host", help="Where to listen. [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one. [default: 8080]")
+@click.option(
+    "--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink."
+)
+@click.option(
     "--anyone-may-send-events",
     is_flag=True,
     help="Listen elsewhere than on loopback although no authentication is set.",
 )
-@option("-v", "--verbose", is_flag=True, help="Write a line for every event.")
+@click.option("-v", "--verbose", is_flag=True, help="Write a line for every event.")
 @store_option
 @name_option
 @rules_option
@@ -73,6 +75,7 @@ def command(
         port=said.serve.port if port is None else port,
         anyone_may_send_events=anyone_may_send_events or said.serve.anyone_may_send_events,
     )
+    check_table("serve", settings)
     bearable = limits(settings)
     ways = Gate(settings).ways
     made = consumer(said, handler, command="serve", store=store, name=name, rules=rules)

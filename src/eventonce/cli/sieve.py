@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -46,14 +46,20 @@ Asked = tuple[Claim, int, Sequence[Claim]]
 named one takes as long to make as the key of an event."""
 
 
+Passed = tuple[float, bytes]
+"""Of a line that was passed on: until when it is known, and the hash of its transport id."""
+
+
 class Plan(NamedTuple):
     """What is to be asked of the store for some lines."""
 
     lines: Sequence[bytes]
     groups: list[list[Asked]]
     """One after the other: a version of a subject is judged after the one before it is settled."""
-    copies: int
-    """Lines that are copies of one beside them."""
+    followers: dict[int, list[tuple[Claim, int]]]
+    """By the place of a line that is asked for: the copies of it among these lines."""
+    known: Counter[bool | None]
+    """Copies of lines that this run passed on before: whether they had the same transport id."""
     refused: list[Refused]
     held: dict[int, Refused]
     """The replays that are only looked at, and what becomes of those that are new."""
@@ -79,8 +85,10 @@ class Sieve:
         self._max_bytes = max_bytes
         self._remembers = remembers
         self.counts: Counter[str] = Counter()
-        self._young: dict[bytes, float] = {}
-        self._old: dict[bytes, float] = {}
+        self.again: Counter[bool | None] = Counter()
+        """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
+        self._young: dict[bytes, Passed] = {}
+        self._old: dict[bytes, Passed] = {}
 
     def plan(self, lines: Sequence[bytes]) -> Plan:
         """Read the lines and find their keys."""
@@ -89,7 +97,8 @@ class Sieve:
         young, old, now = self._young, self._old, time.monotonic()
         groups: list[list[Asked]] = []
         asked: dict[bytes, Asked] = {}
-        copies = 0
+        followers: dict[int, list[tuple[Claim, int]]] = {}
+        known: Counter[bool | None] = Counter()
         refused: list[Refused] = []
         held: dict[int, Refused] = {}
         for at, line in enumerate(lines):
@@ -107,23 +116,22 @@ class Sieve:
                     claim = replace(claim, peek=True)
             before = asked.get(claim.key)
             if before is None:
-                if claim.key in young or claim.key in old:
-                    until = young.get(claim.key) or old[claim.key]
-                    if now < until:
-                        copies += 1
-                        continue
+                passed = young.get(claim.key) or old.get(claim.key)
+                if passed is not None and now < passed[0]:
+                    known[_redelivery(passed[1], claim.by)] += 1
+                    continue
                 asked[claim.key] = claim, at, also(event, rule, nonce)
             elif (
                 before[0].order == claim.order
                 and before[0].digest == claim.digest
                 and before[0].peek == claim.peek
             ):
-                copies += 1
+                followers.setdefault(before[1], []).append((claim, at))
             else:
                 groups.append(list(asked.values()))
                 asked = {claim.key: (claim, at, also(event, rule, nonce))}
         groups.append(list(asked.values()))
-        return Plan(lines, groups, copies, refused, held)
+        return Plan(lines, groups, followers, known, refused, held)
 
     def _holds(self, event: Event, rule: Rule, claim: Claim, at: int) -> Refused | None:
         """What keeps a replay from being passed on although it is new, if anything does."""
@@ -139,45 +147,73 @@ class Sieve:
         for group in plan.groups:
             self._pass(group, plan, refused)
         self.counts.update(one.status for one in refused)
-        if plan.copies:
-            self.counts["duplicate"] += plan.copies
+        self._duplicates(plan.known)
         return sorted(refused)
 
     def _pass(self, group: Sequence[Asked], plan: Plan, refused: list[Refused]) -> None:
-        asking = [one for one in group if not one[2] or self._is_unknown(*one, refused)]
-        if not asking:
-            return
+        unsure: list[Claim] = []
+        asking = [
+            one for one in group if not one[2] or self._is_unknown(one, plan, refused, unsure)
+        ]
         new: list[bytes] = []
         granted: list[Settlement] = []
-        verdicts = self._store.claim([claim for claim, _, _ in asking])
+        verdicts = self._store.claim([claim for claim, _, _ in asking]) if asking else []
         for (claim, at, _), verdict in zip(asking, verdicts, strict=True):
-            if verdict.token:
+            if verdict.kind == "run" and verdict.token:
                 new.append(plan.lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
-            elif verdict.kind == "run":
-                refused.append(plan.held[at])
+                copies = plan.followers.get(at, ())
+                self._duplicates(Counter(_redelivery(claim.by, copy.by) for copy, _ in copies))
             else:
-                self._not_new(claim, at, verdict, refused)
+                self._not_new(claim, at, verdict, plan, refused, unsure)
         if new:
             self._write(new, granted)
+        if unsure:
+            answers = self._store.claim([replace(claim, peek=True) for claim in unsure])
+            self._duplicates(Counter(answer.redelivery for answer in answers))
 
     def _is_unknown(
-        self, claim: Claim, at: int, older: Sequence[Claim], refused: list[Refused]
+        self, asked: Asked, plan: Plan, refused: list[Refused], unsure: list[Claim]
     ) -> bool:
         """Whether nothing is known of the event under the keys it had before."""
+        claim, at, older = asked
         for verdict in self._store.claim(older):
             if verdict.kind != "run":
-                self._not_new(claim, at, verdict, refused)
+                self._not_new(claim, at, verdict, plan, refused, unsure)
                 return False
         return True
 
-    def _not_new(self, claim: Claim, at: int, verdict: Verdict, refused: list[Refused]) -> None:
+    def _not_new(
+        self,
+        leader: Claim,
+        at: int,
+        verdict: Verdict,
+        plan: Plan,
+        refused: list[Refused],
+        unsure: list[Claim],
+    ) -> None:
+        """Count a line that is not passed on, and the copies of it, which share its fate."""
         if isinstance(verdict.error, StoreError):
             raise verdict.error
-        if verdict.kind in COPIES:
-            self.counts[verdict.kind] += 1
-        else:
-            refused.append(Refused(at, verdict.kind, reason(claim, verdict)))
+        for claim, place in ((leader, at), *plan.followers.get(at, ())):
+            if verdict.kind == "run":
+                refused.append(plan.held[place])
+            elif verdict.kind not in COPIES:
+                refused.append(Refused(place, verdict.kind, reason(claim, verdict)))
+            elif verdict.kind != "duplicate":
+                self.counts[verdict.kind] += 1
+            elif claim.by == leader.by:
+                self._duplicates({verdict.redelivery: 1})
+            elif verdict.redelivery:
+                self._duplicates({_redelivery(leader.by, claim.by): 1})
+            else:
+                # Neither has the leader's id: only the store knows whether it is the winner's.
+                unsure.append(claim)
+
+    def _duplicates(self, causes: Mapping[bool | None, int]) -> None:
+        if causes:
+            self.counts["duplicate"] += sum(causes.values())
+            self.again.update(causes)
 
     def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
         try:
@@ -204,4 +240,9 @@ class Sieve:
         for one in settled:
             claim = one.claim
             if claim.order is None and not claim.digest and not claim.sliding:
-                self._young[claim.key] = now + claim.remember / 1000
+                self._young[claim.key] = now + claim.remember / 1000, claim.by
+
+
+def _redelivery(winner: bytes, by: bytes) -> bool | None:
+    """Whether these are the same transport id; None where one is missing: as the law has it."""
+    return winner == by if winner and by else None

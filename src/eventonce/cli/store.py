@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import config_option, json_option, option
+from eventonce.cli.options import config_option, json_option
 from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.ports import Finding, Upkeep
@@ -38,7 +38,7 @@ def _opened(uri: str | None, config: Path | None) -> Any:
 
 @command.command("create")
 @_on_store
-@option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Make what the store needs: a file, a table, a schema. Nothing, where it is there already."""
     _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
@@ -46,7 +46,7 @@ def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool
 
 @command.command("migrate")
 @_on_store
-@option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Bring an older store up to what this release works with."""
     _keep_up(uri, config, "migrate", dry_run=dry_run, as_json=as_json)

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from eventonce.cli.options import config_option, json_option, opened, store_option
+from eventonce.cli.table import counted
 
 STEP: Final = 10_000
 """Records looked at between two looks at the progress bar."""
@@ -37,4 +38,4 @@ def command(store: str | None, config: Path | None, *, as_json: bool) -> None:
             swept += shelf.sweep(STEP)
     shelf.close()
     said = msgspec.json.encode({"looked_at": records, "swept": swept}).decode()
-    click.echo(said if as_json else f"swept {swept} of {records} records")
+    click.echo(said if as_json else f"swept {swept} of {counted(records, 'record')}")

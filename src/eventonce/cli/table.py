@@ -1,4 +1,4 @@
-"""Plain tables: columns as wide as they need, on a terminal no wider than it."""
+"""Text for people: plain tables no wider than the terminal, counts, and one safe line."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent:
         line = " " * indent + "  ".join([*cells, last]).rstrip()
         lines.append(click.style(line, bold=True) if head and number == 0 else line)
     return "\n".join(lines)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 event`, `2 events`; `many` where it is not the one with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def one_line(text: str) -> str:

@@ -124,9 +124,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
 
     def ruling(self, rules: Sequence[str] = ()) -> list[RuleSpec]:
-        """Rules of one's own first, then the presets that were named here or in the file."""
+        """The rules that are named here, and no others; or else those of the file, its own first
+        and then what it names."""
         named = [self.rules] if isinstance(self.rules, str) else self.rules
-        chosen: list[RuleSpec] = [*self.own_rules, *(rules or named)]
+        chosen: list[RuleSpec] = [*rules] or [*self.own_rules, *named]
         if not self.override:
             return chosen
         # With what takes all that no rule does: in shadow mode nothing at all is to be dropped.

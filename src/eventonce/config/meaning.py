@@ -1,4 +1,5 @@
-"""What a file can say and what can never work: for `eventonce check`, which connects to nothing."""
+"""What a file or an option can say and what can never work: for `eventonce check`, which connects
+to nothing, and for the commands themselves."""
 
 from __future__ import annotations
 
@@ -22,16 +23,34 @@ from eventonce.stores import Adapter, adapter_of, check_uri
 
 PORTS: Final = 65_536
 
+MOST_THREADS: Final = 1_000
+"""Handlers side by side: each has a thread."""
 
-def check(path: Path, *, name: str | None = None) -> None:
+MOST_RECEIVERS: Final = 100
+
+Checks = Mapping[Place, Callable[[Any], object]]
+"""By the place of a field: what raises ConfigError or ValueError for a wrong value."""
+
+
+def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> None:
     """ConfigError with every fault of the file: what cannot be read, and what cannot work.
 
-    `name` is the consumer's where it does not come from the file.
+    `name` is the consumer's where it does not come from the file; `also` are the checks of fields
+    that only their command knows.
     """
     reading = read(path)
-    found = [fault for fault in _faults(reading, name) if _is_read(reading, fault.place)]
+    checks = {**CHECKS, **(also or {})}
+    found = [fault for fault in _faults(reading, name, checks) if _is_read(reading, fault.place)]
     if reading.faults or found:
         raise reading.document.complaint([*reading.faults, *found])
+
+
+def check_table(name: str, table: msgspec.Struct) -> None:
+    """ConfigError for the first wrong value of a table, whoever said it: the file or an option."""
+    for place, wrong in CHECKS.items():
+        if place[0] == name:
+            for said in _complaints(place, wrong, getattr(table, str(place[1]))):
+                raise ConfigError(said)
 
 
 def _is_read(reading: Reading, place: Place) -> bool:
@@ -40,15 +59,11 @@ def _is_read(reading: Reading, place: Place) -> bool:
     return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
 
-def _faults(reading: Reading, name: str | None) -> Iterator[Fault]:
-    for place, value in _fields(reading.values):
-        if not _is_read(reading, place):
-            continue
-        try:
-            CHECKS[place](value)
-        except (ConfigError, ValueError) as error:
-            said = str(error).removeprefix(str(place[-1])).lstrip(": ")
-            yield Fault(place, f"{label(place)}: {said}")
+def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Fault]:
+    for place, value in _fields(reading.values, checks):
+        if _is_read(reading, place):
+            for said in _complaints(place, checks[place], value):
+                yield Fault(place, said)
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
     config = reading.config
@@ -60,14 +75,25 @@ def _faults(reading: Reading, name: str | None) -> Iterator[Fault]:
         yield Fault(("letters",), CIRCULAR)
 
 
-def _fields(values: Mapping[str, Any], place: Place = ()) -> Iterator[tuple[Place, Any]]:
+def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Iterator[str]:
+    """What is wrong with this value, if anything is."""
+    try:
+        wrong(value)
+    except (ConfigError, ValueError) as error:
+        said = str(error).removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
+        yield f"{label(place)}: {said}"
+
+
+def _fields(
+    values: Mapping[str, Any], checks: Checks, place: Place = ()
+) -> Iterator[tuple[Place, Any]]:
     """The fields there is something to say of."""
     for name, value in values.items():
         where = (*place, name)
-        if where in CHECKS:
+        if where in checks:
             yield where, value
         elif isinstance(value, dict):
-            yield from _fields(value, where)
+            yield from _fields(value, checks, where)
 
 
 def _rule_faults(reading: Reading) -> Iterator[Fault]:
@@ -119,7 +145,7 @@ def _visibility(value: Any) -> None:
 
 def _some_time(value: Any) -> None:
     if not duration(value):
-        raise ValueError("expected more than nothing")
+        raise ValueError("must be greater than 0")
 
 
 def _policy(value: str) -> None:
@@ -136,13 +162,13 @@ def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
     return check_number
 
 
-CHECKS: Final[Mapping[Place, Callable[[Any], object]]] = {
+CHECKS: Final[Checks] = {
     ("store",): lambda uri: check_uri(uri) if uri else None,
     ("letters",): lambda uri: parse(uri) if uri else None,
     ("unhandled",): _policy,
     ("worker", "queue"): lambda uri: parse(uri) if uri else None,
-    ("worker", "concurrency"): _from(1),
-    ("worker", "receivers"): _from(1),
+    ("worker", "concurrency"): _from(1, MOST_THREADS),
+    ("worker", "receivers"): _from(1, MOST_RECEIVERS),
     ("worker", "visibility"): _visibility,
     ("worker", "wait"): seconds,
     ("worker", "drain"): seconds,

@@ -32,9 +32,17 @@ TRUST: Final[dict[str, Any]] = {
 """Who may take the function's role on."""
 
 
-def environment(plan: Plan) -> dict[str, str]:
-    """What the function is told: `Consumer(os.environ["EVENTONCE_STORE"], name=…)`."""
-    told = {"EVENTONCE_NAME": plan.consumer}
+STORE_MEANS: Final = "The URI of the store, such as rediss://user:password@host:6379/0"
+"""What the one who deploys it is asked for, where the store is not the plan's own table: the URI
+may hold a password, which no template is the place for."""
+
+
+def environment(plan: Plan, asked: Any = "") -> dict[str, Any]:
+    """What the function is told: `Consumer(os.environ["EVENTONCE_STORE"], name=…)`.
+
+    `asked` stands for what the one who deploys it says of the store, in the template's own words.
+    """
+    told: dict[str, Any] = {"EVENTONCE_NAME": plan.consumer, "EVENTONCE_STORE": asked}
     if plan.table is not None:
         options = {"key": plan.table.key, "expiry": plan.table.expiry}
         said = "&".join(f"{name}={value}" for name, value in options.items() if value)

@@ -17,6 +17,7 @@ from eventonce.errors import ConfigError
 from eventonce.infra import outlets
 from eventonce.infra.outlets import Outlet
 from eventonce.sqs.address import Address, parse, same
+from eventonce.stores import adapter_of
 
 NAME: Final = "eventonce"
 DEFAULT_BUS: Final = "default"
@@ -102,6 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     receives: int
     table: Table | None = None
     """None where the store is not DynamoDB."""
+    embedded: str = ""
+    """The scheme of a store that only one machine sees, such as a file; or empty."""
     letters: Outlet | None = None
     """The queue that letters are sent to, where they do not stay in the store."""
     sends: tuple[Outlet, ...] = ()
@@ -205,6 +208,7 @@ def planned(
         timeout=infra.timeout,
         receives=infra.receives,
         table=_table(store or f"dynamodb://{called}", infra),
+        embedded=_embedded(store),
         letters=letterbox and _here(letterbox, infra),
         sends=tuple(outlets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
         puts=tuple(outlets.bus(sink) for sink in sinks if sink.startswith("events:")),
@@ -279,6 +283,10 @@ def _beginning(matcher: Any) -> str:
     if isinstance(matcher, dict):
         matcher = matcher.get("prefix", matcher.get("wildcard"))
     return matcher.partition("*")[0] if isinstance(matcher, str) else ""
+
+
+def _embedded(store: str) -> str:
+    return store.partition(":")[0] if store and adapter_of(store).extra is None else ""
 
 
 def _table(store: str, infra: Infra) -> Table | None:

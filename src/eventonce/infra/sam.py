@@ -38,6 +38,9 @@ def template(plan: Plan, role: rights.Role = "lambda", *, vpc: bool = False) -> 
     made["OperatePolicy"] = _managed("operate", reach)
     made |= alarms.for_sam(alarms.alarms(plan, {"Ref": "Function"} if runs else None))
     parameters, conditions = alarms.sam_topic()
+    if runs and plan.table is None:
+        asked = {"Type": "String", "NoEcho": True, "Description": function.STORE_MEANS}
+        parameters["StoreUri"] = asked
     if vpc:
         parameters |= network.sam_parameters(plan)
         conditions |= network.sam_conditions(plan)
@@ -131,7 +134,7 @@ def _function(plan: Plan, reach: rights.Reach, *, vpc: bool) -> dict[str, Any]:
         # Its own role: the one SAM would make may receive from every queue of the account.
         "Role": _arn("FunctionRole"),
         "LoggingConfig": {"LogGroup": {"Ref": "LogGroup"}},
-        "Environment": {"Variables": function.environment(plan)},
+        "Environment": {"Variables": function.environment(plan, {"Ref": "StoreUri"})},
         "Events": {
             "Messages": {
                 "Type": "SQS",

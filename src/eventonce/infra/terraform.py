@@ -213,7 +213,7 @@ def _function(plan: Plan, reach: rights.Reach, *, vpc: bool) -> dict[str, dict[s
         "memory_size": function.MEMORY,
         "timeout": plan.timeout,
         "role": _ref("aws_iam_role.function.arn"),
-        "environment": {"variables": function.environment(plan)},
+        "environment": {"variables": function.environment(plan, "${var.store_uri}")},
         "depends_on": ["aws_cloudwatch_log_group.function", "aws_iam_role_policy.function"],
     }
     if vpc:
@@ -264,6 +264,9 @@ def _variables(plan: Plan, *, runs: bool, vpc: bool) -> dict[str, Any]:
     }
     if runs:
         said["package"] = {"type": "string", "description": "The function's code, a zip file"}
+    if runs and plan.table is None:
+        means = function.STORE_MEANS
+        said["store_uri"] = {"type": "string", "sensitive": True, "description": means}
     if vpc:
         said |= network.terraform_variables(plan)
     return said

@@ -6,8 +6,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -68,11 +69,13 @@ def send_all(
     send: Send, path: Path, summary: Summary, *, copies: int, every: float, fresh: bool
 ) -> None:
     """Send all events of the file, and all of them again after a pause, as often as is said."""
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     for copy in range(1, copies + 1):
         if copy > 1:
             time.sleep(every)
         summary.copies, number = copy, 0
-        for batch in _batched(Capture([path]), MOST):
+        events = (event for raw in Capture([path]) for event in published(raw, now))
+        for batch in _batched(events, MOST):
             going = [
                 Outgoing(number + place, copy, renewed(raw) if fresh and copy > 1 else raw)
                 for place, raw in enumerate(batch, start=1)
@@ -83,6 +86,50 @@ def send_all(
             summary.sent += len(going) - len(refusals)
             summary.refused += len(refusals)
             summary.refusals += refusals[: SHOWN - len(summary.refusals)]
+
+
+class _PutEvents(msgspec.Struct):
+    """An entry of a PutEvents request, as `aws events put-events` takes it."""
+
+    source: str = msgspec.field(name="Source")
+    type: str = msgspec.field(name="DetailType")
+    detail: str | dict[str, Any] = msgspec.field(name="Detail")
+    time: Any = msgspec.field(name="Time", default=None)
+    resources: list[str] = msgspec.field(name="Resources", default=[])
+
+
+class _Request(msgspec.Struct):
+    entries: list[msgspec.Raw] = msgspec.field(name="Entries")
+
+
+def published(raw: bytes, now: str) -> list[bytes]:
+    """The event itself; or, of a PutEvents request or an entry of one, the events that EventBridge
+    makes of it. Their ids go by what they say: a copy has its first one's."""
+    try:
+        return [
+            it
+            for one in msgspec.json.decode(raw, type=_Request).entries
+            for it in published(bytes(one), now)
+        ]
+    except msgspec.MsgspecError:
+        pass
+    try:
+        entry = msgspec.json.decode(raw, type=_PutEvents)
+        detail = (
+            msgspec.json.decode(entry.detail) if isinstance(entry.detail, str) else entry.detail
+        )
+    except msgspec.MsgspecError:
+        return [raw]
+    event = {
+        "version": "0",
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, raw.decode())),
+        "detail-type": entry.type,
+        "source": entry.source,
+        "time": entry.time or now,
+        "resources": entry.resources,
+        "detail": detail,
+    }
+    return [msgspec.json.encode(event)]
 
 
 def renewed(raw: bytes) -> bytes:

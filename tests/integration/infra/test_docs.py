@@ -27,14 +27,11 @@ def test_the_example_runs_as_it_stands(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # What the page says of an emulator: where it is, for the commands and in the file. And the
-    # worker does not wait for long when it is to end.
-    where = f"?region={REGION}&endpoint={endpoint}"
-    said = re.sub(r'((?:sqs|dynamodb)://[\w-]+)"', rf'\1{where}"', block("toml"))
-    Path("eventonce.toml").write_text(said.replace("[worker]\n", "[worker]\nwait = 1\n"))
+    # The worker does not wait for long when it is to end.
+    Path("eventonce.toml").write_text(block("toml").replace("[worker]\n", "[worker]\nwait = 1\n"))
     Path("event.json").write_text(block("json"))
-    monkeypatch.setenv("EVENTONCE_ENDPOINT", endpoint)
-    monkeypatch.setenv("EVENTONCE_REGION", REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     *first, last = re.findall(r"^\$ eventonce (.*)$", block("console"), re.MULTILINE)
     for line in first:
         with pytest.raises(SystemExit) as stop:
@@ -42,11 +39,10 @@ def test_the_example_runs_as_it_stands(
         assert not stop.value.code, line
     assert last == "run"
     # One line an event, so that it is known when the last of the copies was looked at.
-    monkeypatch.setenv("EVENTONCE_VERBOSE", "1")
     log = Path("worker.log")
     with (
         log.open("w") as told,
-        subprocess.Popen([sys.executable, "-m", "eventonce", last], stderr=told) as worker,
+        subprocess.Popen([sys.executable, "-m", "eventonce", last, "-v"], stderr=told) as worker,
     ):
         try:
             _until_all_were_received(worker, log)

@@ -99,7 +99,7 @@ def test_a_queue_s_letters_are_dropped_only_if_that_is_confirmed(
     filled(queue, 2)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     refused = run("drop", "--from", queue.uri)
-    assert "Drop 2 letters for good?" in refused.err
+    assert "Drop 2 dead letters for good?" in refused.err
     assert (refused.code, len(queue.visible())) == (1, 2)
 
 

@@ -88,7 +88,7 @@ def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
     assert json.loads(redriven.err) == {"dead": 2}
     assert sorted(sys.modules.pop("stern").runs) == ["id-1", "id-2"]
     assert queue.said("reason") == ["rejected by the handler: still not"] * 2
-    assert run("list", "--from", "store").out == "no letters\n"
+    assert run("list", "--from", "store").out == "no dead letters\n"
     assert len(run("list", "--json").documents) == 2
 
 

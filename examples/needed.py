@@ -1,0 +1,16 @@
+"""What an example needs beside Python: said in one line, where it is missing."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+
+def needed(*modules: str, install: str) -> None:
+    """End here, with what to type, unless all of these are installed."""
+    missing = [name for name in ("eventonce", *modules) if find_spec(name) is None]
+    if missing:
+        sys.exit(
+            f"this example needs {', '.join(missing)}: in the clone of eventonce, "
+            f"`pip install {install}`, or `make examples`, which installs and runs all of them"
+        )

@@ -1,0 +1,366 @@
+"""The command line as a new user meets it: wrong names, missing files, nobody to answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce import Consumer, Job, Reject, Rule
+from eventonce.cli import main, started_as
+from eventonce.sending.copies import Outgoing, Refusal, Summary, published, send_all
+from tests.unit.made import classic
+
+RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
+STORE = "sqlite:///s.db"
+PATIENCE = 120
+"""Seconds for a process: one is enough on a quiet machine."""
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("EVENTONCE_")]:
+        monkeypatch.delenv(name)
+
+    def run(*args: str) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main(list(args))
+        out, err = capsysbinary.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+def event(call: int, id: str = "1") -> dict[str, Any]:
+    return classic({"eventBody": {"call": call}}, id=id)
+
+
+def reject(_: Job) -> None:
+    raise Reject("no such customer")
+
+
+def settle(name: str, call: int, handler: Callable[[Job], object]) -> None:
+    rule = Rule(name="call", key=["body.call"])
+    with Consumer(STORE, name=name, rules=rule, handler=handler) as consumer:
+        consumer.process([event(call)])
+
+
+# Names
+
+
+def test_show_finds_an_event_under_the_names_it_can_know_and_says_which(run: Run) -> None:
+    Path("eventonce.toml").write_text(f'store = "{STORE}"\nname = "mine"\n{RULE}')
+    Path("event.json").write_text(json.dumps(event(1)))
+    settle("default", 1, print)
+    found = run("show", "event.json")
+    assert ": done under the name 'default'" in found.out
+    assert "found under the name 'default', not under the name 'mine'" in found.err
+    settle("crm", 2, reject)
+    Path("event.json").write_text(json.dumps(event(2)))
+    shown = json.loads(run("show", "event.json", "--name", "typo", "--json").out)
+    assert (shown["name"], shown["is"]) == ("crm", "given up")
+
+
+def test_show_names_what_it_tried_where_it_finds_nothing(run: Run) -> None:
+    settle("hidden", 1, print)
+    settle("crm", 2, reject)
+    Path("eventonce.toml").write_text(RULE)
+    Path("event.json").write_text(json.dumps(event(1)))
+    missed = run("show", "event.json", "--name", "typo", "--store", STORE)
+    assert missed.code == 1
+    assert "under the names 'typo', 'default', 'crm'" in missed.err
+    assert "--name" in missed.err
+    assert run("show", "event.json", "--name", "hidden", "--store", STORE).code == 0
+
+
+def test_what_is_neither_a_file_nor_a_key_is_said_before_a_store_is_looked_for(run: Run) -> None:
+    wrong = run("show", "evnt.json")
+    assert (wrong.code, "neither a file nor a key" in wrong.err) == (2, True)
+
+
+# Letters
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("show",), ("export",), ("drop", "--yes"), ("redrive",)]
+)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_id_that_no_dead_letter_has_is_said_by_every_command(
+    run: Run, command: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    settle("default", 1, reject)
+    known = json.loads(run("letters", "list", "--store", STORE, "--json").out)["id"]
+    missed = run("letters", *command, "abc", known, "--store", STORE, *options)
+    assert missed.code == 1
+    assert "no dead letter's id begins with 'abc'" in missed.err
+    for text in missed.err.splitlines() if options else ():
+        json.loads(text)
+
+
+def test_one_thing_is_not_called_several(run: Run) -> None:
+    Path("eventonce.toml").write_text(RULE)
+    settle("default", 1, reject)
+    assert "1 dead letter would" in run("letters", "redrive", "--dry-run", "--store", STORE).out
+    assert "exported 1 dead letter\n" in run("letters", "export", "--store", STORE).err
+    assert run("letters", "drop", "--yes", "--store", STORE).out == "dropped 1 dead letter\n"
+    Path("capture").write_text(json.dumps(event(1)))
+    assert "1 event, 1 new" in run("filter", "capture").err
+    Path("rules.toml").write_text("rules = []\n" + RULE)
+    assert run("check", "rules.toml").out == "rules.toml: fine, 1 rule\n"
+
+
+# Questions
+
+
+@pytest.mark.parametrize("command", [("forget", "00ff"), ("letters", "drop")])
+@pytest.mark.parametrize("answer", ["", "n\n", "y\n"])
+def test_a_question_that_nobody_answers_says_what_is_missing(
+    run: Run, command: tuple[str, ...], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, reject)
+    monkeypatch.setenv("EVENTONCE_YES", "1")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    asked = run(*command, "--store", STORE)
+    assert "[y/N]" in asked.err
+    assert "interrupted" not in asked.err
+    assert ("--yes" in asked.err) == (not answer)
+    kept = len(run("letters", "list", "--store", STORE, "--json").out.splitlines())
+    assert kept == (0 if answer == "y\n" and command[0] == "letters" else 1)
+
+
+# Looking
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("stats",), ("show", "00ff"), ("letters", "list"), ("letters", "redrive", "--dry-run")],
+)
+def test_to_look_makes_no_file_and_no_tables_in_another(run: Run, command: tuple[str, ...]) -> None:
+    missing = run(*command, "--store", "sqlite:///typo.db")
+    assert (missing.code, "--store" in missing.err) == (2, True)
+    assert not Path("typo.db").exists()
+    with closing(sqlite3.connect("other.db")) as other:
+        other.execute("CREATE TABLE theirs (a)")
+    before = Path("other.db").read_bytes()
+    foreign = run(*command, "--store", "sqlite:///other.db")
+    assert (foreign.code, "no tables of ours" in foreign.err) == (2, True)
+    assert Path("other.db").read_bytes() == before
+    assert [path.name for path in Path().iterdir()] == ["other.db"]
+
+
+# Options and file
+
+
+def test_rules_that_are_typed_win_over_those_of_the_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("eventonce.toml").write_text('rules = "stripe"\n' + RULE)
+    Path("other.toml").write_text(RULE.replace('"call"', '"other"'))
+    Path("event.json").write_text(json.dumps(event(1)))
+
+    def rule(*options: str) -> str:
+        found: str = json.loads(run("explain", "event.json", "--json", *options).out)["rule"]
+        return found
+
+    assert rule() == "call"
+    assert rule("--rules", "other.toml") == "other"
+    monkeypatch.setenv("EVENTONCE_RULES", "other.toml")
+    assert rule() == "other"
+    assert rule("--rules", "eventbridge").startswith("eventbridge")
+
+
+# For machines
+
+
+WRONG = [
+    ("stats", "--store", "sqlite:///none.db"),
+    ("show", "nothing"),
+    ("explain", "nothing"),
+    ("filter", "nothing"),
+    ("check", "nothing"),
+    ("run", "--from", "nothing"),
+    ("run",),
+    ("serve", "--port", "many"),
+    ("store", "check", "nosuch://x"),
+    ("send", "nothing", "--url", "http://127.0.0.1:1"),
+    ("infra", "sam"),
+    ("infra", "apply", "--pattern", "{"),
+    ("letters", "list", "--since", "yesterday"),
+    ("sweep", "--store", "oracle://x"),
+    ("forget", "nothing"),
+    ("init", "nowhere/x.toml"),
+    ("nosuch",),
+]
+
+
+@pytest.mark.parametrize("args", WRONG, ids=" ".join)
+def test_what_goes_wrong_is_json_too_where_json_is_asked_for(
+    run: Run, args: tuple[str, ...]
+) -> None:
+    plain, wrong = run(*args), run(*args, "--json")
+    assert wrong.code == plain.code == 2
+    assert "Traceback" not in plain.err
+    for text in (*wrong.out.splitlines(), *wrong.err.splitlines()):
+        said = json.loads(text)
+    assert set(said) <= {"error", "faults"}
+
+
+# What is shown works as it is typed
+
+
+@pytest.mark.parametrize("start", [("eventonce",), (sys.executable, "-m", "eventonce")])
+def test_the_commands_that_the_demo_shows_work_as_they_stand(
+    tmp_path: Path, start: tuple[str, ...]
+) -> None:
+    folder = Path(sys.executable).parent
+    command = [str(folder / start[0]), *start[1:]] if len(start) == 1 else list(start)
+    demo = subprocess.run(
+        [*command, "demo"], capture_output=True, text=True, cwd=tmp_path, check=True, env={}
+    )
+    rows = demo.stdout.partition("What to type next")[2].splitlines()[2:]
+    typed = [row.strip().partition("  ")[0] for row in rows]
+    assert len(typed) == 4
+    for line in typed:
+        subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+            timeout=PATIENCE,
+            env={"PATH": "/usr/bin:/bin"},
+        )
+    assert (tmp_path / "eventonce.toml").exists()
+    assert (tmp_path / "new.jsonl").read_bytes().count(b"\n") == 735
+
+
+@pytest.mark.parametrize(
+    ("typed", "path", "shown"),
+    [
+        (".venv/bin/eventonce", "", ".venv/bin/eventonce"),
+        ("bin/eventonce", "bin", "eventonce"),
+        ("/somewhere/pytest", "", "eventonce"),
+        ("lib/eventonce/__main__.py", "", f"{sys.executable} -m eventonce"),
+    ],
+)
+def test_a_command_is_shown_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, path: str, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("bin", ".venv/bin"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "eventonce").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / path) if path else "/nowhere")
+    monkeypatch.setattr(sys, "argv", [typed])
+    assert started_as() == shown
+
+
+# Templates
+
+
+@pytest.mark.parametrize("command", ["sam", "terraform"])
+def test_a_function_is_given_a_store_that_it_can_reach_or_the_template_is_refused(
+    run: Run, command: str
+) -> None:
+    told = ("infra", command, "--name", "crm", "--source", "com.example", "--json", "--store")
+    for embedded in ("sqlite:///eventonce.db", "memory:"):
+        refused = run(*told, embedded)
+        assert (refused.code, refused.out) == (2, "")
+        for word in ("--store dynamodb://crm", "--role worker"):
+            assert word in refused.err
+        assert run(*told, embedded, "--role", "worker").code == 0
+    secret = run(*told, "rediss://me:hunter2@cache:6379/0").out
+    assert "hunter2" not in secret
+    said = json.loads(secret)
+    if command == "sam":
+        assert said["Parameters"]["StoreUri"]["NoEcho"] is True
+    else:
+        assert said["variable"]["store_uri"]["sensitive"] is True
+    assert "${var.store_uri}" in secret or '"Ref": "StoreUri"' in secret
+    own = run(*told, "dynamodb://crm").out
+    assert '"EVENTONCE_STORE": "dynamodb://crm"' in own
+    assert "StoreUri" not in own
+    assert "store_uri" not in own
+
+
+# PutEvents
+
+
+ENTRY = {
+    "Source": "com.example.shop",
+    "DetailType": "order.placed",
+    "Detail": '{"order": 7}',
+    "Resources": ["arn:a"],
+    "EventBusName": "calls",
+}
+
+
+@pytest.mark.parametrize(
+    "said", [ENTRY, {"Entries": [ENTRY]}, {**ENTRY, "Detail": {"order": 7}}], ids=str
+)
+def test_an_entry_of_putevents_is_the_event_that_eventbridge_makes_of_it(
+    said: dict[str, Any],
+) -> None:
+    raw = json.dumps(said).encode()
+    (made,) = published(raw, "2026-11-15T09:00:00Z")
+    assert published(raw, "2026-11-15T09:00:00Z") == [made]
+    sent = json.loads(made)
+    assert sent.pop("id")
+    assert sent == {
+        "version": "0",
+        "source": "com.example.shop",
+        "detail-type": "order.placed",
+        "time": "2026-11-15T09:00:00Z",
+        "resources": ["arn:a"],
+        "detail": {"order": 7},
+    }
+
+
+def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
+    (tmp_path / "entries.json").write_text(json.dumps([ENTRY, {**ENTRY, "Detail": "{}"}]))
+    sent: list[bytes] = []
+
+    def send(going: Sequence[Outgoing], _: Counter[str]) -> list[Refusal]:
+        sent.extend(one.raw for one in going)
+        return []
+
+    send_all(send, tmp_path / "entries.json", Summary(), copies=2, every=0, fresh=False)
+    first, second, *again = sent
+    assert again == [first, second]
+    assert json.loads(first)["id"] != json.loads(second)["id"]
+    assert json.loads(first)["detail-type"] == "order.placed"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"id": "1", "detail-type": "t", "source": "s", "detail": {"Source": "x"}}',
+        b'{"Source": "s", "DetailType": "t", "Detail": "not JSON"}',
+        b'{"Source": "s"}',
+        b"{",
+    ],
+)
+def test_what_is_no_such_entry_is_sent_as_it_is(raw: bytes) -> None:
+    assert published(raw, "") == [raw]
