@@ -13,6 +13,7 @@ CLIENTS = "tests/integration/test_redis_clients.py::test_"
 FAILURES = "tests/integration/test_redis_failures.py::test_"
 SETTINGS = "tests/integration/test_redis_settings.py::test_"
 CLUSTER = "tests/integration/test_redis_cluster.py::test_"
+MEMORY = "tests/integration/test_redis_memory.py::test_"
 FAILOVER = "tests/integration/test_redis_failover.py::test_"
 
 _JUDGE = (
@@ -209,6 +210,13 @@ _CLUSTER = (
 )
 
 _OTHERS = (
+    (
+        "a full server keeps no completion",
+        "scripts.py",
+        "_script(_EVEN_IF_FULL, ",
+        "_script(",
+        MEMORY + "whatever_a_run_ends_with_fits[valkey-complete]",
+    ),
     (
         "one partition's failure is the batch's",
         "store.py",

@@ -55,8 +55,9 @@ _AWAY: Final = (
     "address right? Work goes on by itself once it answers."
 )
 _FULL: Final = (
-    "Redis is at its maxmemory ({said}). Raise it, or shorten `remember` in the rules; records "
-    "leave by themselves when they expire."
+    "Redis is at its maxmemory ({said}). Runs that were granted can be settled, and no new ones are "
+    "granted. Raise it, or shorten `remember` in the rules; records leave by themselves when they "
+    "expire."
 )
 
 _SETTINGS: Final[tuple[tuple[type[Exception], str], ...]] = (
