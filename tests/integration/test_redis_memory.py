@@ -44,8 +44,7 @@ def _granted(store: RedisStore, claim: Claim) -> Settlement | None:
     """How the run that was granted would be completed; None where there is no memory for it."""
     try:
         (run,) = store.claim([claim])
-    except StoreUnavailable as error:
-        assert "maxmemory" in str(error)
+    except StoreUnavailable:
         return None
     assert run.kind == "run"
     return Settlement(claim, run.token, "complete", RESULT)

@@ -25,6 +25,7 @@ class Relay:
         self.questions = 0
         """How often it was the client's turn: its round trips."""
         self._last: socket.socket | None = None
+        self._silent: set[socket.socket] = set()
 
     def accept(self) -> None:
         """Until closed, connect whoever comes to the server."""
@@ -56,10 +57,17 @@ class Relay:
                     self._last = source
                     if not self._passes(number):
                         break
+                    if source in self._silent:
+                        continue
                 sink.sendall(piece)
         for line in (source, sink):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def silence(self) -> None:
+        """From now on nothing passes on the connections there are, and neither end is told."""
+        with self._lock:
+            self._silent.update(self._lines)
 
     def close(self) -> None:
         for line in (self._listener, *self._lines):

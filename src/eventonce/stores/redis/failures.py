@@ -55,7 +55,7 @@ _AWAY: Final = (
     "address right? Work goes on by itself once it answers."
 )
 _FULL: Final = (
-    "Redis is at its maxmemory ({said}). Runs that were granted can be settled, and no new ones are "
+    "Redis is at its maxmemory ({said}). Runs that were granted can be settled, new ones are not "
     "granted. Raise it, or shorten `remember` in the rules; records leave by themselves when they "
     "expire."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,14 @@ fails after this long is still tried again well within a lease of 60 s."""
 
 CONNECT_TIMEOUT: Final = 2.0
 """Seconds until a connection that does not come about fails."""
+
+_KEEPALIVE: Final = {
+    getattr(socket, name): value
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+}
+"""Seconds and tries until the system gives up a connection whose other end is silent: the next call
+then finds it closed, and need not run into its time-out."""
 
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_FILES, "ssl_cert_reqs")
@@ -78,7 +87,7 @@ class Place(msgspec.Struct, frozen=True):
             startup_nodes=[_node(host, port) for host, port in self.hosts],
             # The partitions that are there go on while another one's primary is replaced.
             require_full_coverage=False,
-            retry=_THRICE,
+            retry=_ONCE,
             **self.connection,
         )
 
@@ -87,9 +96,6 @@ _node: Final[Callable[[str, int], ClusterNode]] = ClusterNode
 
 _ONCE: Final = Retry(NoBackoff(), 0)
 """The store tries again where that helps; the driver's own pauses would only delay the news."""
-
-_THRICE: Final = Retry(NoBackoff(), 3)
-"""For calls to a slot that is half moved, which are left to the driver."""
 
 
 def shown(hosts: tuple[tuple[str, int], ...], database: int = 0, *, cluster: bool) -> str:
@@ -144,6 +150,8 @@ def _read(uri: str) -> Place:
             "username": unquote(parts.username) if parts.username else None,
             "password": unquote(parts.password) if parts.password else None,
             "socket_timeout": timeout,
+            "socket_keepalive": True,
+            "socket_keepalive_options": _KEEPALIVE,
             "socket_connect_timeout": _seconds(options.pop("connect_timeout", CONNECT_TIMEOUT)),
             **({"ssl": True, **tls} if scheme == "rediss" else {}),
         },
