@@ -13,6 +13,7 @@ CLIENTS = "tests/integration/test_redis_clients.py::test_"
 FAILURES = "tests/integration/test_redis_failures.py::test_"
 SETTINGS = "tests/integration/test_redis_settings.py::test_"
 CLUSTER = "tests/integration/test_redis_cluster.py::test_"
+CONNECTIONS = "tests/integration/test_redis_connections.py::test_"
 MEMORY = "tests/integration/test_redis_memory.py::test_"
 FAILOVER = "tests/integration/test_redis_failover.py::test_"
 
@@ -143,14 +144,14 @@ _RECORDS = (
 _CALLS = (
     (
         "a child speaks on its parent's connections",
-        "if connection.pid == os.getpid():",
-        "if True:",
+        "if connection.pid != os.getpid():",
+        "if False:",
         CLIENTS + "a_store_goes_on_in_both_processes_after_a_fork",
     ),
     (
         "an interrupted call's reply is the next one's",
-        "        lines.give(connection, sound=False)\n        raise",
-        "        lines.give(connection)\n        raise",
+        "        lines.give(connection, sound=False)\n        if isinstance",
+        "        lines.give(connection)\n        if isinstance",
         CLIENTS + "an_interrupted_call_leaves_no_reply_for_the_next",
     ),
     (
@@ -158,6 +159,18 @@ _CALLS = (
         "    if unknown:\n",
         "    if False:\n",
         FAILURES + "a_script_the_server_has_lost_is_sent_again",
+    ),
+    (
+        "a time-out leaves its idle siblings",
+        "if isinstance(error, TimedOut):",
+        "if False:",
+        CONNECTIONS + "one_time_out_is_the_last_of_its_idle_siblings[claim]",
+    ),
+    (
+        "a connection is idle without end",
+        "max(now - IDLE_LIMIT, self._suspected)",
+        "self._suspected",
+        CONNECTIONS + "a_connection_that_was_idle_for_long_is_not_used_again",
     ),
     (
         "a small pool is emptied",
@@ -210,6 +223,20 @@ _CLUSTER = (
 )
 
 _OTHERS = (
+    (
+        "no replica is waited for where a slot moves to",
+        "cluster.py",
+        "(_ASKING, call)], wait)",
+        "(_ASKING, call)], Wait())",
+        CLUSTER + "replicas_are_waited_for_while_a_slot_is_moving",
+    ),
+    (
+        "the address of the URI is asked once",
+        "cluster.py",
+        "for host, port in self._hosts:",
+        "for host, port in ():",
+        CLUSTER + "nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri",
+    ),
     (
         "a full server keeps no completion",
         "scripts.py",

@@ -80,7 +80,10 @@ class RedisStore:
         with `?prefix=…&timeout=…&connect_timeout=…&wait_replicas=…`."""
         place = place_of(uri)
         place.check_files()
-        server = Cluster(place.connect_cluster) if place.cluster else Server(place.connect())
+        if place.cluster:
+            server: Server | Cluster = Cluster(place.connect_cluster, place.hosts)
+        else:
+            server = Server(place.connect())
         store = cls.__new__(cls)
         # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
         store._begin(server, place.shown(), place.prefix, place.wait_replicas, place.timeout)
@@ -186,7 +189,7 @@ class RedisStore:
             some = keys if places is None else [keys[n] for n in places]
             return Call((b"DEL", *self._names.of(some)), self._names.slot(some[0]))
 
-        return sum(self._value(reply) for _, reply in self._server.ask(keys, drop, NO_WAIT))
+        return sum(self._value(reply) for _, reply in self._server.ask(keys, drop, self._wait))
 
     def stats(self) -> Stats:
         """Counted one by one, in steps: exact while nothing comes or goes."""
