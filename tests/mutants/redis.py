@@ -11,6 +11,7 @@ PROGRAMS = "tests/contract/test_redis.py::TestValkey::test_case[every_answer_is_
 RECORDS = "tests/integration/test_redis_records.py::test_"
 CLIENTS = "tests/integration/test_redis_clients.py::test_"
 FAILURES = "tests/integration/test_redis_failures.py::test_"
+SCHEMES = "tests/integration/test_redis_schemes.py::test_"
 SETTINGS = "tests/integration/test_redis_settings.py::test_"
 CLUSTER = "tests/integration/test_redis_cluster.py::test_"
 CONNECTIONS = "tests/integration/test_redis_connections.py::test_"
@@ -223,6 +224,27 @@ _CLUSTER = (
 )
 
 _OTHERS = (
+    (
+        "a server that speaks TLS is called away",
+        "failures.py",
+        "and _hung_up(error) and wants_tls():",
+        "and False:",
+        SETTINGS + "a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it[no]",
+    ),
+    (
+        "a serverless cache gets a token of another kind",
+        "iam.py",
+        '"serverless": ("elasticache", _SERVERLESS)',
+        '"serverless": ("elasticache", {})',
+        SCHEMES + "a_token_is_the_signed_request_to_connect",
+    ),
+    (
+        "the sentinels' password is not given to them",
+        "place.py",
+        "sentinel_kwargs=self.sentinel",
+        "sentinel_kwargs={}",
+        SCHEMES + "a_uri_with_sentinels_leads_to_the_new_primary",
+    ),
     (
         "no replica is waited for where a slot moves to",
         "cluster.py",

@@ -76,10 +76,12 @@ class RedisStore:
 
     @classmethod
     def from_uri(cls, uri: str) -> RedisStore:
-        """`redis://user:password@host:6379/0`, or `rediss:`, `redis+cluster:`, `rediss+cluster:`;
-        with `?prefix=…&timeout=…&connect_timeout=…&wait_replicas=…`."""
+        """`redis://user:password@host:6379/0`, `redis+cluster://host,host`,
+        `redis+sentinel://host,host/name/0`, each with `rediss` for TLS and `valkey` for `redis`, or
+        `unix:///path`; with `?prefix=…&timeout=…&wait_replicas=…` and more, as docs/stores/redis.md
+        has them."""
         place = place_of(uri)
-        place.check_files()
+        place.check_here()
         if place.cluster:
             server: Server | Cluster = Cluster(place.connect_cluster, place.hosts)
         else:
@@ -88,6 +90,7 @@ class RedisStore:
         # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
         store._begin(server, place.shown(), place.prefix, place.wait_replicas, place.timeout)
         store._owned = True
+        store._wants_tls = place.wants_tls
         return store
 
     def _begin(
@@ -99,6 +102,7 @@ class RedisStore:
         self._timeout = timeout
         self._wait = Wait(wait_replicas, int(min(REPLICATION, timeout / 2) * 1000))
         self._proven = False
+        self._wants_tls: Callable[[], bool] | None = None
 
     def __repr__(self) -> str:
         return f"RedisStore({self._where!r}, prefix={self._names.prefix!r})"
@@ -268,6 +272,6 @@ class RedisStore:
         return reply
 
     def _explained(self, error: Exception) -> EventonceError:
-        explained = explain(error, self._where, proven=self._proven)
+        explained = explain(error, self._where, proven=self._proven, wants_tls=self._wants_tls)
         explained.__cause__ = error
         return explained
