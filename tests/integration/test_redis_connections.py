@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redis.exceptions import NoScriptError
 
 from eventonce.errors import StoreUnavailable
-from eventonce.stores.redis import RedisStore, calls
+from eventonce.stores.redis import RedisStore, calls, scripts
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.test_redis_clients import at_once
 from tests.servers import PATIENCE
@@ -89,3 +90,23 @@ def test_the_system_looks_after_idle_connections(node: Node) -> None:
     assert connection._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert connection._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
     store.close()
+
+
+def test_a_script_that_is_not_taken_whole_is_not_sent_for_ever() -> None:
+    """As by a proxy that knows no scripts."""
+
+    class Proxy:
+        sent = 0
+
+        def send_packed_command(self, _: object) -> None:
+            self.sent += 1
+
+        def read_response(self, *, disable_decoding: bool) -> None:
+            raise NoScriptError("No matching script.")
+
+    call = calls.script_call(scripts.COUNT, (), ())
+    proxy = Proxy()
+    calls.send(proxy, [call], calls.NO_WAIT)
+    (reply,) = calls.receive(proxy, [call], calls.NO_WAIT)
+    assert isinstance(reply, NoScriptError)
+    assert proxy.sent == 2
