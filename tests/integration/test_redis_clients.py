@@ -206,7 +206,7 @@ def test_a_store_goes_on_in_both_processes_after_a_fork(node: Node) -> None:
 def test_a_sentinel_leads_to_the_new_primary() -> None:
     with serving() as first, serving(valkey, "--replicaof", f"127.0.0.1 {first.port}") as second:
         until(lambda: second.client().info("replication")["master_link_status"] == "up")
-        with sentinel(first) as port:
+        with sentinel(first.port) as port:
             watch: Callable[..., Any] = Sentinel
             watching = watch([("127.0.0.1", port)], socket_timeout=PATIENCE)
             client = watching.master_for("events", socket_timeout=PATIENCE)

@@ -69,7 +69,7 @@ def test_a_uri_with_sentinels_leads_to_the_new_primary() -> None:
     with (
         serving() as first,
         serving(valkey, "--replicaof", f"127.0.0.1 {first.port}") as second,
-        sentinel(first, "requirepass watch") as port,
+        sentinel(first.port, "requirepass watch") as port,
     ):
         for node in (first, second):
             node.client().execute_command("ACL SETUSER crm on ~* +@all", f">{SECRET}")
@@ -88,8 +88,24 @@ def test_a_uri_with_sentinels_leads_to_the_new_primary() -> None:
         watching.close()
 
 
+def test_sentinels_and_their_primary_may_speak_tls(tmp_path: Path) -> None:
+    with encrypted(tmp_path) as (primary, certificate):
+        tls_port = free_port()
+        settings = (
+            *(f"tls-port {tls_port}", "tls-replication yes", "tls-auth-clients no"),
+            *(f"tls-ca-cert-file {certificate}", f"tls-cert-file {certificate}"),
+            f"tls-key-file {tmp_path}/key.pem",
+        )
+        with sentinel(primary, *settings, binary=redis7):
+            uri = f"rediss+sentinel://127.0.0.1:{tls_port}/events?ssl_ca_certs={certificate}"
+            store = _opened(uri)
+            works(store)
+            assert "with TLS" in repr(store)
+            store.close()
+
+
 def test_a_name_that_no_sentinel_knows_is_said() -> None:
-    with serving() as node, sentinel(node) as port:
+    with serving() as node, sentinel(node.port) as port:
         store = _opened(f"redis+sentinel://127.0.0.1:{port}/others")
         with pytest.raises(StoreUnavailable, match="no sentinel that answers knows a primary"):
             store.claim([fact(*new_keys(1))])

@@ -209,8 +209,8 @@ def _linked(client: Any) -> bool:
 
 
 @contextmanager
-def sentinel(primary: Node, *settings: str) -> Iterator[int]:
-    """The port of a sentinel that knows this primary as `events`.
+def sentinel(primary: int, *settings: str, binary: Binary = valkey) -> Iterator[int]:
+    """The port of a sentinel that knows the primary at a port as `events`.
 
     A primary that is slow for a moment is not down; and what fails is soon tried again.
     """
@@ -219,13 +219,13 @@ def sentinel(primary: Node, *settings: str) -> Iterator[int]:
         config = Path(folder, "sentinel.conf")
         lines = (
             *(f"port {port}", "bind 127.0.0.1", f"dir {folder}"),
-            f"sentinel monitor events 127.0.0.1 {primary.port} 1",
+            f"sentinel monitor events 127.0.0.1 {primary} 1",
             "sentinel down-after-milliseconds events 60000",
             "sentinel failover-timeout events 5000",
             *settings,
         )
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        with running([valkey(), str(config), "--sentinel"], lambda: answers(port)):
+        with running([binary(), str(config), "--sentinel"], lambda: answers(port)):
             yield port
 
 
