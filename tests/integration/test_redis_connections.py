@@ -64,7 +64,7 @@ def test_one_time_out_is_the_last_of_its_idle_siblings(
 def _every(store: RedisStore) -> list[Any]:
     (lines,) = store._server.lines()
     pool: Any = lines.pool
-    return [*lines._idle, *pool._available_connections]
+    return [*(it for _, it in lines._idle), *pool._available_connections]
 
 
 def _claims(count: int) -> list[Any]:

@@ -169,8 +169,8 @@ _CALLS = (
     ),
     (
         "a connection is idle without end",
-        "max(now - IDLE_LIMIT, self._suspected)",
-        "self._suspected",
+        "if monotonic() - used < IDLE_LIMIT:",
+        "if True:",
         CONNECTIONS + "a_connection_that_was_idle_for_long_is_not_used_again",
     ),
     (

@@ -6,6 +6,7 @@ from its pool; here some are kept at hand, and the pool makes and ends them.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -108,55 +109,52 @@ class Lines:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
-        self._idle: list[Connection] = []
         # The pool may be the user's, and small: others must find a connection in it too.
         self._most = min(AT_HAND, pool.max_connections // 2)
-        self._used: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-        """When a connection that may be open was used last, at hand or in the pool."""
+        self._idle: list[tuple[float, Connection]] = []
+        """Those at hand, each with the instant of its last use."""
+        self._pooled: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+        """The same of connections that are in the pool, or were, and may be open."""
         self._suspected = 0.0
-        """Connections that were used last before this instant are not used again."""
+        """Connections in the pool that were used last before this instant are not used again."""
 
     def take(self) -> Connection:
         """A connection; one that was at hand may have died meanwhile."""
         while True:
             try:
-                connection = self._idle.pop()
+                used, connection = self._idle.pop()
             except IndexError:
                 break
             if connection.pid != os.getpid():
                 # Ours is the child of a fork, and these are its parent's.
                 self._idle.clear()
                 break
-            if not self._stale(connection):
+            if monotonic() - used < IDLE_LIMIT:
                 return connection
             self.give(connection, sound=False)
         made: Connection = self.pool.get_connection()
-        if self._stale(made):
+        used = self._pooled.pop(made, math.inf)
+        if used < max(monotonic() - IDLE_LIMIT, self._suspected):
             # It is connected again when it is first written to.
             made.disconnect()
         return made
-
-    def _stale(self, connection: Connection) -> bool:
-        now = monotonic()
-        return self._used.get(connection, now) < max(now - IDLE_LIMIT, self._suspected)
 
     def give(self, connection: Connection, *, sound: bool = True) -> None:
         """Give it back; hung up if what may still come on it is nobody's reply."""
         if not sound:
             connection.disconnect()
-            self._used.pop(connection, None)
+        elif len(self._idle) < self._most:
+            self._idle.append((monotonic(), connection))
+            return
         else:
-            self._used[connection] = monotonic()
-            if len(self._idle) < self._most:
-                self._idle.append(connection)
-                return
+            self._pooled[connection] = monotonic()
         self.pool.release(connection)
 
     def hang_up(self) -> None:
         """End those at hand, and use none in the pool again: if one has died, so have they all."""
         self._suspected = monotonic()
         while self._idle:
-            self.give(self._idle.pop(), sound=False)
+            self.give(self._idle.pop()[1], sound=False)
 
 
 def send(connection: Connection, calls: Sequence[Call], wait: Wait) -> None:
