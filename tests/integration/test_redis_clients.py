@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore, calls
 from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_letters
 from eventonce.types import Settlement
-from tests.servers import PATIENCE, free_port, running
-from tests.servers.valkey import Node, answers, caught_up, serving, until, valkey
+from tests.servers import PATIENCE
+from tests.servers.valkey import Node, caught_up, sentinel, serving, until, valkey
 
 
 @pytest.fixture(scope="module")
@@ -204,35 +203,32 @@ def test_a_store_goes_on_in_both_processes_after_a_fork(node: Node) -> None:
     fork_and_work(node.uri)
 
 
-def test_a_sentinel_leads_to_the_new_primary(tmp_path: Path) -> None:
+def test_a_sentinel_leads_to_the_new_primary() -> None:
     with serving() as first, serving(valkey, "--replicaof", f"127.0.0.1 {first.port}") as second:
         until(lambda: second.client().info("replication")["master_link_status"] == "up")
-        port = free_port()
-        config = tmp_path / "sentinel.conf"
-        # A primary that is slow for a moment is not down; and what fails is soon tried again.
-        config.write_text(
-            f"port {port}\nbind 127.0.0.1\nsentinel monitor events 127.0.0.1 {first.port} 1\n"
-            "sentinel down-after-milliseconds events 60000\n"
-            "sentinel failover-timeout events 5000\n"
-        )
-        with running([valkey(), str(config), "--sentinel"], lambda: answers(port)):
+        with sentinel(first.port) as port:
             watch: Callable[..., Any] = Sentinel
-            sentinel = watch([("127.0.0.1", port)], socket_timeout=PATIENCE)
-            client = sentinel.master_for("events", socket_timeout=PATIENCE)
+            watching = watch([("127.0.0.1", port)], socket_timeout=PATIENCE)
+            client = watching.master_for("events", socket_timeout=PATIENCE)
             store = RedisStore(client)
-            claim = fact(*new_keys(1), lease=600_000)
-            until(lambda: len(sentinel.discover_slaves("events")) == 1)
-            (run,) = store.claim([claim])
-            until(lambda: store.show(claim.key) is not None)
             assert repr(store).startswith("RedisStore('Redis events'")
-            caught_up(second, first)
-            first.process.kill()
-            first.process.wait()
-            sentinel.sentinels[0].sentinel_set("events", "down-after-milliseconds", 500)
-            until(lambda: _settles(store, Settlement(claim, run.token, "complete")))
-            assert second.client().role()[0] == b"master"
+            fails_over(store, first, second, watching.sentinels[0])
             store.close()
             client.close()
+
+
+def fails_over(store: RedisStore, first: Node, second: Node, sentinel: Any) -> None:
+    """A run that was granted by one primary is completed at the next."""
+    claim = fact(*new_keys(1), lease=600_000)
+    until(lambda: len(sentinel.sentinel_slaves("events")) == 1)
+    (run,) = store.claim([claim])
+    until(lambda: store.show(claim.key) is not None)
+    caught_up(second, first)
+    first.process.kill()
+    first.process.wait()
+    sentinel.sentinel_set("events", "down-after-milliseconds", 500)
+    until(lambda: _settles(store, Settlement(claim, run.token, "complete")))
+    assert second.client().role()[0] == b"master"
 
 
 def _settles(store: RedisStore, settlement: Settlement) -> bool:

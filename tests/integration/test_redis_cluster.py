@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -15,9 +17,22 @@ from eventonce.stores.redis.names import TAGS, Names, partition
 from eventonce.stores.redis.place import place_of
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.types import Claim, Settlement
+from tests.integration.granted import answered
 from tests.integration.test_redis_clients import fork_and_work, works
 from tests.servers import PATIENCE
-from tests.servers.valkey import Node, ValkeyCluster, clustered, until
+from tests.servers.valkey import (
+    SLOTS,
+    STEADY,
+    Node,
+    ValkeyCluster,
+    clustered,
+    door,
+    frozen,
+    low_port,
+    serving,
+    until,
+    valkey,
+)
 
 NAMES = Names("eventonce")
 
@@ -130,6 +145,112 @@ def test_a_slot_that_is_moving_is_served_key_by_key(
     assert store.settle(settlements) == ["kept"] * 40
     assert [copy.result for copy in store.claim(claims)] == [claim.key for claim in claims]
     assert store.forget([claim.key for claim in claims]) == 20
+
+
+def test_replicas_are_waited_for_while_a_slot_is_moving(cluster: ValkeyCluster) -> None:
+    part = 8
+    client = place_of(f"{cluster.uri}?timeout={PATIENCE}").connect_cluster()
+    # A replica is given a fifth of a second, and a server what it takes.
+    store = RedisStore(client, wait_replicas=1, timeout=0.4)
+    here, there = (fact(key) for key in _keys_in(part, 2))
+    runs = answered(lambda: store.claim([here, there]))
+    _move(cluster, part, keys=[there.key], finish=False)
+    with ExitStack() as stack:
+        for replica in cluster.nodes[3:]:
+            stack.enter_context(frozen(replica))
+        for claims in ([here], [there], [here, there], [fact(*_keys_in(part, 1))]):
+            with pytest.raises(StoreUnavailable, match="0 of 1 replicas confirmed"):
+                store.claim(claims)
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas confirmed"):
+            store.settle(_settled([here, there], runs))
+    ended = _settled([here, there], runs)
+    assert answered(lambda: store.settle(ended)) == ["kept", "kept"]
+    store.close()
+    client.close()
+
+
+def test_a_slot_that_is_moving_to_a_new_server_is_served() -> None:
+    """As when a cluster grows: whoever asks for the slots is not told of a server without any."""
+    part = 12
+    with _whole() as old, serving(valkey, *ALONE, port=low_port()) as new:
+        old.client().execute_command("CLUSTER MEET", "127.0.0.1", new.port)
+        until(lambda: _in_order(old) and _in_order(new))
+        store = RedisStore.from_uri(f"redis+cluster://127.0.0.1:{old.port}")
+        claims = [fact(key) for key in _keys_in(part, 10)]
+        runs = store.claim(claims)
+        keys = [claim.key for claim in claims[::2]]
+        _move(ValkeyCluster([old, new]), part, keys=keys, finish=False)
+        others = [fact(key) for key in _keys_in(part, 10)]
+        assert [verdict.kind for verdict in store.claim([*others, *claims])] == ["run"] * 20
+        assert store.settle(_settled(claims, runs)) == ["kept"] * 10
+        assert new.client().dbsize() == 15
+        store.close()
+
+
+def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> None:
+    """As behind a configuration endpoint, or the name of a service whose pods are new."""
+    with ExitStack() as replaced, _whole() as new:
+        old = replaced.enter_context(_whole())
+        leading = replaced.enter_context(door(old.port))
+        store = RedisStore.from_uri(f"redis+cluster://127.0.0.1:{leading.port}")
+        assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+        old.process.kill()
+        old.process.wait()
+        with pytest.raises(StoreUnavailable):
+            store.claim([fact(*new_keys(1))])
+        leading.to = new.port
+        assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+        works(store)
+        store.close()
+
+
+def test_threads_that_look_for_the_slots_share_a_look(
+    cluster: ValkeyCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look may run into a time-out for each node: one after the other they would add up."""
+    store = RedisStore.from_uri(cluster.uri)
+    works(store)
+    shared: Any = store._server
+    threads, looks, arrived, lock = 8, [], [], shared._looking
+
+    class Door:
+        """Counts who wants to look, and lets them in one by one."""
+
+        def __enter__(self) -> None:
+            arrived.append(1)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def look() -> None:
+        looks.append(1)
+        until(lambda: len(arrived) == threads)
+
+    monkeypatch.setattr(shared, "_looking", Door())
+    monkeypatch.setattr(shared._cluster().nodes_manager, "initialize", look)
+    with ThreadPoolExecutor(threads) as pool:
+        for it in [pool.submit(shared._look_again) for _ in range(threads)]:
+            it.result()
+    # The first, and one for all that came while it was under way.
+    assert 1 <= len(looks) <= 2
+    store.close()
+
+
+ALONE = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(STEADY))
+
+
+@contextmanager
+def _whole() -> Iterator[Node]:
+    """A cluster of one server, which has all slots."""
+    with serving(valkey, *ALONE, port=low_port()) as node:
+        node.client().execute_command("CLUSTER ADDSLOTSRANGE", 0, SLOTS - 1)
+        until(lambda: _in_order(node))
+        yield node
+
+
+def _in_order(node: Node) -> bool:
+    return bool(node.client().execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
 
 def _move(cluster: ValkeyCluster, part: int, keys: list[bytes], *, finish: bool) -> None:

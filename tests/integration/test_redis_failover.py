@@ -224,9 +224,10 @@ def test_replicas_are_waited_for_whatever_was_written() -> None:
     with serving() as primary, serving() as replica, _waiting(primary) as store:
         replica.client().replicaof("127.0.0.1", primary.port)
         until(lambda: bool(replica.client().info("replication")["master_link_status"] == "up"))
-        one, other = new_keys(2)
+        one, other, forgotten = new_keys(3)
         claim, state = fact(one), version(other, 1)
         runs = answered(lambda: store.claim([claim, state]))
+        answered(lambda: store.claim([fact(forgotten)]))
         letters = new_letters(1)
         ended = [
             Settlement(it, run.token, "complete")
@@ -240,6 +241,7 @@ def test_replicas_are_waited_for_whatever_was_written() -> None:
             lambda store: store.settle(ended[:1]),
             lambda store: store.settle(ended[1:]),
             lambda store: store.put_letters(letters),
+            lambda store: store.forget([forgotten]),
         ]
         with frozen(replica):
             for ask in questions:

@@ -159,16 +159,6 @@ def test_a_server_that_loads_is_waited_for(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_full_server_refuses_and_recovers(node: Node, store: RedisStore) -> None:
-    client = node.client()
-    client.config_set("maxmemory", 1)
-    try:
-        _refused(store, StoreUnavailable, "maxmemory", "remember")
-    finally:
-        client.config_set("maxmemory", 0)
-    assert store.claim([_claim()])[0].kind == "run"
-
-
 def test_too_few_replicas_are_named(node: Node, store: RedisStore) -> None:
     client = node.client()
     client.config_set("min-replicas-to-write", 1)

@@ -22,12 +22,10 @@ from eventonce.ports import Stats, Upkeep
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Claim
-from tests.integration.test_redis_clients import works
 from tests.servers import free_port, missing
 from tests.servers.valkey import Node, clustered, low_port, redis7, serving, until, valkey
 
 SECRET = "s3cr3t"
-PAGE = Path(__file__).parents[2] / "docs/stores/redis.md"
 
 
 @pytest.fixture(scope="module")
@@ -189,17 +187,36 @@ def test_a_server_of_a_cluster_is_a_wrong_setting() -> None:
 
 
 def test_tls_needs_a_certificate_that_is_trusted(tmp_path: Path) -> None:
-    key, certificate = _self_signed(tmp_path)
-    port = free_port()
-    tls = ("--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", certificate)
-    with serving(redis7, *tls, "--tls-cert-file", certificate, "--tls-key-file", key):
+    with encrypted(tmp_path) as (port, certificate):
         uri = f"rediss://127.0.0.1:{port}"
         store = RedisStore.from_uri(f"{uri}?ssl_ca_certs={certificate}")
         assert store.claim([_claim()])[0].kind == "run"
         store.close()
         _refused(uri, "no secure connection", "ssl_ca_certs")
-        with pytest.raises(StoreUnavailable):
-            RedisStore.from_uri(f"redis://127.0.0.1:{port}").claim([_claim()])
+
+
+@pytest.mark.parametrize("certificates", ["no", "yes"])
+def test_a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it(
+    tmp_path: Path, certificates: str
+) -> None:
+    with encrypted(tmp_path, certificates) as (port, _):
+        for uri in ("redis://{}", "redis+cluster://{}", "redis+sentinel://{}/events"):
+            _refused(uri.format(f":{SECRET}@127.0.0.1:{port}"), "speaks TLS", "rediss://")
+
+
+@contextmanager
+def encrypted(folder: Path, certificates: str = "no") -> Iterator[tuple[int, str]]:
+    """The port of a server that speaks TLS, and the file of its certificate; whether it wants one
+    of its clients."""
+    key, certificate = _self_signed(folder)
+    port = free_port()
+    tls = (
+        *("--tls-port", str(port), "--tls-auth-clients", certificates),
+        *("--tls-ca-cert-file", certificate),
+        *("--tls-cert-file", certificate, "--tls-key-file", key),
+    )
+    with serving(redis7, *tls):
+        yield port, certificate
 
 
 def _self_signed(folder: Path) -> tuple[str, str]:
@@ -213,20 +230,6 @@ def _self_signed(folder: Path) -> tuple[str, str]:
     )
     subprocess.run(command.split(), check=True, capture_output=True)
     return key, certificate
-
-
-def test_a_user_needs_no_more_than_the_docs_say(node: Node) -> None:
-    (rule,) = [
-        line
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("ACL SETUSER")
-    ]
-    node.client().execute_command(*rule.split())
-    store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}?wait_replicas=0")
-    works(store)
-    assert all(found.fine for found in store.check()[:3])
-    store.close()
-    _refused(f"redis://eventonce:password@127.0.0.1:{node.port}?prefix=others", "may not")
 
 
 def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ PROGRAMS = "tests/contract/test_redis.py::TestValkey::test_case[every_answer_is_
 RECORDS = "tests/integration/test_redis_records.py::test_"
 CLIENTS = "tests/integration/test_redis_clients.py::test_"
 FAILURES = "tests/integration/test_redis_failures.py::test_"
+SCHEMES = "tests/integration/test_redis_schemes.py::test_"
 SETTINGS = "tests/integration/test_redis_settings.py::test_"
 CLUSTER = "tests/integration/test_redis_cluster.py::test_"
+CONNECTIONS = "tests/integration/test_redis_connections.py::test_"
+MEMORY = "tests/integration/test_redis_memory.py::test_"
 FAILOVER = "tests/integration/test_redis_failover.py::test_"
 
 _JUDGE = (
@@ -142,14 +145,14 @@ _RECORDS = (
 _CALLS = (
     (
         "a child speaks on its parent's connections",
-        "if connection.pid == os.getpid():",
-        "if True:",
+        "if connection.pid != os.getpid():",
+        "if False:",
         CLIENTS + "a_store_goes_on_in_both_processes_after_a_fork",
     ),
     (
         "an interrupted call's reply is the next one's",
-        "        lines.give(connection, sound=False)\n        raise",
-        "        lines.give(connection)\n        raise",
+        "        lines.give(connection, sound=False)\n        if isinstance",
+        "        lines.give(connection)\n        if isinstance",
         CLIENTS + "an_interrupted_call_leaves_no_reply_for_the_next",
     ),
     (
@@ -157,6 +160,18 @@ _CALLS = (
         "    if unknown:\n",
         "    if False:\n",
         FAILURES + "a_script_the_server_has_lost_is_sent_again",
+    ),
+    (
+        "a time-out leaves its idle siblings",
+        "if isinstance(error, TimedOut):",
+        "if False:",
+        CONNECTIONS + "one_time_out_is_the_last_of_its_idle_siblings[claim]",
+    ),
+    (
+        "a connection is idle without end",
+        "if monotonic() - used < IDLE_LIMIT:",
+        "if True:",
+        CONNECTIONS + "a_connection_that_was_idle_for_long_is_not_used_again",
     ),
     (
         "a small pool is emptied",
@@ -209,6 +224,48 @@ _CLUSTER = (
 )
 
 _OTHERS = (
+    (
+        "a server that speaks TLS is called away",
+        "failures.py",
+        "and _hung_up(error) and wants_tls():",
+        "and False:",
+        SETTINGS + "a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it[no]",
+    ),
+    (
+        "a serverless cache gets a token of another kind",
+        "iam.py",
+        '"serverless": ("elasticache", _SERVERLESS)',
+        '"serverless": ("elasticache", {})',
+        SCHEMES + "a_token_is_the_signed_request_to_connect",
+    ),
+    (
+        "the sentinels' password is not given to them",
+        "place.py",
+        "sentinel_kwargs=self.sentinel",
+        "sentinel_kwargs={}",
+        SCHEMES + "a_uri_with_sentinels_leads_to_the_new_primary",
+    ),
+    (
+        "no replica is waited for where a slot moves to",
+        "cluster.py",
+        "(_ASKING, call)], wait)",
+        "(_ASKING, call)], Wait())",
+        CLUSTER + "replicas_are_waited_for_while_a_slot_is_moving",
+    ),
+    (
+        "the address of the URI is asked once",
+        "cluster.py",
+        "for host, port in self._hosts:",
+        "for host, port in ():",
+        CLUSTER + "nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri",
+    ),
+    (
+        "a full server keeps no completion",
+        "scripts.py",
+        "_script(_EVEN_IF_FULL, ",
+        "_script(",
+        MEMORY + "whatever_a_run_ends_with_fits[valkey-complete]",
+    ),
     (
         "one partition's failure is the batch's",
         "store.py",

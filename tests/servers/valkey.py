@@ -208,6 +208,27 @@ def _linked(client: Any) -> bool:
     return bool(client.info("replication")["master_link_status"] == "up")
 
 
+@contextmanager
+def sentinel(primary: int, *settings: str, binary: Binary = valkey) -> Iterator[int]:
+    """The port of a sentinel that knows the primary at a port as `events`.
+
+    A primary that is slow for a moment is not down; and what fails is soon tried again.
+    """
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="eventonce-sentinel-") as folder:
+        config = Path(folder, "sentinel.conf")
+        lines = (
+            *(f"port {port}", "bind 127.0.0.1", f"dir {folder}"),
+            f"sentinel monitor events 127.0.0.1 {primary} 1",
+            "sentinel down-after-milliseconds events 60000",
+            "sentinel failover-timeout events 5000",
+            *settings,
+        )
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with running([binary(), str(config), "--sentinel"], lambda: answers(port)):
+            yield port
+
+
 class Door:
     """An address that leads to a server, and later perhaps to another one."""
 

@@ -33,10 +33,12 @@ ADAPTERS: Final[Mapping[str, Adapter]] = {
     "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb", "address:read"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
-    "redis": _REDIS,
-    "rediss": _REDIS,
-    "redis+cluster": _REDIS,
-    "rediss+cluster": _REDIS,
+    **{
+        f"{name}{kind}": _REDIS
+        for kind in ("", "+cluster", "+sentinel")
+        for name in ("redis", "rediss", "valkey", "valkeys")
+    },
+    **dict.fromkeys(("unix", "redis+unix", "valkey+unix"), _REDIS),
 }
 """Adding a store is one file, one line here, one extra, one opener in the contract tests."""
 

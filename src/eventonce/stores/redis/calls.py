@@ -6,12 +6,15 @@ from its pool; here some are kept at hand, and the pool makes and ends them.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from time import monotonic
 from typing import Any, Final, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 from redis.connection import ConnectionPool
 from redis.exceptions import (
@@ -21,6 +24,7 @@ from redis.exceptions import (
     ReadOnlyError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as TimedOut
 
 from eventonce.stores.redis.scripts import Script
 
@@ -38,6 +42,10 @@ with suppress(ModuleNotFoundError):
 AT_HAND: Final = 8
 """Connections kept out of the pool: more threads than these seldom call at the same moment, and
 those that do take theirs from the pool."""
+
+IDLE_LIMIT: Final = 60.0
+"""Seconds after which an unused connection is made anew: address translators and load balancers
+forget one after some minutes, and tell neither end."""
 
 _OF_A_SCRIPT: Final = re.compile(r"^Error running script .*: -([A-Z]+)( .*)", re.DOTALL)
 _WRAPPED: Final = {
@@ -101,35 +109,52 @@ class Lines:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
-        self._idle: list[Connection] = []
         # The pool may be the user's, and small: others must find a connection in it too.
         self._most = min(AT_HAND, pool.max_connections // 2)
+        self._idle: list[tuple[float, Connection]] = []
+        """Those at hand, each with the instant of its last use."""
+        self._pooled: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+        """The same of connections that are in the pool, or were, and may be open."""
+        self._suspected = 0.0
+        """Connections in the pool that were used last before this instant are not used again."""
 
     def take(self) -> Connection:
         """A connection; one that was at hand may have died meanwhile."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            return self.pool.get_connection()
-        if connection.pid == os.getpid():
-            return connection
-        # Ours is the child of a fork, and these are its parent's.
-        self._idle.clear()
-        return self.pool.get_connection()
+        while True:
+            try:
+                used, connection = self._idle.pop()
+            except IndexError:
+                break
+            if connection.pid != os.getpid():
+                # Ours is the child of a fork, and these are its parent's.
+                self._idle.clear()
+                break
+            if monotonic() - used < IDLE_LIMIT:
+                return connection
+            self.give(connection, sound=False)
+        made: Connection = self.pool.get_connection()
+        used = self._pooled.pop(made, math.inf)
+        if used < max(monotonic() - IDLE_LIMIT, self._suspected):
+            # It is connected again when it is first written to.
+            made.disconnect()
+        return made
 
     def give(self, connection: Connection, *, sound: bool = True) -> None:
         """Give it back; hung up if what may still come on it is nobody's reply."""
         if not sound:
             connection.disconnect()
         elif len(self._idle) < self._most:
-            self._idle.append(connection)
+            self._idle.append((monotonic(), connection))
             return
+        else:
+            self._pooled[connection] = monotonic()
         self.pool.release(connection)
 
     def hang_up(self) -> None:
-        """End those at hand: if one has died, so have they all."""
+        """End those at hand, and use none in the pool again: if one has died, so have they all."""
+        self._suspected = monotonic()
         while self._idle:
-            self.give(self._idle.pop(), sound=False)
+            self.give(self._idle.pop()[1], sound=False)
 
 
 def send(connection: Connection, calls: Sequence[Call], wait: Wait) -> None:
@@ -148,7 +173,9 @@ def receive(connection: Connection, calls: Sequence[Call], wait: Wait) -> list[R
         if not isinstance(confirmed, int) or confirmed < wait.replicas:
             lost = NotReplicated(f"{confirmed} of {wait.replicas} replicas confirmed")
             replies = [it if isinstance(it, Exception) else lost for it in replies]
-    unknown = [n for n, it in enumerate(replies) if isinstance(it, NoScriptError)]
+    unknown = [
+        n for n, it in enumerate(replies) if isinstance(it, NoScriptError) and calls[n].script
+    ]
     if unknown:
         spelled_out = [calls[n].spelled_out() for n in unknown]
         send(connection, spelled_out, wait)
@@ -166,8 +193,10 @@ def ask(lines: Lines, call: Call) -> Reply:
     except ResponseError:
         lines.give(connection)
         raise
-    except BaseException:
+    except BaseException as error:
         lines.give(connection, sound=False)
+        if isinstance(error, TimedOut):
+            lines.hang_up()
         raise
     lines.give(connection)
     return reply
@@ -192,6 +221,10 @@ def exchange(lines: Lines, calls: Sequence[Call], wait: Wait) -> list[Reply]:
         replies = receive(connection, calls, wait)
         # The address may lead to another server by now; a connection to a replica never will.
         sound = not any(isinstance(reply, ReadOnlyError) for reply in replies)
+    except TimedOut:
+        # Else each of the others would cost a time-out too.
+        lines.hang_up()
+        raise
     finally:
         lines.give(connection, sound=sound)
     return replies

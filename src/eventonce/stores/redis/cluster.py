@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from redis import RedisCluster
+from redis.cluster import ClusterNode
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -31,6 +32,7 @@ from eventonce.stores.redis.calls import (
     Make,
     Reply,
     Wait,
+    exchange,
     receive,
     send,
 )
@@ -53,17 +55,28 @@ _BROKEN: Final = (RedisError, OSError, AttributeError)
 up because it was looking for the slots."""
 _TORN: Final = (AskError, TryAgainError)
 """Some of a slot's keys are here, some already there: no call on several of them can be served."""
+_ASKING: Final = Call((b"ASKING",))
+"""Said before each call to a server that a slot is moving to: it serves the keys it has got."""
+_node: Final[Callable[[str, int], ClusterNode]] = ClusterNode
 _SAID_NO: Final = (AuthenticationError, MaxConnectionsError)
 
 
 class Cluster:
     """Calls to a cluster, each to the primary that has its slot."""
 
-    def __init__(self, connect: Callable[[], RedisCluster]) -> None:
+    def __init__(
+        self, connect: Callable[[], RedisCluster], hosts: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """`hosts` lead to the cluster whatever becomes of its nodes."""
         self._connect = connect
+        self._hosts = hosts
         self._client: RedisCluster | None = None
         self._lines: dict[str, Lines] = {}
+        self._newcomers: dict[str, ClusterNode] = {}
+        """Servers that have no slot yet, but are about to."""
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._looks = 0
 
     def ask(
         self, keys: Sequence[bytes], make: Make, wait: Wait, patience: float = 0.0
@@ -81,7 +94,8 @@ class Cluster:
         replies = self.replies([make(share) for share in shares], wait, patience)
         for share, reply in zip(shares, replies, strict=True):
             if isinstance(reply, _TORN) and not isinstance(reply, MovedError):
-                answers += [([n], self._reply_alone(make([n]))) for n in share]
+                alone = self._replies_alone([make([n]) for n in share], wait, patience)
+                answers += [([n], reply) for n, reply in zip(share, alone, strict=True)]
             else:
                 answers.append((share, reply))
         return answers
@@ -106,15 +120,34 @@ class Cluster:
             return [error] * len(calls)
         return replies
 
-    def _reply_alone(self, call: Call) -> Reply:
-        """The reply to a call on one key of a slot that is half moved: the driver knows whom to
-        ask, and how."""
-        cluster: Any = self._cluster()
-        command, *words = call.spelled_out().words
-        try:
-            return cluster.execute_command(command.decode(), *words, NEVER_DECODE=True)
-        except (RedisError, RedisClusterException) as error:
-            return error
+    def _replies_alone(self, calls: Sequence[Call], wait: Wait, patience: float) -> list[Reply]:
+        """The replies to calls on one key each of a slot that is half moved: a key that is not here
+        any more is asked for where it moves to."""
+        replies = self.replies(calls, wait, patience)
+        moved: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for n, reply in enumerate(replies):
+            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
+                moved[str(reply.host), int(reply.port)].append(n)
+        for (host, port), share in moved.items():
+            # The first brings the script; the others then know it by its name.
+            asked = [calls[n] if n != share[0] else calls[n].spelled_out() for n in share]
+            try:
+                lines = self._lines_to(self._target(host, port, calls[share[0]].slot))
+                said = exchange(lines, [it for call in asked for it in (_ASKING, call)], wait)
+            except _BROKEN as error:
+                _fill(replies, share, error)
+            else:
+                for n, reply in zip(share, said[1::2], strict=True):
+                    replies[n] = reply
+        return replies
+
+    def _target(self, host: str, port: int, slot: int) -> ClusterNode:
+        """The server that a slot moves to; it may be new, and have no other slot yet."""
+        manager: Any = self._cluster().nodes_manager
+        # A server that does not know its own name leaves it out: it is the one that was asked.
+        host, port = manager.remap_host_port(host or manager.get_node_from_slot(slot).host, port)
+        known: ClusterNode | None = manager.get_node(host, port)
+        return known or self._newcomers.setdefault(f"{host}:{port}", _node(host, port))
 
     def _round(self, calls: Sequence[Call], wait: Wait) -> list[Reply]:
         """Ask each call once: first all are sent, then all replies are read."""
@@ -175,9 +208,26 @@ class Cluster:
         return lines
 
     def _look_again(self) -> None:
-        """Ask the cluster where its slots are now; if nobody knows, what was known stays."""
-        with suppress(*_BROKEN, RedisClusterException):
-            self._cluster().nodes_manager.initialize()
+        """Ask the cluster where its slots are now; if nobody knows, what was known stays.
+
+        The hosts that were given are asked beside the nodes that are known: all of those may have
+        been replaced.
+        """
+        looks = self._looks
+        with self._looking:
+            if looks != self._looks:
+                # Another thread has begun after this one wanted to, and is done.
+                return
+            self._looks += 1
+            with suppress(*_BROKEN, RedisClusterException):
+                manager: Any = self._cluster().nodes_manager
+                for host, port in self._hosts:
+                    # A node of its own each time: no connection, and the name is resolved anew.
+                    node = _node(host, port)
+                    manager.startup_nodes.setdefault(node.name, node)
+                manager.initialize()
+                for gone in set(self._lines) - set(manager.nodes_cache):
+                    self._lines.pop(gone).hang_up()
 
     def lines(self) -> list[Lines]:
         """To each server that holds records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from redis.exceptions import (
@@ -21,6 +22,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as TimedOut
+from redis.sentinel import MasterNotFoundError
 
 from eventonce.errors import (
     ConfigError,
@@ -50,13 +52,22 @@ _INSECURE: Final = (
     "no secure connection ({said}). Does the server speak TLS, as rediss:// says, and is the "
     "authority of its certificate known here? ssl_ca_certs=FILE in the URI names one."
 )
+_PLAIN: Final = (
+    "this server speaks TLS, and hangs up on everything else. Write rediss:// instead of redis://, "
+    "rediss+cluster:// or rediss+sentinel:// likewise."
+)
+_UNLED: Final = (
+    "no sentinel that answers knows a primary by this name ({said}). Is the name in the URI right? "
+    "If a failover is under way, work goes on by itself after it."
+)
 _AWAY: Final = (
     "cannot be reached, or the connection was lost ({said}). Is the server running, and is the "
     "address right? Work goes on by itself once it answers."
 )
 _FULL: Final = (
-    "Redis is at its maxmemory ({said}). Raise it, or shorten `remember` in the rules; records "
-    "leave by themselves when they expire."
+    "Redis is at its maxmemory ({said}). Runs that were granted can be settled, new ones are not "
+    "granted. Raise it, or shorten `remember` in the rules; records leave by themselves when they "
+    "expire."
 )
 
 _SETTINGS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -95,6 +106,7 @@ _PASSING: Final[tuple[tuple[type[Exception], str], ...]] = (
     (ClusterDownError, _LEADERLESS),
     (TryAgainError, "this slot is on its way to another server ({said}). Try again."),
     (NotReplicated, _ALONE),
+    (MasterNotFoundError, _UNLED),
 )
 _SAYINGS: Final = (
     ("NOREPLICAS", "too few replicas are in step, and its min-replicas-to-write asks for more"),
@@ -105,10 +117,15 @@ _SAYINGS: Final = (
 """Of servers that will do better later, in errors that the driver has no class for."""
 
 
-def explain(error: Exception, where: str, *, proven: bool) -> EventonceError:
+def explain(
+    error: Exception, where: str, *, proven: bool, wants_tls: Callable[[], bool] | None = None
+) -> EventonceError:
     """Our error for the driver's. `proven` says that the store has answered before: then what
-    looks like a wrong setting is the world having changed, perhaps to change back."""
+    looks like a wrong setting is the world having changed, perhaps to change back. `wants_tls`
+    finds out whether the server would have spoken TLS."""
     said = str(error)
+    if wants_tls is not None and not proven and _hung_up(error) and wants_tls():
+        return ConfigError(f"{where}: {_PLAIN}")
     for kind, message in _SETTINGS:
         if isinstance(error, kind):
             return _setting(where, message.format(said=said), proven=proven)
@@ -137,6 +154,13 @@ def _explain_cluster(
     if "Cluster mode is not enabled" in said:
         return ConfigError(f"{where}: {_NO_CLUSTER}")
     return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
+
+
+def _hung_up(error: Exception) -> bool:
+    """Whether the server may have hung up on what it does not understand, or said so in TLS."""
+    if isinstance(error, RedisClusterException | MasterNotFoundError):
+        return "Timeout" not in str(error)
+    return type(error) is ConnectionLost or isinstance(error, InvalidResponse)
 
 
 def _insecure(said: str) -> bool:

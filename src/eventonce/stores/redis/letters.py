@@ -28,8 +28,11 @@ _instant: Final = struct.Struct(">Q")
 def putting(names: Names, letters: Sequence[Letter]) -> Iterator[Call]:
     """The calls that keep these letters."""
     for start in range(0, len(letters), PAGE):
-        words: list[bytes] = []
-        for letter in letters[start : start + PAGE]:
+        some = letters[start : start + PAGE]
+        # A run ends with such a letter, and must be able to; how many come of input that never ran
+        # has no bound, and these wait until there is memory.
+        words = [b"1" if any(letter.status == "dead" for letter in some) else b"0"]
+        for letter in some:
             words += (letter.id.encode(), _instant.pack(letter.at) + _encode(letter))
         yield script_call(scripts.PUT_LETTERS, _both(names), words, names.letters_slot)
 

@@ -76,15 +76,21 @@ class RedisStore:
 
     @classmethod
     def from_uri(cls, uri: str) -> RedisStore:
-        """`redis://user:password@host:6379/0`, or `rediss:`, `redis+cluster:`, `rediss+cluster:`;
-        with `?prefix=…&timeout=…&connect_timeout=…&wait_replicas=…`."""
+        """`redis://user:password@host:6379/0`, `redis+cluster://host,host`,
+        `redis+sentinel://host,host/name/0`, each with `rediss` for TLS and `valkey` for `redis`, or
+        `unix:///path`; with `?prefix=…&timeout=…&wait_replicas=…` and more, as docs/stores/redis.md
+        has them."""
         place = place_of(uri)
-        place.check_files()
-        server = Cluster(place.connect_cluster) if place.cluster else Server(place.connect())
+        place.check_here()
+        if place.cluster:
+            server: Server | Cluster = Cluster(place.connect_cluster, place.hosts)
+        else:
+            server = Server(place.connect())
         store = cls.__new__(cls)
         # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
         store._begin(server, place.shown(), place.prefix, place.wait_replicas, place.timeout)
         store._owned = True
+        store._wants_tls = place.wants_tls
         return store
 
     def _begin(
@@ -96,6 +102,7 @@ class RedisStore:
         self._timeout = timeout
         self._wait = Wait(wait_replicas, int(min(REPLICATION, timeout / 2) * 1000))
         self._proven = False
+        self._wants_tls: Callable[[], bool] | None = None
 
     def __repr__(self) -> str:
         return f"RedisStore({self._where!r}, prefix={self._names.prefix!r})"
@@ -186,7 +193,7 @@ class RedisStore:
             some = keys if places is None else [keys[n] for n in places]
             return Call((b"DEL", *self._names.of(some)), self._names.slot(some[0]))
 
-        return sum(self._value(reply) for _, reply in self._server.ask(keys, drop, NO_WAIT))
+        return sum(self._value(reply) for _, reply in self._server.ask(keys, drop, self._wait))
 
     def stats(self) -> Stats:
         """Counted one by one, in steps: exact while nothing comes or goes."""
@@ -265,6 +272,6 @@ class RedisStore:
         return reply
 
     def _explained(self, error: Exception) -> EventonceError:
-        explained = explain(error, self._where, proven=self._proven)
+        explained = explain(error, self._where, proven=self._proven, wants_tls=self._wants_tls)
         explained.__cause__ = error
         return explained

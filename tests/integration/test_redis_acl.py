@@ -1,0 +1,101 @@
+"""A user with the rights that docs/stores/redis.md names: taken from the page word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.errors import ConfigError
+from eventonce.stores.redis import RedisStore
+from eventonce.testing.cases.samples import fact, new_keys, version
+from eventonce.types import Action, Settlement
+from tests.integration.test_redis_clients import works
+from tests.servers.valkey import Binary, Node, clustered, redis7, redis62, serving, until, valkey
+
+PAGE = Path(__file__).parents[2] / "docs/stores/redis.md"
+OWN = {"client", "client|setinfo", "client|maint_notifications"}
+"""Commands of the driver's own, which does without if they are refused."""
+ACTIONS: tuple[Action, ...] = ("extend", "release", "bury")
+
+
+def _rule() -> list[str]:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    (rule,) = [line for line in lines if line.startswith("ACL SETUSER")]
+    return rule.split()
+
+
+@pytest.fixture(scope="module", params=[valkey, redis7, redis62])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    binary: Binary = request.param
+    with serving(binary) as node, serving(binary, "--replicaof", "127.0.0.1", str(node.port)) as it:
+        until(lambda: bool(it.client().info("replication")["master_link_status"] == "up"))
+        node.client().execute_command(*_rule())
+        yield node
+
+
+def _everything(store: RedisStore) -> None:
+    """All that a store is asked to do."""
+    works(store)
+    for action in ACTIONS:
+        one, other = new_keys(2)
+        claims = [fact(one), version(other, 1)]
+        ended = [
+            Settlement(claim, run.token, action)
+            for claim, run in zip(claims, store.claim(claims), strict=True)
+        ]
+        assert store.settle(ended) == ["kept", "kept"]
+    assert store.letter("none") is None
+    assert store.create() == store.migrate() == []
+    assert store.sweep() == 0
+    assert not [it for it in store.check() if not it.fine and "restart" not in it.what]
+
+
+def _denied(client: Any) -> set[str]:
+    return {entry["object"] for entry in client.acl_log()}
+
+
+@pytest.mark.parametrize("path", ["", "/3"])
+def test_a_user_needs_no_more_than_the_docs_say(node: Node, path: str) -> None:
+    where = f"redis://eventonce:password@127.0.0.1:{node.port}{path}"
+    store = RedisStore.from_uri(f"{where}?client_name=crm&wait_replicas=1")
+    _everything(store)
+    assert "crm" in {it["name"] for it in node.client().client_list()}
+    store.close()
+    assert _denied(node.client()) <= OWN
+
+
+def test_a_user_needs_no_more_at_a_server_that_is_full(node: Node) -> None:
+    store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}")
+    claim = fact(*new_keys(1))
+    (run,) = store.claim([claim])
+    node.client().config_set("maxmemory", 1)
+    try:
+        assert store.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    finally:
+        node.client().config_set("maxmemory", 0)
+    store.close()
+
+
+def test_a_user_of_a_cluster_needs_no_more() -> None:
+    with clustered() as cluster:
+        for node in cluster.nodes:
+            node.client().execute_command(*_rule())
+        hosts = cluster.uri.removeprefix("redis+cluster://")
+        uri = f"redis+cluster://eventonce:password@{hosts}?client_name=crm&wait_replicas=1"
+        store = RedisStore.from_uri(uri)
+        _everything(store)
+        store.close()
+        for node in cluster.nodes:
+            assert _denied(node.client()) <= OWN
+
+
+def test_a_user_may_touch_no_other_keys(node: Node) -> None:
+    uri = f"redis://eventonce:password@127.0.0.1:{node.port}?prefix=others"
+    store = RedisStore.from_uri(uri)
+    with pytest.raises(ConfigError, match="may not"):
+        store.claim([fact(*new_keys(1))])
+    store.close()
+    node.client().execute_command("ACL LOG", "RESET")

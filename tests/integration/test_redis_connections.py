@@ -1,0 +1,112 @@
+"""Connections to Redis that die in silence, as behind an address translator or with a lost host."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis.exceptions import NoScriptError
+
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.redis import RedisStore, calls, scripts
+from eventonce.testing.cases.samples import fact, new_keys
+from tests.integration.test_redis_clients import at_once
+from tests.servers import PATIENCE
+from tests.servers.relay import Relay, relaying
+from tests.servers.valkey import Node, serving
+
+MANY = calls.AT_HAND + 4
+"""Connections: some at hand, the others in the pool."""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with serving() as node:
+        yield node
+
+
+@pytest.fixture
+def relay(node: Node) -> Iterator[Relay]:
+    with relaying(node.port) as relay:
+        yield relay
+
+
+def _options(store: RedisStore) -> dict[str, Any]:
+    """What the store's new connections are made with."""
+    options: dict[str, Any] = store._server.lines()[0].pool.connection_kwargs
+    return options
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda store: store.claim(_claims(1)), lambda store: list(store.letters())],
+    ids=["claim", "letters"],
+)
+def test_one_time_out_is_the_last_of_its_idle_siblings(
+    relay: Relay, ask: Callable[[RedisStore], object]
+) -> None:
+    store = RedisStore.from_uri(f"redis://127.0.0.1:{relay.port}?timeout={PATIENCE}")
+    at_once(store, MANY)
+    # Those that are there would wait for a second, and new ones for as long as it takes.
+    for connection in _every(store):
+        connection._sock.settimeout(1)
+        connection.socket_timeout = 1
+    relay.silence()
+    with pytest.raises(StoreUnavailable, match="no answer in time"):
+        ask(store)
+    at_once(store, MANY)
+    store.close()
+
+
+def _every(store: RedisStore) -> list[Any]:
+    (lines,) = store._server.lines()
+    pool: Any = lines.pool
+    return [*(it for _, it in lines._idle), *pool._available_connections]
+
+
+def _claims(count: int) -> list[Any]:
+    return [fact(key) for key in new_keys(count)]
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RedisStore.from_uri(f"redis://127.0.0.1:{relay.port}?timeout=1")
+    at_once(store, MANY)
+    _options(store)["socket_timeout"] = PATIENCE
+    relay.silence()
+    monkeypatch.setattr(calls, "monotonic", lambda: time.monotonic() + calls.IDLE_LIMIT)
+    at_once(store, MANY)
+    store.close()
+
+
+def test_the_system_looks_after_idle_connections(node: Node) -> None:
+    store = RedisStore.from_uri(node.uri)
+    store.claim(_claims(1))
+    (connection,) = _every(store)
+    assert connection._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert connection._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    store.close()
+
+
+def test_a_script_that_is_not_taken_whole_is_not_sent_for_ever() -> None:
+    """As by a proxy that knows no scripts."""
+
+    class Proxy:
+        sent = 0
+
+        def send_packed_command(self, _: object) -> None:
+            self.sent += 1
+
+        def read_response(self, *, disable_decoding: bool) -> None:
+            raise NoScriptError("No matching script.")
+
+    call = calls.script_call(scripts.COUNT, (), ())
+    proxy = Proxy()
+    calls.send(proxy, [call], calls.NO_WAIT)
+    (reply,) = calls.receive(proxy, [call], calls.NO_WAIT)
+    assert isinstance(reply, NoScriptError)
+    assert proxy.sent == 2
