@@ -1,0 +1,217 @@
+"""Linearizability: whether calls that overlapped are explained by the law, applied one at a time.
+
+A history is right if its operations can be put in an order in which each takes effect between its
+call and its return, and in which the law gives every answer the store gave. Keys are independent,
+so each is searched alone: depth first, as Wing and Gong describe it, and with Lowe's memory of
+every set of operations and record that led nowhere. `history` records, and prints what failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import msgspec
+
+from eventonce import ledger
+from eventonce.ledger import Record
+from eventonce.types import Claim, Kept, Settlement, Verdict
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One ask of one key: when it was called, when it returned, and the answer."""
+
+    client: str
+    ask: Claim | Settlement
+    answer: Verdict | Kept | None
+    """None of an open operation: its reply was lost, or its process killed. Its effect may have
+    happened, at any moment after the call, or never."""
+    called: int
+    """Nanoseconds of a clock that all clients share."""
+    returned: int | None
+    earliest: int
+    """The instants between which the store's clock stood when the law was asked; the same one
+    twice where the call named its instant."""
+    latest: int
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that is asked, or whose run is settled."""
+        return self.ask if isinstance(self.ask, Claim) else self.ask.claim
+
+    @property
+    def action(self) -> str:
+        """What is asked: `claim`, or what became of the run."""
+        return "claim" if isinstance(self.ask, Claim) else self.ask.action
+
+    @property
+    def token(self) -> int:
+        """The token that was granted or, rightly or not, answered; 0 where there was none."""
+        return self.answer.token if isinstance(self.answer, Verdict) else 0
+
+    @property
+    def granted(self) -> bool:
+        """Whether the answer is a run."""
+        return isinstance(self.answer, Verdict) and self.answer.kind == "run" and self.token > 0
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """What is wrong with the operations of one key."""
+
+    operations: tuple[Operation, ...]
+    """All of that key, by the time of their call."""
+    reason: str
+    placed: tuple[int, ...] = ()
+    """The longest order that was found, as indexes of operations."""
+
+
+def violation(operations: Sequence[Operation]) -> Violation | None:
+    """The violation in these operations of one key, None where the law explains them all."""
+    ordered = tuple(sorted(operations, key=lambda it: it.called))
+    for broken in (_token_without_run, _shared_token, _completed_twice):
+        if reason := broken(ordered):
+            return Violation(ordered, reason)
+    search = _Search(ordered)
+    if search.explains(0, None, ()):
+        return None
+    return Violation(ordered, search.impasse(), search.longest)
+
+
+def _token_without_run(operations: Sequence[Operation]) -> str:
+    for it in operations:
+        if isinstance(it.answer, Verdict) and it.token and not it.granted:
+            return f"{it.client} was told {it.answer.kind}, and given a token"
+    return ""
+
+
+def _shared_token(operations: Sequence[Operation]) -> str:
+    holders: dict[int, Operation] = {}
+    for it in operations:
+        if it.granted:
+            first = holders.setdefault(it.token, it)
+            # The same ask repeated gets its own grant again.
+            if first.claim.nonce != it.claim.nonce:
+                return f"one token was given to two runs, of {first.client} and of {it.client}"
+    return ""
+
+
+def _completed_twice(operations: Sequence[Operation]) -> str:
+    latest = max((it.latest for it in operations), default=0)
+    winners: dict[int, Operation] = {}
+    for it in operations:
+        remembered = latest < it.earliest + it.claim.remember
+        if isinstance(it.ask, Settlement) and it.ask.action == "complete" and it.answer == "kept":
+            if it.claim.order is None and remembered:
+                winners.setdefault(it.ask.token, it)
+    if len(winners) > 1:
+        clients = " and of ".join(it.client for it in winners.values())
+        return f"more than one run completed this fact, of {clients}"
+    return ""
+
+
+class _Search:
+    """The search for an order of one key's operations."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.ends = [inf if it.returned is None else it.returned for it in operations]
+        self.must = sum(1 << i for i, it in enumerate(operations) if it.answer is not None)
+        self.hints = _hints(operations)
+        self.futile: set[tuple[int, Record | None]] = set()
+        self.longest: tuple[int, ...] = ()
+        self.record: Record | None = None
+        """The record after the longest order."""
+
+    def explains(self, placed: int, record: Record | None, order: tuple[int, ...]) -> bool:
+        """Whether an order of the rest is found; `placed` has a bit for each operation so far."""
+        if placed & self.must == self.must:
+            return True
+        if (placed, record) in self.futile:
+            return False
+        if len(order) > len(self.longest):
+            self.longest, self.record = order, record
+        for i in self._next(placed):
+            for after in self._outcomes(record, i):
+                if self.explains(placed | 1 << i, after, (*order, i)):
+                    return True
+        self.futile.add((placed, record))
+        return False
+
+    def impasse(self) -> str:
+        """Why the longest order ends where it does."""
+        placed = sum(1 << i for i in self.longest)
+        said = ["no order of these operations is the law's. After those that are numbered:"]
+        for i in self._next(placed):
+            it = self.operations[i]
+            if it.answer is not None:
+                laws = {str(_law(self.record, it.ask, now)[0]) for now in self._instants(self.record, i)}
+                said.append(f"  {it.client} was told {it.answer}")
+                said.extend(f"    the law says {answer}" for answer in sorted(laws))
+        return "\n".join(said)
+
+    def _next(self, placed: int) -> list[int]:
+        """The operations that may come next: none that is left returned before their call."""
+        left = [i for i in range(len(self.operations)) if not placed >> i & 1]
+        first = min((self.ends[i] for i in left), default=inf)
+        return [i for i in left if self.operations[i].called <= first]
+
+    def _outcomes(self, record: Record | None, i: int) -> Iterator[Record | None]:
+        """The records that this operation may leave, where its answer is the law's."""
+        it = self.operations[i]
+        found: set[Record | None] = set()
+        for now in self._instants(record, i):
+            answer, written = _law(record, it.ask, now)
+            if it.answer is None and written is None:
+                continue  # An open operation without an effect need not have happened.
+            if it.answer is None or answer == it.answer:
+                found.add(record if written is None else written)
+        if self._passed_over(i):
+            found.add(record)
+        yield from found
+
+    def _passed_over(self, i: int) -> bool:
+        """Whether this is a `busy` that needs no lease: a store may answer it, and do nothing,
+        while another operation on the key is under way."""
+        it = self.operations[i]
+        if not isinstance(it.answer, Verdict) or it.answer != Verdict("busy", until=it.answer.until):
+            return False
+        return any(
+            other.called <= self.ends[i] and it.called <= self.ends[j]
+            for j, other in enumerate(self.operations)
+            if j != i
+        )
+
+    def _instants(self, record: Record | None, i: int) -> list[int]:
+        """The instants at which to ask the law, one for every answer or record it could give.
+
+        The law compares the instant with those in the record, and writes instants that later
+        answers tell (`hints`). Of all others the earliest is as good as any: whatever is only held
+        or remembered from then on is over the soonest.
+        """
+        it = self.operations[i]
+        marks = {it.earliest, it.latest, *self.hints}
+        if record is not None:
+            patience = ledger.PATIENCE * it.claim.lease
+            marks |= {record.held_until, record.expires, record.held_until + patience}
+        return sorted(mark for mark in marks if it.earliest <= mark <= it.latest)
+
+
+def _law(
+    record: Record | None, ask: Claim | Settlement, now: int
+) -> tuple[Verdict | Kept, Record | None]:
+    if isinstance(ask, Claim):
+        return ledger.judge(record, ask, now)
+    return ledger.settle(record, ask, now)
+
+
+def _hints(operations: Sequence[Operation]) -> set[int]:
+    """The instants that the answers of this history let one conclude."""
+    leases = {it.claim.lease for it in operations}
+    hints = set()
+    for it in operations:
+        if isinstance(it.answer, Verdict) and it.answer.until:
+            until = it.answer.until
+            hints |= {until, *(until - n * lease for lease in leases for n in (1, ledger.PATIENCE))}
+        if it.token:
+            hints.add(it.token // 1_000)
+    return hints
