@@ -121,6 +121,13 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "lets an older version wait for ever": _answering(
         lambda _, it, __: replace(it, kind="busy") if it.kind == "dead" and it.order else it
     ),
+    "gives whoever finds it busy a token": _answering(
+        lambda record, it, now: (
+            replace(it, token=max(record.token + 1, now * 1_000))
+            if record is not None and it.kind == "busy"
+            else it
+        )
+    ),
     "does not say until when": _answering(lambda _, it, __: replace(it, until=0)),
     "does not say which version won": _answering(lambda _, it, __: replace(it, order=None)),
     "answers an empty result with none": _answering(

@@ -25,7 +25,7 @@ from eventonce.testing.opener import Opener, opened
 from eventonce.types import Claim, Kept, Settlement, Verdict
 
 SPIN: Final = 0.0003
-"""Seconds before the moment of a turn in which a client no longer sleeps: a sleep may be as late."""
+"""Seconds before the moment of a turn in which a client sleeps no more: a sleep may be as late."""
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.testing.linearizability import Operation, Violation, violation
+from eventonce.testing.linearizability import Answer, Operation, Violation, violation
 from eventonce.types import Claim, Verdict
 
 COLUMNS: Final = 40
@@ -53,21 +53,24 @@ def timeline(found: Violation) -> str:
     """The operations of one key, a line each, in the order of their calls.
 
     Times are milliseconds since the first call; instants and tokens count from the earliest
-    instant. The numbers are the places in the longest order that the law explains.
+    instant. The numbers are the places in the longest order that the law explains; those
+    that could have come next are followed by what the law says to them.
     """
     operations = found.operations
     start = min(it.called for it in operations)
     end = max(it.returned or it.called for it in operations)
     first = min(it.earliest for it in operations)
     nonces = list(dict.fromkeys(it.claim.nonce for it in operations))
+    laws = dict(found.stuck)
     lines = [f"key {operations[0].claim.key.hex()}: {found.reason}", ""]
     for i, it in enumerate(operations):
         place = f"{found.placed.index(i) + 1}." if i in found.placed else ""
         returned = "open" if it.returned is None else f"{(it.returned - start) / 1e6:.2f}"
         lines.append(
             f"{place:>3} {_bar(it, start, end)} {(it.called - start) / 1e6:9.2f} {returned:>9}  "
-            f"{it.client:<10} {_asked(it, first, nonces)} -> {_answered(it, first)}"
+            f"{it.client:<10} {_asked(it, first, nonces)} -> {_answered(it.answer, first)}"
         )
+        lines.extend(f"{'':>78}the law says {_answered(law, first)}" for law in laws.get(i, ()))
     return "\n".join(lines)
 
 
@@ -95,12 +98,12 @@ def _asked(it: Operation, first: int, nonces: Sequence[int]) -> str:
     return " ".join((*said, at))
 
 
-def _answered(it: Operation, first: int) -> str:
-    if not isinstance(it.answer, Verdict):
-        return it.answer or "?"
-    said = [it.answer.kind]
+def _answered(answer: Answer | None, first: int) -> str:
+    if not isinstance(answer, Verdict):
+        return answer or "?"
+    said: list[str] = [answer.kind]
     for field in msgspec.structs.fields(Verdict)[1:]:
-        value = getattr(it.answer, field.name)
+        value = getattr(answer, field.name)
         if value != field.default:
             shift = {"token": first * 1_000, "until": first}.get(field.name)
             said.append(f"{field.name}={value if shift is None else f'+{value - shift}'}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import Final
 
 import msgspec
 
@@ -17,13 +18,17 @@ from eventonce import ledger
 from eventonce.ledger import Record
 from eventonce.types import Claim, Kept, Settlement, Verdict
 
+Answer = Verdict | Kept
+
+DONE: Final = ("complete", "kept")
+
 
 class Operation(msgspec.Struct, frozen=True):
     """One ask of one key: when it was called, when it returned, and the answer."""
 
     client: str
     ask: Claim | Settlement
-    answer: Verdict | Kept | None
+    answer: Answer | None
     """None of an open operation: its reply was lost, or its process killed. Its effect may have
     happened, at any moment after the call, or never."""
     called: int
@@ -62,7 +67,9 @@ class Violation(msgspec.Struct, frozen=True):
     """All of that key, by the time of their call."""
     reason: str
     placed: tuple[int, ...] = ()
-    """The longest order that was found, as indexes of operations."""
+    """The longest order that the law explains, as indexes of operations."""
+    stuck: tuple[tuple[int, tuple[Answer, ...]], ...] = ()
+    """The operations that could have come next, each with the answers the law had for it."""
 
 
 def violation(operations: Sequence[Operation]) -> Violation | None:
@@ -74,7 +81,8 @@ def violation(operations: Sequence[Operation]) -> Violation | None:
     search = _Search(ordered)
     if search.explains(0, None, ()):
         return None
-    return Violation(ordered, search.impasse(), search.longest)
+    reason = "no order of its operations is the law's"
+    return Violation(ordered, reason, search.longest, tuple(search.impasse()))
 
 
 def _token_without_run(operations: Sequence[Operation]) -> str:
@@ -99,10 +107,9 @@ def _completed_twice(operations: Sequence[Operation]) -> str:
     latest = max((it.latest for it in operations), default=0)
     winners: dict[int, Operation] = {}
     for it in operations:
-        remembered = latest < it.earliest + it.claim.remember
-        if isinstance(it.ask, Settlement) and it.ask.action == "complete" and it.answer == "kept":
-            if it.claim.order is None and remembered:
-                winners.setdefault(it.ask.token, it)
+        fact = it.claim.order is None and latest < it.earliest + it.claim.remember
+        if fact and isinstance(it.ask, Settlement) and (it.action, it.answer) == DONE:
+            winners.setdefault(it.ask.token, it)
     if len(winners) > 1:
         clients = " and of ".join(it.client for it in winners.values())
         return f"more than one run completed this fact, of {clients}"
@@ -130,24 +137,28 @@ class _Search:
             return False
         if len(order) > len(self.longest):
             self.longest, self.record = order, record
-        for i in self._next(placed):
-            for after in self._outcomes(record, i):
-                if self.explains(placed | 1 << i, after, (*order, i)):
+        outcomes = {i: self._outcomes(record, i) for i in self._next(placed)}
+        for i, after in outcomes.items():
+            if after == {record}:
+                # It has its answer and changes nothing: in any order that explains the rest it can
+                # as well come now.
+                outcomes = {i: after}
+                break
+        for i, after in outcomes.items():
+            for left in after:
+                if self.explains(placed | 1 << i, left, (*order, i)):
                     return True
         self.futile.add((placed, record))
         return False
 
-    def impasse(self) -> str:
+    def impasse(self) -> Iterator[tuple[int, tuple[Answer, ...]]]:
         """Why the longest order ends where it does."""
-        placed = sum(1 << i for i in self.longest)
-        said = ["no order of these operations is the law's. After those that are numbered:"]
-        for i in self._next(placed):
+        for i in self._next(sum(1 << i for i in self.longest)):
             it = self.operations[i]
             if it.answer is not None:
-                laws = {str(_law(self.record, it.ask, now)[0]) for now in self._instants(self.record, i)}
-                said.append(f"  {it.client} was told {it.answer}")
-                said.extend(f"    the law says {answer}" for answer in sorted(laws))
-        return "\n".join(said)
+                instants = self._instants(self.record, i)
+                laws = [_law(self.record, it.ask, now)[0] for now in instants]
+                yield i, tuple(law for n, law in enumerate(laws) if law not in laws[:n])
 
     def _next(self, placed: int) -> list[int]:
         """The operations that may come next: none that is left returned before their call."""
@@ -155,7 +166,7 @@ class _Search:
         first = min((self.ends[i] for i in left), default=inf)
         return [i for i in left if self.operations[i].called <= first]
 
-    def _outcomes(self, record: Record | None, i: int) -> Iterator[Record | None]:
+    def _outcomes(self, record: Record | None, i: int) -> set[Record | None]:
         """The records that this operation may leave, where its answer is the law's."""
         it = self.operations[i]
         found: set[Record | None] = set()
@@ -167,13 +178,15 @@ class _Search:
                 found.add(record if written is None else written)
         if self._passed_over(i):
             found.add(record)
-        yield from found
+        return found
 
     def _passed_over(self, i: int) -> bool:
         """Whether this is a `busy` that needs no lease: a store may answer it, and do nothing,
         while another operation on the key is under way."""
         it = self.operations[i]
-        if not isinstance(it.answer, Verdict) or it.answer != Verdict("busy", until=it.answer.until):
+        if not isinstance(it.answer, Verdict) or it.answer != Verdict(
+            "busy", until=it.answer.until
+        ):
             return False
         return any(
             other.called <= self.ends[i] and it.called <= self.ends[j]
@@ -196,9 +209,7 @@ class _Search:
         return sorted(mark for mark in marks if it.earliest <= mark <= it.latest)
 
 
-def _law(
-    record: Record | None, ask: Claim | Settlement, now: int
-) -> tuple[Verdict | Kept, Record | None]:
+def _law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answer, Record | None]:
     if isinstance(ask, Claim):
         return ledger.judge(record, ask, now)
     return ledger.settle(record, ask, now)
@@ -207,11 +218,14 @@ def _law(
 def _hints(operations: Sequence[Operation]) -> set[int]:
     """The instants that the answers of this history let one conclude."""
     leases = {it.claim.lease for it in operations}
+    # A lease ends some leases before the wait of an older version, and began a lease before that,
+    # or was cut short then.
+    spans = {0, *leases, *(ledger.PATIENCE * lease for lease in leases)}
+    spans |= {ledger.PATIENCE * lease + other for lease in leases for other in leases}
     hints = set()
     for it in operations:
         if isinstance(it.answer, Verdict) and it.answer.until:
-            until = it.answer.until
-            hints |= {until, *(until - n * lease for lease in leases for n in (1, ledger.PATIENCE))}
+            hints |= {it.answer.until - span for span in spans}
         if it.token:
             hints.add(it.token // 1_000)
     return hints

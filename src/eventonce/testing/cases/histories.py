@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,15 +30,15 @@ from eventonce.testing.cases.samples import (
     version,
 )
 from eventonce.testing.clients import Call, Client, ProcessClient, Reply, ThreadClient, Turn
+from eventonce.testing.crew import SWITCH
 from eventonce.testing.history import EVENTS, History
 from eventonce.testing.linearizability import Operation
 from eventonce.testing.opener import Opener, opened
 from eventonce.types import Action, Claim, Settlement, Verdict
 
-CLIENTS: Final = 3
-VICTIMS: Final = 2
-"""Clients of a round that are killed."""
-KEYS: Final = 10
+CLIENTS: Final = 4
+"""Of a round; two of them are killed at its end."""
+KEYS: Final = 6
 """Keys that the clients of one scene share."""
 VOLLEYS: Final = 5
 """Times in a scene that all clients call at one moment: with more of them the search for an order
@@ -69,7 +70,9 @@ class Run(msgspec.Struct, frozen=True):
     def settled(self, action: Action) -> Settlement:
         """The settlement of this run; its result names its token."""
         token = self.verdict.token
-        return Settlement(self.claim, token, action, b"%d" % token if action == "complete" else None)
+        return Settlement(
+            self.claim, token, action, b"%d" % token if action == "complete" else None
+        )
 
 
 Calls = Mapping[Client, Sequence[Call]]
@@ -78,11 +81,8 @@ Calls = Mapping[Client, Sequence[Call]]
 class Session:
     """One round: its clients, the history they make, and the runs they were granted."""
 
-    def __init__(
-        self, clients: Sequence[Client], victims: Sequence[Client], chance: random.Random
-    ) -> None:
+    def __init__(self, clients: Sequence[Client], chance: random.Random) -> None:
         self.clients = clients
-        self.victims = victims
         self.chance = chance
         self.history = History()
         self.runs: list[Run] = []
@@ -175,8 +175,8 @@ def every_history_of_threads_is_linearizable(opener: Opener) -> None:
     _play(opener, _threads)
 
 
-Cast = Callable[[Opener, ExitStack], tuple[list[Client], list[Client]]]
-"""Starts the clients of a round, and those of them that are killed."""
+Cast = Callable[[Opener, ExitStack], Sequence[Client]]
+"""Starts the clients of a round."""
 
 
 def _play(opener: Opener, cast: Cast) -> None:
@@ -189,9 +189,10 @@ def _play(opener: Opener, cast: Cast) -> None:
     for number in range(max(rounds, ENOUGH)):
         if number >= rounds and reached >= EVENTS:
             return
-        scenes = [one_instant, races_at_given_instants, races, a_paused_client, killed_clients]
+        scenes = [one_instant, races_at_given_instants, races, a_paused_client]
         if locks and not number % 10:
             scenes.append(long_transactions)
+        scenes.append(killed_clients)
         with _session(opener, cast, random.Random(f"{seed}/{number}")) as session:
             session.set_clock()
             for scene in scenes:
@@ -208,24 +209,24 @@ def _play(opener: Opener, cast: Cast) -> None:
 @contextmanager
 def _session(opener: Opener, cast: Cast, chance: random.Random) -> Iterator[Session]:
     with ExitStack() as stack:
-        clients, victims = cast(opener, stack)
-        for client in (*clients, *victims):
+        clients = cast(opener, stack)
+        for client in clients:
             stack.callback(client.kill)
-        yield Session(clients, victims, chance)
+        yield Session(clients, chance)
 
 
-def _processes(opener: Opener, _: ExitStack) -> tuple[list[Client], list[Client]]:
-    names = [f"client {i}" for i in range(CLIENTS)] + [f"victim {i}" for i in range(VICTIMS)]
-    clients = [ProcessClient(name, opener) for name in names]
+def _processes(opener: Opener, _: ExitStack) -> Sequence[Client]:
+    clients = [ProcessClient(f"client {i}", opener) for i in range(CLIENTS)]
     for client in clients:
         client.worker.ready()
-    return [*clients[:CLIENTS]], [*clients[CLIENTS:]]
+    return clients
 
 
-def _threads(opener: Opener, stack: ExitStack) -> tuple[list[Client], list[Client]]:
-    shared, own = stack.enter_context(opened(opener)), stack.enter_context(opened(opener))
-    clients = [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
-    return [*clients], [ThreadClient(f"victim {i}", shared) for i in range(VICTIMS)]
+def _threads(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+    stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+    sys.setswitchinterval(SWITCH)
+    own, shared = stack.enter_context(opened(opener)), stack.enter_context(opened(opener))
+    return [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
 
 
 def one_instant(session: Session) -> None:
@@ -248,18 +249,11 @@ def one_instant(session: Session) -> None:
 
 def races_at_given_instants(session: Session) -> None:
     """Every client has a clock of its own, and all that a claim can say is said."""
-    for _ in range(2):
-        now = EPOCH
-        keys = new_keys(KEYS)
-        for _ in range(VOLLEYS):
-            now += session.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
-            instants = [now + session.chance.choice((-1, 0, 0, 1)) for _ in session.clients]
-            session.play(
-                {
-                    client: _turn(session, client, keys, instant)
-                    for client, instant in zip(session.clients, instants, strict=True)
-                }
-            )
+    now, keys = EPOCH, new_keys(KEYS)
+    for _ in range(VOLLEYS):
+        now += session.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
+        instants = {it: now + session.chance.choice((-1, 0, 0, 1)) for it in session.clients}
+        session.play({it: _turn(session, it, keys, at) for it, at in instants.items()})
 
 
 def races(session: Session) -> None:
@@ -286,9 +280,7 @@ def a_paused_client(session: Session) -> None:
     with _paused(first):
         session.over(held)
         session.together(others, lambda: _claims(keys))
-    session.play(
-        {it: [_settles(session.granted(it, keys), "complete")] for it in session.clients}
-    )
+    session.play({it: [_settles(session.granted(it, keys), "complete")] for it in session.clients})
     late = session.granted(first, more)
 
     def pause() -> None:
@@ -318,13 +310,14 @@ def _paused(client: Client) -> Iterator[None]:
 def killed_clients(session: Session) -> None:
     """One dies right after a call, with its answer; one at any moment, of its claim or completion.
     What they were told stays true, and what they were not told happened or did not."""
-    lost, killed = session.victims
+    *rest, lost, killed = session.clients
     keys, more = new_keys(KEYS), new_keys(KEYS)
     session.alone(lost, _claims(keys), _claims(more))
     third = KEYS // 3
     held = session.granted(lost, keys)
     session.alone(lost, _settles(held[:third], "complete"))
     session.alone(lost, replace(_settles(held[third : 2 * third], "complete"), lost=True))
+    session.clients = rest
     _taken_over(session, keys, held)
     mine = new_keys(KEYS)
     session.alone(killed, _claims(mine))
@@ -341,18 +334,19 @@ def killed_clients(session: Session) -> None:
 
 def long_transactions(session: Session) -> None:
     """A commit outlasts its lease: whoever asks meanwhile waits, or is told that it is busy."""
-    first, second, third = session.clients
+    first, second, third, fourth = session.clients
     (brief,), (long,), (other,) = new_keys(1), new_keys(1), new_keys(1)
     session.alone(first, _claims((brief,)))
     session.alone(second, _claims((long,)))
-    session.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND / 2)),)))
+    session.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
     # The third asks for what it must wait for together with a lease that ends while it waits.
-    asks = replace(_claims((brief, other)), delay=BRIEF / 5), _claims((long, other))
+    asks = (_claims((brief, other)), _claims((long,)))
     session.play(
         {
             first: [_commit(session.granted(first, (brief,)), BRIEF)],
             second: [_commit(session.granted(second, (long,)), LONG)],
-            third: asks,
+            third: [replace(asks[0], delay=BRIEF / 5)],
+            fourth: [replace(asks[1], delay=BRIEF / 5)],
         }
     )
     session.over(session.granted(None, (other,)))
