@@ -139,9 +139,8 @@ class _Search:
             self.longest, self.record = order, record
         outcomes = {i: self._outcomes(record, i) for i in self._next(placed)}
         for i, after in outcomes.items():
-            if after == {record}:
-                # It has its answer and changes nothing: in any order that explains the rest it can
-                # as well come now.
+            if after and _inert(self.operations[i]):
+                # In any order that explains the rest it can as well come now.
                 outcomes = {i: after}
                 break
         for i, after in outcomes.items():
@@ -175,6 +174,7 @@ class _Search:
             if it.answer is None and written is None:
                 continue  # An open operation without an effect need not have happened.
             if it.answer is None or answer == it.answer:
+                assert written is None or not _inert(it)
                 found.add(record if written is None else written)
         if self._passed_over(i):
             found.add(record)
@@ -213,6 +213,18 @@ def _law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answ
     if isinstance(ask, Claim):
         return ledger.judge(record, ask, now)
     return ledger.settle(record, ask, now)
+
+
+def _inert(it: Operation) -> bool:
+    """Whether this answer says that nothing was written, whatever the record was."""
+    if not isinstance(it.answer, Verdict):
+        return it.answer in ("fenced", "unknown")
+    return (
+        it.claim.peek
+        or it.answer.kind in ("busy", "conflict")
+        or (it.answer.kind in ("duplicate", "stale") and not it.claim.sliding)
+        or (it.answer.kind == "dead" and not it.answer.attempt)
+    )
 
 
 def _hints(operations: Sequence[Operation]) -> set[int]:
