@@ -6,14 +6,17 @@ which instant, what was answered.
 
 from __future__ import annotations
 
+import random
 from types import EllipsisType
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
+from eventonce.testing.cases.histories import ACTIONS, _claim
+from eventonce.testing.cases.samples import SECOND
 from eventonce.testing.history import History, timeline
-from eventonce.testing.linearizability import Answer, Operation, violation
+from eventonce.testing.linearizability import Answer, Operation, law, violation
 from eventonce.types import Action, Claim, Settlement, Verdict
 
 T: Final = 1_000_000
@@ -262,3 +265,60 @@ def test_a_search_that_must_try_every_order_ends_soon() -> None:
     many = [op(0, 99, f"c{i}", fact(i), BUSY, at=0) for i in range(1, 20)]
     assert violation([*many, op(0, 99, "winner", A, run(), at=0)]) is None
     assert violation([*many, op(0, 99, "winner", A, run(5), at=0)]) is not None
+
+
+def drawn(seed: int, *, exact: bool) -> list[Operation]:
+    """Four clients whose calls overlap: the law answers one at a time, some replies are lost."""
+    chance = random.Random(seed)
+    record, moment, now = None, 0, T
+    free = dict.fromkeys("abcd", 0)
+    runs: list[tuple[str, Claim, Verdict]] = []
+    operations = []
+    for _ in range(16):
+        who = chance.choice("abcd")
+        moment += chance.randrange(1, 8)
+        now += chance.choice((0, 1, SECOND - 1, SECOND) if exact else (0, 1, 5, 24, 25, 60))
+        called = max(free[who], moment - chance.randrange(20))
+        if called > moment:
+            continue
+        mine = [(claim, grant) for it, claim, grant in runs if it == who]
+        ask: Claim | Settlement = _claim(chance, b"key", state=seed % 2 == 1, exact=exact)
+        if mine and chance.random() < 0.6:
+            ask = chance.choice((mine[-1][0], end(*chance.choice(mine), chance.choice(ACTIONS))))
+        answer, written = law(record, ask, now)
+        lost = chance.random() < 0.1
+        if written is not None and not (lost and chance.random() < 0.5):
+            record = written
+        if lost:
+            free[who] = 10**9
+            late = 0 if exact else 100_000
+            operations.append(Operation(who, ask, None, called, None, now, now + late))
+            continue
+        free[who] = (returned := moment + chance.randrange(20)) + 1
+        early, late = (0, 0) if exact else (chance.randrange(10), chance.randrange(10))
+        it = Operation(who, ask, answer, called, returned, now - early, now + late)
+        operations.append(it)
+        if it.granted and isinstance(answer, Verdict):
+            runs.append((who, it.claim, answer))
+    return operations
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_whatever_the_law_answered_one_at_a_time_is_explained(exact: bool) -> None:
+    for seed in range(400):
+        found = violation(drawn(seed, exact=exact))
+        assert found is None, timeline(found)
+
+
+def test_one_wrong_token_in_any_history_is_found() -> None:
+    wrong = 0
+    for seed in range(400):
+        operations = drawn(seed, exact=True)
+        for i, it in enumerate(operations):
+            if it.granted and isinstance(it.answer, Verdict):
+                token = it.answer.token + 1
+                operations[i] = replace(it, answer=replace(it.answer, token=token))
+                assert violation(operations) is not None
+                wrong += 1
+                break
+    assert wrong > 300

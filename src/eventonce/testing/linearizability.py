@@ -156,8 +156,8 @@ class _Search:
             it = self.operations[i]
             if it.answer is not None:
                 instants = self._instants(self.record, i)
-                laws = [_law(self.record, it.ask, now)[0] for now in instants]
-                yield i, tuple(law for n, law in enumerate(laws) if law not in laws[:n])
+                laws = [law(self.record, it.ask, now)[0] for now in instants]
+                yield i, tuple(said for n, said in enumerate(laws) if said not in laws[:n])
 
     def _next(self, placed: int) -> list[int]:
         """The operations that may come next: none that is left returned before their call."""
@@ -170,7 +170,7 @@ class _Search:
         it = self.operations[i]
         found: set[Record | None] = set()
         for now in self._instants(record, i):
-            answer, written = _law(record, it.ask, now)
+            answer, written = law(record, it.ask, now)
             if it.answer is None and written is None:
                 continue  # An open operation without an effect need not have happened.
             if it.answer is None or answer == it.answer:
@@ -209,7 +209,8 @@ class _Search:
         return sorted(mark for mark in marks if it.earliest <= mark <= it.latest)
 
 
-def _law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answer, Record | None]:
+def law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answer, Record | None]:
+    """The answer to this ask, and the record to write, by the law."""
     if isinstance(ask, Claim):
         return ledger.judge(record, ask, now)
     return ledger.settle(record, ask, now)
