@@ -130,6 +130,11 @@ EXPLAINED: Final = {
         op(0, 9, "a", A, run(), at=0),
         op(1, 5, "b", B, Verdict("busy", until=T + 1_000), at=0),
     ],
+    "a busy for longer than the lease, which ended while the call waited": [
+        op(0, 1, "a", A, run(), at=0),
+        op(LEASE - 10, LEASE + 90, "b", B, Verdict("busy", until=T + 1_000)),
+        op(LEASE + 100, LEASE + 101, "b", B, run(LEASE + 100, attempt=2)),
+    ],
     "a fact that is forgotten, and completed again": [
         op(0, 1, "a", fact(1, remember=50), run(), at=0),
         op(2, 3, "a", end(fact(1, remember=50), run()), "kept", at=0),
@@ -159,6 +164,13 @@ REFUSED: Final = {
             op(0, 1, "a", A, run(), at=0),
             op(2, 3, "a", end(A, run(), "release"), "kept", at=0),
             op(4, 5, "b", B, Verdict("busy", until=T + 1_000), at=0),
+        ],
+    ),
+    "a busy for longer than the lease, which ended before the call": (
+        NO_ORDER,
+        [
+            op(0, 1, "a", A, run(), at=0),
+            op(LEASE, LEASE + 1, "b", B, Verdict("busy", until=T + 1_000)),
         ],
     ),
     "a run that was overtaken, and kept": (

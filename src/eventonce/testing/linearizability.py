@@ -173,7 +173,7 @@ class _Search:
             answer, written = law(record, it.ask, now)
             if it.answer is None and written is None:
                 continue  # An open operation without an effect need not have happened.
-            if it.answer is None or answer == it.answer:
+            if it.answer is None or _agree(it, answer):
                 assert written is None or not _inert(it)
                 found.add(record if written is None else written)
         if self._passed_over(i):
@@ -214,6 +214,18 @@ def law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answe
     if isinstance(ask, Claim):
         return ledger.judge(record, ask, now)
     return ledger.settle(record, ask, now)
+
+
+def _agree(it: Operation, answer: Answer) -> bool:
+    """Whether this answer is the law's. By its own clock a store may say `busy` for longer than the
+    law does: the lease ended while it waited for another record of the batch."""
+    if answer == it.answer or it.earliest == it.latest:
+        return answer == it.answer
+    if not isinstance(answer, Verdict) or not isinstance(it.answer, Verdict):
+        return False
+    said = it.answer
+    longer = answer.kind == said.kind == "busy" and answer.until < said.until
+    return longer and (answer.order, said.token, said.attempt) == (said.order, 0, 0)
 
 
 def _inert(it: Operation) -> bool:
