@@ -32,7 +32,7 @@ class Call(msgspec.Struct, frozen=True):
     """One call of the store."""
 
     verb: Literal["claim", "settle", "commit"]
-    """`commit` settles its only ask in a transaction of the caller's."""
+    """`commit` settles in a transaction of the caller's."""
     asks: tuple[Claim | Settlement, ...]
     now: int | None = None
     """None leaves it to the store's clock."""

@@ -81,8 +81,11 @@ Calls = Mapping[Client, Sequence[Call]]
 class Session:
     """One round: its clients, the history they make, and the runs they were granted."""
 
-    def __init__(self, clients: Sequence[Client], chance: random.Random) -> None:
+    def __init__(
+        self, clients: Sequence[Client], chance: random.Random, *, transactional: bool
+    ) -> None:
         self.clients = clients
+        self.transactional = transactional
         self.chance = chance
         self.history = History()
         self.runs: list[Run] = []
@@ -185,15 +188,20 @@ def _play(opener: Opener, cast: Cast) -> None:
     seed = int(os.environ.get("EVENTONCE_SEED", "1"))
     reached: set[str] = set()
     with opened(opener) as store:
-        locks = isinstance(store, Transactional)
+        transactional = isinstance(store, Transactional)
     for number in range(max(rounds, ENOUGH)):
         if number >= rounds and reached >= EVENTS:
             return
         scenes = [one_instant, races_at_given_instants, races, a_paused_client]
-        if locks and not number % 10:
+        if transactional and not number % 10:
             scenes.append(long_transactions)
         scenes.append(killed_clients)
-        with _session(opener, cast, random.Random(f"{seed}/{number}")) as session:
+        with ExitStack() as stack:
+            clients = cast(opener, stack)
+            for client in clients:
+                stack.callback(client.kill)
+            chance = random.Random(f"{seed}/{number}")
+            session = Session(clients, chance, transactional=transactional)
             session.set_clock()
             for scene in scenes:
                 scene(session)
@@ -204,15 +212,6 @@ def _play(opener: Opener, cast: Cast) -> None:
                 raise
             reached |= session.history.reached
     assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {ENOUGH} rounds"
-
-
-@contextmanager
-def _session(opener: Opener, cast: Cast, chance: random.Random) -> Iterator[Session]:
-    with ExitStack() as stack:
-        clients = cast(opener, stack)
-        for client in clients:
-            stack.callback(client.kill)
-        yield Session(clients, chance)
 
 
 def _processes(opener: Opener, _: ExitStack) -> Sequence[Client]:
@@ -321,7 +320,10 @@ def killed_clients(session: Session) -> None:
     _taken_over(session, keys, held)
     mine = new_keys(KEYS)
     session.alone(killed, _claims(mine))
-    calls = _settles(session.granted(killed, mine), "complete"), _claims(more)
+    held = session.granted(killed, mine)
+    calls: tuple[Call, ...] = (_settles(held, "complete"), _claims(more))
+    if session.transactional and session.chance.random() < 0.5:
+        calls = (_commit(held[:1], 2 * LEAD), *calls)
 
     def kill() -> None:
         time.sleep(LEAD + session.chance.random() * 2 * LEAD)
