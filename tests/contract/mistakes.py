@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +23,7 @@ from eventonce.ports import Stats
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 from tests.contract.bent import Judge, Settle
-from tests.contract.elsewhere import (
-    WAIT,
-    TextbookStore,
-    TextbookTransaction,
-    as_bytes,
-    as_record,
-)
+from tests.contract.elsewhere import TextbookStore, TextbookTransaction
 
 
 class BentStore:
@@ -46,9 +38,6 @@ class BentStore:
         self.judge = judge
         self.believe = believe
         self.lock = threading.RLock()
-        self.company = threading.Condition()
-        self.readers = 0
-        self.inside = 0
         self.inner = MemoryStore()
         self.records: dict[bytes, Record] = self.inner._records
         shelf = "show forget sweep stats close put_letters letters letter drop_letters"
@@ -90,34 +79,6 @@ def torn_claim(store: BentStore, claims: Sequence[Claim], now: int | None = None
         if record is not None
     )
     return [verdict for verdict, _ in judged]
-
-
-COMPANY: Final = 0.1
-"""Seconds in which clients that are let go at one moment have all begun."""
-
-
-def claim_read_in_company(
-    store: BentStore, claims: Sequence[Claim], now: int | None = None
-) -> list[Verdict]:
-    """As `torn_claim`, but it writes only when another has read too, if another comes: no race is
-    won by luck."""
-    now = wall_clock() if now is None else now
-    with store.company:
-        judged = [ledger.judge(store.records.get(claim.key), claim, now) for claim in claims]
-        store.readers += 1
-        store.inside += 1
-        store.company.notify_all()
-        if store.inside == 1:
-            store.company.wait_for(partial(_overtaken, store, store.readers), COMPANY)
-        store.inside -= 1
-        for claim, (_, record) in zip(claims, judged, strict=True):
-            if record is not None:
-                store.records[claim.key] = record
-    return [verdict for verdict, _ in judged]
-
-
-def _overtaken(store: BentStore, reader: int) -> bool:
-    return store.readers > reader
 
 
 def torn_settle(
@@ -281,7 +242,7 @@ def deferred(path: Path) -> TextbookStore:
 
     store = TextbookStore(path, begin="BEGIN")
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def without_transactions(path: Path) -> TextbookStore:
@@ -293,7 +254,7 @@ def without_transactions(path: Path) -> TextbookStore:
             yield _pausing(TextbookTransaction(store.connection))
 
     store = TextbookStore(path)
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def _pausing(transaction: TextbookTransaction) -> TextbookTransaction:
@@ -326,101 +287,7 @@ def committing_too_late(path: Path) -> TextbookStore:
 
     calls = count(1)
     store = TextbookStore(path)
-    return _with(store, transaction)
-
-
-def reading_before_locking(path: Path) -> TextbookStore:
-    """Judges by what it read before the lock was its own; processes that ask at one moment read the
-    same."""
-
-    def claim(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        at = wall_clock() if now is None else now
-        with store.lock:
-            reading = TextbookTransaction(store.connection)
-            judged = [ledger.judge(reading.read(claim.key), claim, at) for claim in claims]
-        time.sleep(A_CALL)
-        with store.transaction() as transaction:
-            for claim, (_, record) in zip(claims, judged, strict=True):
-                transaction.write(claim.key, record)
-        return [verdict for verdict, _ in judged]
-
-    store = TextbookStore(path)
-    store.claim = claim  # type: ignore[method-assign]
-    return store
-
-
-A_CALL: Final = 0.03
-"""Seconds: longer than processes take to begin a call that all are to make at one moment."""
-
-
-def forgetting_when_killed(path: Path) -> TextbookStore:
-    """Keeps completions where all processes see them, and only while the one that wrote them lives:
-    as a cache does that was never written out."""
-
-    def read(transaction: TextbookTransaction, key: bytes) -> Record | None:
-        row = transaction.connection.execute(
-            "SELECT pid, record FROM unsaved WHERE key = ?", (key,)
-        ).fetchone()
-        if row is not None and _lives(row[0]):
-            return as_record(row[1])
-        return TextbookTransaction.read(transaction, key)
-
-    def write(transaction: TextbookTransaction, key: bytes, record: Record | None) -> None:
-        connection = transaction.connection
-        if record is not None and record.done:
-            row = (key, os.getpid(), as_bytes(record))
-            connection.execute("INSERT OR REPLACE INTO unsaved VALUES (?, ?, ?)", row)
-        elif record is not None:
-            connection.execute("DELETE FROM unsaved WHERE key = ?", (key,))
-            TextbookTransaction.write(transaction, key, record)
-
-    @contextmanager
-    def transaction() -> Iterator[TextbookTransaction]:
-        with inner() as opened:
-            opened.read = partial(read, opened)  # type: ignore[method-assign]
-            opened.write = partial(write, opened)  # type: ignore[method-assign]
-            yield opened
-
-    store = TextbookStore(path)
-    store.connection.execute(
-        "CREATE TABLE IF NOT EXISTS unsaved (key BLOB PRIMARY KEY, pid INTEGER, record BLOB)"
-    )
-    inner = store.transaction
-    return _with(store, transaction)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def answering_for_what_it_could_not_lock(path: Path) -> TextbookStore:
-    """Gives up waiting for the lock, and tells whoever it passes over that it is busy, with the
-    token that a takeover would have had."""
-
-    def claim(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        store.connection.execute(f"PRAGMA busy_timeout = {IMPATIENCE}")
-        try:
-            return asked(claims, now)
-        except sqlite3.OperationalError:
-            at = wall_clock() if now is None else now
-            reading = TextbookTransaction(store.connection)
-            judged = [ledger.judge(reading.read(claim.key), claim, at)[0] for claim in claims]
-            return [replace(it, kind="busy") if it.kind == "run" else it for it in judged]
-        finally:
-            store.connection.execute(f"PRAGMA busy_timeout = {int(WAIT * 1_000)}")
-
-    store = TextbookStore(path)
-    asked = store.claim
-    store.claim = claim  # type: ignore[method-assign]
-    return store
-
-
-IMPATIENCE: Final = 100
-"""Milliseconds: less than any transaction of the contract lasts that others wait for."""
+    return transacting(store, transaction)
 
 
 def committing_whatever_happens(path: Path) -> TextbookStore:
@@ -434,7 +301,7 @@ def committing_whatever_happens(path: Path) -> TextbookStore:
                 store.connection.execute("COMMIT")
 
     store = TextbookStore(path)
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def settling_nothing(path: Path) -> TextbookStore:
@@ -448,7 +315,7 @@ def settling_nothing(path: Path) -> TextbookStore:
 
     store = TextbookStore(path)
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def believing_everyone(path: Path) -> TextbookStore:
@@ -465,10 +332,10 @@ def believing_everyone(path: Path) -> TextbookStore:
 
     store = TextbookStore(path)
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
-def _with(
+def transacting(
     store: TextbookStore, transaction: Callable[[], AbstractContextManager[TextbookTransaction]]
 ) -> TextbookStore:
     store.transaction = transaction  # type: ignore[method-assign, assignment]

@@ -27,7 +27,7 @@ from eventonce.testing.contract import CASES, HOLES, RACES, Case, Opener, Race
 from eventonce.testing.crew import Crew, processes, threads, threads_on_one_handle
 from eventonce.testing.opener import EXAMPLES, opened
 from eventonce.types import Claim
-from tests.contract import mistakes
+from tests.contract import mistakes, overlapping
 from tests.contract.bent import JUDGES, SETTLES
 from tests.contract.elsewhere import TextbookStore
 from tests.contract.mistakes import BentStore
@@ -155,7 +155,7 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
         "was told busy, and given a token",
     ),
     (
-        textbook(mistakes.answering_for_what_it_could_not_lock),
+        textbook(overlapping.answering_for_what_it_could_not_lock),
         histories.every_history_of_processes_is_linearizable,
         "was told busy, and given a token",
     ),
@@ -165,12 +165,12 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
         "one token was given to two runs",
     ),
     (
-        bent(claim=mistakes.claim_read_in_company),
+        bent(claim=overlapping.read_in_company()),
         histories.every_history_of_threads_is_linearizable,
         "one token was given to two runs",
     ),
     (
-        textbook(mistakes.reading_before_locking),
+        textbook(overlapping.reading_before_locking),
         histories.every_history_of_processes_is_linearizable,
         "one token was given to two runs",
     ),
@@ -180,7 +180,7 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
         "more than one run completed this fact",
     ),
     (
-        textbook(mistakes.forgetting_when_killed),
+        textbook(overlapping.forgetting_when_killed),
         histories.every_history_of_processes_is_linearizable,
         "more than one run completed this fact",
     ),

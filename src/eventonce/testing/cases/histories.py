@@ -11,11 +11,10 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
@@ -23,18 +22,17 @@ from eventonce.ports import Transactional
 from eventonce.testing.cases.samples import (
     DAY,
     EPOCH,
-    HOUR,
     SECOND,
     fact,
     new_keys,
     version,
 )
-from eventonce.testing.clients import Call, Client, ProcessClient, Reply, ThreadClient, Turn
+from eventonce.testing.clients import Call, Client, ProcessClient, ThreadClient
 from eventonce.testing.crew import SWITCH
-from eventonce.testing.history import EVENTS, History
-from eventonce.testing.linearizability import Operation
+from eventonce.testing.history import EVENTS
 from eventonce.testing.opener import Opener, opened
-from eventonce.types import Action, Claim, Settlement, Verdict
+from eventonce.testing.session import LEAD, Calls, Run, Session
+from eventonce.types import Action, Claim, Settlement
 
 CLIENTS: Final = 4
 """Of a round; two of them are killed at its end."""
@@ -45,8 +43,6 @@ VOLLEYS: Final = 5
 of a key's operations takes longer, and more keys find more."""
 LEASE: Final = 25
 """Milliseconds, where the store's clock ends it: some calls, so that they meet its end."""
-LEAD: Final = 0.001
-"""Seconds until all clients were told what to do at one moment."""
 BRIEF: Final = 0.25
 LONG: Final = 0.9
 """Seconds for which a transaction keeps a record locked: the one as long as others wait for it, the
@@ -58,111 +54,6 @@ ACTIONS: Final[Sequence[Action]] = (
     *("complete", "complete", "complete"),
     *("release", "release", "extend", "extend", "bury"),
 )
-
-
-class Run(msgspec.Struct, frozen=True):
-    """A run that was granted to a client."""
-
-    client: Client
-    claim: Claim
-    verdict: Verdict
-
-    def settled(self, action: Action) -> Settlement:
-        """The settlement of this run; its result names its token."""
-        token = self.verdict.token
-        return Settlement(
-            self.claim, token, action, b"%d" % token if action == "complete" else None
-        )
-
-
-Calls = Mapping[Client, Sequence[Call]]
-
-
-class Session:
-    """One round: its clients, the history they make, and the runs they were granted."""
-
-    def __init__(
-        self, clients: Sequence[Client], chance: random.Random, *, transactional: bool
-    ) -> None:
-        self.clients = clients
-        self.transactional = transactional
-        self.chance = chance
-        self.history = History()
-        self.runs: list[Run] = []
-        self.off = (0, 0)
-        """Milliseconds, at least and at most, by which the store's clock is ahead of ours."""
-
-    def play(
-        self, calls: Calls, moment: float = 0.0, meanwhile: Callable[[], None] | None = None
-    ) -> None:
-        """Let these clients make these calls, all from one moment on, and record what comes."""
-        moment = max(moment, time.monotonic() + LEAD)
-        begun = wall_clock(), time.monotonic_ns()
-        for client, turn in calls.items():
-            client.begin(Turn(tuple(turn), moment))
-        if meanwhile is not None:
-            meanwhile()
-        for client, turn in calls.items():
-            replies: list[Reply | None] = [*client.replies()]
-            replies += [None] * (len(turn) - len(replies))
-            for call, reply in zip(turn, replies, strict=True):
-                self._record(client, call, reply, begun)
-
-    def alone(self, client: Client, *calls: Call) -> None:
-        """Let one client make these calls."""
-        self.play({client: calls})
-
-    def together(self, clients: Sequence[Client], call: Callable[[], Call]) -> None:
-        """Let these clients make such a call each, at one moment."""
-        self.play({client: [call()] for client in clients})
-
-    def over(self, runs: Sequence[Run]) -> None:
-        """Wait until the leases of these runs are over by the store's clock."""
-        until = max((run.verdict.until for run in runs), default=0) - self.off[0]
-        while (left := until - wall_clock()) >= 0:
-            time.sleep((left + 1) / SECOND)
-
-    def granted(self, client: Client | None, keys: Sequence[bytes]) -> list[Run]:
-        """The latest run of each of these keys, of this client or of anyone."""
-        latest: dict[bytes, Run] = {}
-        for run in self.runs:
-            if run.claim.key in keys and client in (None, run.client):
-                first = latest.setdefault(run.claim.key, run)
-                if run.verdict.token > first.verdict.token:
-                    latest[run.claim.key] = run
-        return list(latest.values())
-
-    def set_clock(self) -> None:
-        """Learn how far the store's clock is from ours: its first grant tells its instant."""
-        (key,) = new_keys(1)
-        claim = fact(key)
-        self.alone(self.clients[0], Call("claim", (claim,)))
-        (operation,) = self.history.keys.pop(key)
-        assert isinstance(operation.answer, Verdict)
-        instant = operation.answer.until - claim.lease
-        if not operation.earliest <= instant <= operation.latest:
-            self.off = instant - operation.latest, instant - operation.earliest
-
-    def _record(
-        self, client: Client, call: Call, reply: Reply | None, begun: tuple[int, int]
-    ) -> None:
-        called = begun[1] if reply is None else reply.called
-        if call.now is not None:
-            window = call.now, call.now
-        elif reply is None or reply.answers is None:
-            earliest = (begun[0] if reply is None else reply.earliest) + self.off[0]
-            window = earliest, earliest + HOUR
-        else:
-            window = reply.earliest + self.off[0], reply.latest + self.off[1]
-        for i, ask in enumerate(call.asks):
-            answer = None if reply is None or reply.answers is None else reply.answers[i]
-            if isinstance(answer, Verdict) and answer.kind == "error":
-                answer = None
-            returned = None if reply is None or answer is None else reply.returned
-            operation = Operation(client.name, ask, answer, called, returned, *window)
-            self.history.add(operation)
-            if isinstance(answer, Verdict) and operation.granted:
-                self.runs.append(Run(client, operation.claim, answer))
 
 
 Scene = Callable[[Session], None]
@@ -197,12 +88,9 @@ def _play(opener: Opener, cast: Cast) -> None:
             scenes.append(long_transactions)
         scenes.append(killed_clients)
         with ExitStack() as stack:
-            clients = cast(opener, stack)
-            for client in clients:
-                stack.callback(client.kill)
             chance = random.Random(f"{seed}/{number}")
-            session = Session(clients, chance, transactional=transactional)
-            session.set_clock()
+            session = Session(cast(opener, stack), chance, transactional=transactional)
+            session.read_clocks(slack=int(opener.own_clock))
             for scene in scenes:
                 scene(session)
             try:
@@ -214,8 +102,11 @@ def _play(opener: Opener, cast: Cast) -> None:
     assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {ENOUGH} rounds"
 
 
-def _processes(opener: Opener, _: ExitStack) -> Sequence[Client]:
-    clients = [ProcessClient(f"client {i}", opener) for i in range(CLIENTS)]
+def _processes(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+    clients = []
+    for i in range(CLIENTS):
+        clients.append(ProcessClient(f"client {i}", opener))
+        stack.callback(clients[i].kill)
     for client in clients:
         client.worker.ready()
     return clients
@@ -225,7 +116,10 @@ def _threads(opener: Opener, stack: ExitStack) -> Sequence[Client]:
     stack.callback(sys.setswitchinterval, sys.getswitchinterval())
     sys.setswitchinterval(SWITCH)
     own, shared = stack.enter_context(opened(opener)), stack.enter_context(opened(opener))
-    return [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
+    clients = [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
+    for client in clients:
+        stack.callback(client.kill)
+    return clients
 
 
 def one_instant(session: Session) -> None:
@@ -264,7 +158,7 @@ def races(session: Session) -> None:
         moment = 0.0
         if held and session.chance.random() < 0.7:
             # As the lease of one of them ends, by the clock that ends it.
-            until = session.chance.choice(held).verdict.until - session.off[0]
+            until = session.chance.choice(held).verdict.until - session.ahead
             late = session.chance.choice((-0.3, 0.0, 0.3))
             moment = time.monotonic() + (until - wall_clock() + late) / SECOND
         session.play(turns, moment)
