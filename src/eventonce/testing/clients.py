@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Final, Literal, Protocol
@@ -36,10 +37,8 @@ class Call(msgspec.Struct, frozen=True):
     asks: tuple[Claim | Settlement, ...]
     now: int | None = None
     """None leaves it to the store's clock."""
-    delay: float = 0.0
-    """Seconds before the call."""
     hold: float = 0.0
-    """Seconds between the settlement in a transaction and the commit."""
+    """Seconds, at the most, between the settlement in a transaction and the commit."""
     lost: bool = False
     """Whether the client does not live to tell the answer."""
 
@@ -62,6 +61,14 @@ class Reply(msgspec.Struct, frozen=True):
     """None where the store could not be reached: nobody knows whether it was done."""
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Said by a client that has settled in a transaction and has yet to commit."""
+
+
+Hold = Callable[[float], object]
+"""Says so, and waits: until the client is released, or for so many seconds."""
+
+
 class Client(Protocol):
     """Somebody who calls the store when told."""
 
@@ -69,6 +76,14 @@ class Client(Protocol):
 
     def begin(self, turn: Turn) -> None:
         """Tell it what to do."""
+        ...
+
+    def held(self) -> None:
+        """Wait until it has settled in its transaction."""
+        ...
+
+    def release(self) -> None:
+        """Let it commit."""
         ...
 
     def replies(self) -> list[Reply]:
@@ -88,9 +103,19 @@ class ThreadClient:
         self.store = store
         self.pool = ThreadPoolExecutor(1)
         self.running: Future[list[Reply]] | None = None
+        self.holding = threading.Event()
+        self.released = threading.Event()
 
     def begin(self, turn: Turn) -> None:
+        self.holding.clear()
+        self.released.clear()
         self.running = self.pool.submit(self._play, turn)
+
+    def held(self) -> None:
+        assert self.holding.wait(PATIENCE), f"{self.name} hangs"
+
+    def release(self) -> None:
+        self.released.set()
 
     def replies(self) -> list[Reply]:
         assert self.running is not None
@@ -99,9 +124,13 @@ class ThreadClient:
     def kill(self) -> None:
         self.pool.shutdown()
 
+    def _hold(self, seconds: float) -> None:
+        self.holding.set()
+        self.released.wait(seconds)
+
     def _play(self, turn: Turn) -> list[Reply]:
         replies = []
-        for call, reply in played(self.store, turn):
+        for call, reply in played(self.store, turn, self._hold):
             if call.lost:
                 break
             replies.append(reply)
@@ -118,19 +147,30 @@ class ProcessClient:
     def begin(self, turn: Turn) -> None:
         self.worker.pipe.send(turn)
 
+    def held(self) -> None:
+        said = self._hear()
+        assert isinstance(said, Held), f"{self.name} said {said}"
+
+    def release(self) -> None:
+        self.worker.pipe.send(None)
+
     def replies(self) -> list[Reply]:
         replies: list[Reply] = []
-        while True:
-            assert self.worker.pipe.poll(PATIENCE), f"{self.name} hangs"
-            try:
-                said = self.worker.pipe.recv()
-            except (EOFError, OSError):
-                self.kill()
-                return replies
-            assert not isinstance(said, str), f"{self.name} failed:\n{said}"
-            if said is None:
-                return replies
-            replies.append(said)
+        while (said := self._hear()) is not None:
+            if isinstance(said, Reply):
+                replies.append(said)
+        return replies
+
+    def _hear(self) -> Reply | Held | None:
+        """What it says next; None at the end of its turn, or of its life."""
+        assert self.worker.pipe.poll(PATIENCE), f"{self.name} hangs"
+        try:
+            said = self.worker.pipe.recv()
+        except (EOFError, OSError):
+            self.kill()
+            return None
+        assert not isinstance(said, str), f"{self.name} failed:\n{said}"
+        return said if isinstance(said, Reply | Held) else None
 
     def stop(self) -> None:
         """Pause it, wherever it is, and wait until it stands still."""
@@ -149,23 +189,22 @@ class ProcessClient:
         self.worker.kill()
 
 
-def played(store: Store, turn: Turn) -> Iterator[tuple[Call, Reply]]:
+def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]:
     """Make the calls of a turn."""
     while (left := turn.moment - time.monotonic()) > 0:
         if left > SPIN:
             time.sleep(left - SPIN)
     for call in turn.calls:
-        time.sleep(call.delay)
         earliest, called = wall_clock(), time.monotonic_ns()
         try:
-            answers = tuple(_answers(store, call))
+            answers = tuple(_answers(store, call, hold))
         except StoreUnavailable:
             answers = None
         returned, latest = time.monotonic_ns(), wall_clock()
         yield call, Reply(called, returned, earliest, latest, answers)
 
 
-def _answers(store: Store, call: Call) -> Sequence[Verdict | Kept]:
+def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | Kept]:
     claims = [ask for ask in call.asks if isinstance(ask, Claim)]
     settlements = [ask for ask in call.asks if isinstance(ask, Settlement)]
     if call.verb == "claim":
@@ -175,20 +214,31 @@ def _answers(store: Store, call: Call) -> Sequence[Verdict | Kept]:
     assert isinstance(store, Transactional)
     with store.transaction() as transaction:
         answers = [transaction.settle(settlement) for settlement in settlements]
-        time.sleep(call.hold)
+        hold(call.hold)
     return answers
 
 
 def _serve(pipe: Connection, opener: Opener) -> None:
     """In the new process."""
+
+    def hold(seconds: float) -> None:
+        pipe.send(Held())
+        if pipe.poll(seconds):
+            pipe.recv()
+
     try:
         with opened(opener) as store:
             pipe.send(None)
-            while (turn := pipe.recv()) is not None:
-                for call, reply in played(store, turn):
+            while True:
+                turn = pipe.recv()
+                if turn is None:
+                    continue  # It was released after it had committed.
+                for call, reply in played(store, turn, hold):
                     if call.lost:
                         os.kill(os.getpid(), signal.SIGKILL)
                     pipe.send(reply)
                 pipe.send(None)
+    except EOFError:
+        return
     except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits
         pipe.send(traceback.format_exc())

@@ -45,9 +45,16 @@ class Session:
     """One round: its clients, the history they make, and the runs they were granted."""
 
     def __init__(
-        self, clients: Sequence[Client], chance: random.Random, *, transactional: bool
+        self,
+        clients: Sequence[Client],
+        chance: random.Random,
+        *,
+        served: bool,
+        transactional: bool,
     ) -> None:
         self.clients = clients
+        self.served = served
+        """Whether a server tells the time and keeps the locks."""
         self.transactional = transactional
         self.chance = chance
         self.history = History()
@@ -60,12 +67,21 @@ class Session:
         self, calls: Calls, moment: float = 0.0, meanwhile: Callable[[], None] | None = None
     ) -> None:
         """Let these clients make these calls, all from one moment on, and record what comes."""
+        begun = self.begin(calls, moment)
+        if meanwhile is not None:
+            meanwhile()
+        self.gather(calls, begun)
+
+    def begin(self, calls: Calls, moment: float = 0.0) -> tuple[int, int]:
+        """Tell these clients what to do; answers when that was."""
         moment = max(moment, time.monotonic() + LEAD)
         begun = wall_clock(), time.monotonic_ns()
         for client, turn in calls.items():
             client.begin(Turn(tuple(turn), moment))
-        if meanwhile is not None:
-            meanwhile()
+        return begun
+
+    def gather(self, calls: Calls, begun: tuple[int, int]) -> None:
+        """Wait for these clients, and record what they say."""
         for client, turn in calls.items():
             replies: list[Reply | None] = [*client.replies()]
             replies += [None] * (len(turn) - len(replies))
@@ -101,9 +117,10 @@ class Session:
                     latest[run.claim.key] = run
         return list(latest.values())
 
-    def read_clocks(self, slack: int) -> None:
-        """Learn how far the store's clock is from ours: each grant tells its instant. The slack is
-        for the parts of milliseconds by which two clocks of different machines always differ."""
+    def read_clocks(self) -> None:
+        """Learn how far the store's clock is from ours: each grant tells its instant."""
+        # Two clocks always differ by parts of milliseconds.
+        slack = int(self.served)
         for client in self.clients:
             claims = [fact(key) for key in new_keys(PROBES)]
             self.alone(client, *(Call("claim", (claim,)) for claim in claims))
