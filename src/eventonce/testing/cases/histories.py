@@ -236,6 +236,7 @@ def long_transactions(session: Session) -> None:
     (brief,), (long,), (other,) = new_keys(1), new_keys(1), new_keys(1)
     session.alone(first, _claims((brief,)))
     session.alone(second, _claims((long,)))
+    session.over(session.granted(None, (brief, long)))
     session.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
     commits = {
         first: [_commit(session.granted(first, (brief,)), BRIEF)],
