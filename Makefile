@@ -3,10 +3,14 @@ PY ?= python3
 BIN := .venv/bin
 BASE := .venv/.base
 STAMP := .venv/.tools
+ROUNDS ?= 20
+ifndef SEED
+SEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
+endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test check bench mutants clean
+.PHONY: help demo examples test check bench histories mutants clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +45,11 @@ check: $(STAMP) ## Lint, types and the import rule
 
 bench: $(STAMP) ## Print the measured figures, as ratios within one run
 	@$(BIN)/python -m benchmarks
+
+histories: $(STAMP) ## Record concurrent calls on every store and check them; SEED=7 ROUNDS=50 to choose
+	@sh tests/servers/debian.sh
+	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
+	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract -k "test_case and every_history"
 
 mutants: $(STAMP) ## Plant each known breakage and show that the suite catches it
 	@$(BIN)/python -m tests.mutants

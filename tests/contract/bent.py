@@ -128,6 +128,13 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "counts a crash that others had a part in": _reading(
         lambda it, _, __: replace(it, alone=it.alone or it.nonce != 0)
     ),
+    "gives whoever finds it busy a token": _answering(
+        lambda record, it, now: (
+            replace(it, token=max(record.token + 1, now * 1_000))
+            if record is not None and it.kind == "busy"
+            else it
+        )
+    ),
     "does not say which version won": _answering(lambda _, it, __: replace(it, order=None)),
     "answers an empty result with none": _answering(
         lambda _, it, __: replace(it, result=it.result or None)

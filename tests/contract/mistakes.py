@@ -242,7 +242,7 @@ def deferred(path: Path) -> TextbookStore:
 
     store = TextbookStore(path, begin="BEGIN")
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def without_transactions(path: Path) -> TextbookStore:
@@ -254,7 +254,7 @@ def without_transactions(path: Path) -> TextbookStore:
             yield _pausing(TextbookTransaction(store.connection))
 
     store = TextbookStore(path)
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def _pausing(transaction: TextbookTransaction) -> TextbookTransaction:
@@ -287,7 +287,7 @@ def committing_too_late(path: Path) -> TextbookStore:
 
     calls = count(1)
     store = TextbookStore(path)
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def committing_whatever_happens(path: Path) -> TextbookStore:
@@ -301,7 +301,7 @@ def committing_whatever_happens(path: Path) -> TextbookStore:
                 store.connection.execute("COMMIT")
 
     store = TextbookStore(path)
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def settling_nothing(path: Path) -> TextbookStore:
@@ -315,7 +315,7 @@ def settling_nothing(path: Path) -> TextbookStore:
 
     store = TextbookStore(path)
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
 def believing_everyone(path: Path) -> TextbookStore:
@@ -332,10 +332,10 @@ def believing_everyone(path: Path) -> TextbookStore:
 
     store = TextbookStore(path)
     inner = store.transaction
-    return _with(store, transaction)
+    return transacting(store, transaction)
 
 
-def _with(
+def transacting(
     store: TextbookStore, transaction: Callable[[], AbstractContextManager[TextbookTransaction]]
 ) -> TextbookStore:
     store.transaction = transaction  # type: ignore[method-assign, assignment]

@@ -15,6 +15,7 @@ from eventonce.testing.cases import (
     batches,
     clocks,
     crashes,
+    histories,
     law,
     letters,
     races,
@@ -26,7 +27,7 @@ from eventonce.testing.contract import CASES, HOLES, RACES, Case, Opener, Race
 from eventonce.testing.crew import Crew, processes, threads, threads_on_one_handle
 from eventonce.testing.opener import EXAMPLES, opened
 from eventonce.types import Claim
-from tests.contract import mistakes
+from tests.contract import mistakes, overlapping
 from tests.contract.bent import JUDGES, SETTLES
 from tests.contract.elsewhere import TextbookStore
 from tests.contract.mistakes import BentStore
@@ -147,6 +148,45 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
 )
 """A mistake, and the case that finds it."""
 
+CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
+    (
+        LAW["gives whoever finds it busy a token"],
+        histories.every_history_of_threads_is_linearizable,
+        "was told busy, and given a token",
+    ),
+    (
+        textbook(overlapping.answering_for_what_it_could_not_lock),
+        histories.every_history_of_processes_is_linearizable,
+        "was told busy, and given a token",
+    ),
+    (
+        LAW["takes the clock for the token"],
+        histories.every_history_of_threads_is_linearizable,
+        "one token was given to two runs",
+    ),
+    (
+        bent(claim=overlapping.read_in_company()),
+        histories.every_history_of_threads_is_linearizable,
+        "one token was given to two runs",
+    ),
+    (
+        textbook(overlapping.reading_before_locking),
+        histories.every_history_of_processes_is_linearizable,
+        "one token was given to two runs",
+    ),
+    (
+        LAW["lets anyone complete"],
+        histories.every_history_of_threads_is_linearizable,
+        "more than one run completed this fact",
+    ),
+    (
+        textbook(overlapping.forgetting_when_killed),
+        histories.every_history_of_processes_is_linearizable,
+        "more than one run completed this fact",
+    ),
+)
+"""A mistake, the case that finds it, and what is then said of the key."""
+
 CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Crew], ...]] = (
     (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads),
     (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads_on_one_handle),
@@ -185,13 +225,20 @@ TOO_RARE: Final = {"keeps every tie"}
 
 
 def test_every_promise_of_the_contract_is_seen_to_fail() -> None:
-    assert {case for _, case in CAUGHT} == {*CASES}
+    caught = {case for _, case in CAUGHT} | {case for _, case, _ in CAUGHT_IN_A_HISTORY}
+    assert caught == {*CASES}
     assert {race for _, race, _ in CAUGHT_IN_A_RACE} == {*RACES}
 
 
 @pytest.mark.parametrize(("make", "case"), CAUGHT)
 def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011  a broken store may break in any way
+        case(make(tmp_path))
+
+
+@pytest.mark.parametrize(("make", "case", "reason"), CAUGHT_IN_A_HISTORY)
+def test_no_order_explains_a_mistake(make: Making, case: Case, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=reason):
         case(make(tmp_path))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from psycopg_pool import ConnectionPool
 
+from eventonce.clock import wall_clock
 from eventonce.stores.postgres import PostgresStore
+from eventonce.testing.cases import histories
 from eventonce.testing.contract import Opener, StoreContract
 from eventonce.testing.opener import EXAMPLES
+from eventonce.types import Claim, Verdict
 from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
 
@@ -53,6 +57,35 @@ def bouncer_uri(cluster: Cluster) -> Iterator[str]:
 def pool(cluster: Cluster) -> Iterator[ConnectionPool]:
     with ConnectionPool(cluster.uri(), min_size=1, max_size=10, timeout=PATIENCE) as pool:
         yield pool
+
+
+def answering_for_rows_it_could_not_lock(uri: str) -> PostgresStore:
+    """Tells whoever it passes over that it is busy, with the token that a takeover would have."""
+    store = PostgresStore(uri)
+    ask = store.claim
+
+    def claim(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return [
+            answer(it, verdict, now) for it, verdict in zip(claims, ask(claims, now), strict=True)
+        ]
+
+    def answer(claim: Claim, verdict: Verdict, now: int | None) -> Verdict:
+        record = store.show(claim.key) if verdict.kind == "busy" else None
+        instant = wall_clock() if now is None else now
+        if record is None or instant < record.held_until:
+            return verdict
+        return replace(verdict, token=max(record.token + 1, instant * 1_000))
+
+    store.claim = claim  # type: ignore[method-assign]
+    return store
+
+
+def test_a_token_for_a_row_that_could_not_be_locked_is_found(cluster: Cluster) -> None:
+    right = _opener(cluster.uri())
+    assert isinstance(right.open, partial)
+    planted = replace(right, open=partial(answering_for_rows_it_could_not_lock, *right.open.args))
+    with pytest.raises(AssertionError, match="was told busy, and given a token"):
+        histories.every_history_of_processes_is_linearizable(planted)
 
 
 class TestPostgres18(StoreContract):

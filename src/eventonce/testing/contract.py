@@ -11,7 +11,8 @@ A store joins with a few lines, and pytest and Hypothesis beside it:
             return Opener(partial(MyStore, tmp_path / "store"))
 
 `Opener` says what can be asked of the store. `EVENTONCE_EXAMPLES=20000` in the environment plays
-that many random programs instead of the few fixed ones.
+that many random programs instead of the few fixed ones, and `EVENTONCE_HISTORIES=50` records that
+many rounds of concurrent calls, drawn from `EVENTONCE_SEED`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from eventonce.testing.cases import (
     batches,
     clocks,
     crashes,
+    histories,
     law,
     letters,
     races,
@@ -59,6 +61,8 @@ CASES: Final[tuple[Case, ...]] = (
     clocks.a_worker_whose_clock_is_ahead_completes_no_others_run,
     clocks.a_worker_whose_clock_is_behind_completes_no_others_run,
     clocks.tokens_do_not_go_back_with_the_clock,
+    histories.every_history_of_processes_is_linearizable,
+    histories.every_history_of_threads_is_linearizable,
     letters.a_letter_comes_back_whole,
     letters.a_letter_put_twice_is_one_letter,
     letters.letters_are_read_oldest_first,

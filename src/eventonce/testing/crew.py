@@ -178,12 +178,17 @@ class Worker(msgspec.Struct, frozen=True):
 
 def start(opener: Opener, job: Job, shift: Shift) -> Worker:
     """Start a worker in a new process; it opens its handle and waits to be let go."""
+    return spawn(opener, _work, job, shift)
+
+
+def spawn(opener: Opener, target: Callable[..., None], *args: object) -> Worker:
+    """Start this function in a new process; its end of a pipe and the opener come first."""
     if not opener.processes:
         raise SkipTest("the store lives and dies with this process")
     # Spawned, not forked: a fork would hand the worker a copy of handles that are open here.
     context = get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there, opener, job, shift), daemon=True)
+    process = context.Process(target=target, args=(there, opener, *args), daemon=True)
     process.start()
     there.close()
     return Worker(process, here)

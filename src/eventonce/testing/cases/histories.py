@@ -1,0 +1,322 @@
+"""Histories: clients call at the same moments, are paused and killed, and the law explains it all.
+
+Every call is recorded with its times, and every key's operations are then put in an order in which
+the law gives each of the store's answers (`linearizability`). Some scenes name the instant of each
+call, so that the law's answer is exact; the others leave it to the store's own clock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from msgspec.structs import replace
+
+from eventonce.clock import wall_clock
+from eventonce.ports import Transactional
+from eventonce.testing.cases.samples import (
+    DAY,
+    EPOCH,
+    SECOND,
+    fact,
+    new_keys,
+    version,
+)
+from eventonce.testing.clients import Call, Client, ProcessClient, ThreadClient
+from eventonce.testing.crew import SWITCH
+from eventonce.testing.history import EVENTS
+from eventonce.testing.opener import Opener, opened
+from eventonce.testing.session import LEAD, Calls, Run, Session
+from eventonce.types import Action, Claim, Settlement
+
+CLIENTS: Final = 4
+"""Of a round; two of them are killed at its end."""
+KEYS: Final = 6
+"""Keys that the clients of one scene share."""
+VOLLEYS: Final = 5
+"""Times in a scene that all clients call at one moment: with more of them the search for an order
+of a key's operations takes longer, and more keys find more."""
+LEASE: Final = 25
+"""Milliseconds, where the store's clock ends it: some calls, so that they meet its end."""
+BRIEF: Final = 0.25
+"""Seconds for which a transaction keeps a record locked that others wait for."""
+LONG: Final = 5.0
+"""Likewise, at the most, where others do not wait for ever: a server passes a locked record over
+after a while, and the transaction ends as soon as they have their answers."""
+ENOUGH: Final = 20
+"""Rounds in which each of `EVENTS` must have been seen; the first one should see them all."""
+
+ACTIONS: Final[Sequence[Action]] = (
+    *("complete", "complete", "complete"),
+    *("release", "release", "extend", "extend", "bury"),
+)
+
+
+Scene = Callable[[Session], None]
+
+
+def every_history_of_processes_is_linearizable(opener: Opener) -> None:
+    """Processes race, are paused for longer than a lease, and are killed in the middle of calls."""
+    _play(opener, _processes)
+
+
+def every_history_of_threads_is_linearizable(opener: Opener) -> None:
+    """Threads race, on handles of their own and on one that they share; replies are lost."""
+    _play(opener, _threads)
+
+
+Cast = Callable[[Opener, ExitStack], Sequence[Client]]
+"""Starts the clients of a round."""
+
+
+def _play(opener: Opener, cast: Cast) -> None:
+    """With `EVENTONCE_HISTORIES` set, that many rounds; `EVENTONCE_SEED` draws others."""
+    rounds = int(os.environ.get("EVENTONCE_HISTORIES", "1"))
+    seed = int(os.environ.get("EVENTONCE_SEED", "1"))
+    reached: set[str] = set()
+    with opened(opener) as store:
+        transactional = isinstance(store, Transactional)
+    for number in range(max(rounds, ENOUGH)):
+        if number >= rounds and reached >= EVENTS:
+            return
+        scenes = [one_instant, races_at_given_instants, races, a_paused_client]
+        if transactional and not number % 10:
+            scenes.append(long_transactions)
+        scenes.append(killed_clients)
+        with ExitStack() as stack:
+            chance = random.Random(f"{seed}/{number}")
+            clients = cast(opener, stack)
+            session = Session(clients, chance, served=opener.own_clock, transactional=transactional)
+            session.read_clocks()
+            for scene in scenes:
+                scene(session)
+            try:
+                session.history.check()
+            except AssertionError as error:
+                error.add_note(f"EVENTONCE_SEED={seed}, round {number}")
+                raise
+            reached |= session.history.reached
+    assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {ENOUGH} rounds"
+
+
+def _processes(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+    clients = []
+    for i in range(CLIENTS):
+        clients.append(ProcessClient(f"client {i}", opener))
+        stack.callback(clients[i].kill)
+    for client in clients:
+        client.worker.ready()
+    return clients
+
+
+def _threads(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+    stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+    sys.setswitchinterval(SWITCH)
+    own, shared = stack.enter_context(opened(opener)), stack.enter_context(opened(opener))
+    clients = [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
+    for client in clients:
+        stack.callback(client.kill)
+    return clients
+
+
+def one_instant(session: Session) -> None:
+    """A run is freed and taken over within a millisecond; whoever had it is refused."""
+    keys = new_keys(KEYS)
+    first, *others = session.clients
+    session.alone(first, _claims(keys, EPOCH))
+    session.together(others, lambda: _claims(keys, EPOCH))
+    held = session.granted(first, keys)
+    session.alone(first, _settles(held, "release", EPOCH))
+    session.together(others, lambda: _claims(keys, EPOCH))
+    session.play(
+        {
+            first: [_settles(held, "complete", EPOCH)],
+            **{it: [_settles(session.granted(it, keys), "extend", EPOCH)] for it in others},
+        }
+    )
+    _completed_by_all(session, keys, EPOCH)
+
+
+def races_at_given_instants(session: Session) -> None:
+    """Every client has a clock of its own, and all that a claim can say is said."""
+    now, keys = EPOCH, new_keys(KEYS)
+    for _ in range(VOLLEYS):
+        now += session.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
+        instants = {it: now + session.chance.choice((-1, 0, 0, 1)) for it in session.clients}
+        session.play({it: _turn(session, it, keys, at) for it, at in instants.items()})
+
+
+def races(session: Session) -> None:
+    """The store's clock decides, and leases end while the calls are under way."""
+    keys = new_keys(KEYS)
+    for _ in range(VOLLEYS):
+        turns = {client: _turn(session, client, keys, None) for client in session.clients}
+        held = session.granted(None, keys)
+        moment = 0.0
+        if held and session.chance.random() < 0.7:
+            # As the lease of one of them ends, by the clock that ends it.
+            until = session.chance.choice(held).until - session.ahead
+            late = session.chance.choice((-0.3, 0.0, 0.3))
+            moment = time.monotonic() + (until - wall_clock() + late) / SECOND
+        session.play(turns, moment)
+
+
+def a_paused_client(session: Session) -> None:
+    """It stands still between its calls, and once in the middle of them, until others took over."""
+    keys, more = new_keys(KEYS), new_keys(KEYS)
+    first, *others = session.clients
+    session.alone(first, _claims(keys), _claims(more))
+    held = session.granted(first, keys + more)
+    with _paused(first):
+        session.over(held)
+        session.together(others, lambda: _claims(keys))
+    session.play({it: [_settles(session.granted(it, keys), "complete")] for it in session.clients})
+    late = session.granted(first, more)
+
+    def pause() -> None:
+        time.sleep(LEAD + session.chance.random() * 2 * LEAD)
+        with _paused(first):
+            # Not until the others have done: an embedded store may be locked as long.
+            time.sleep(2 * LEASE / SECOND)
+
+    claimed = _claims(keys), _settles(late, "complete"), _claims(more)
+    turns: Calls = {first: claimed, **{it: [_claims(more), _claims(keys)] for it in others}}
+    session.play(turns, meanwhile=pause)
+    _completed_by_all(session, more)
+
+
+@contextmanager
+def _paused(client: Client) -> Iterator[None]:
+    """A thread is not paused; it has nothing to do meanwhile, or goes on."""
+    if isinstance(client, ProcessClient):
+        client.stop()
+    try:
+        yield
+    finally:
+        if isinstance(client, ProcessClient):
+            client.go_on()
+
+
+def killed_clients(session: Session) -> None:
+    """One dies right after a call, with its answer; one at any moment, of its claim or completion.
+    What they were told stays true, and what they were not told happened or did not."""
+    *rest, lost, killed = session.clients
+    keys, more = new_keys(KEYS), new_keys(KEYS)
+    session.alone(lost, _claims(keys), _claims(more))
+    third = KEYS // 3
+    held = session.granted(lost, keys)
+    session.alone(lost, _settles(held[:third], "complete"))
+    session.alone(lost, replace(_settles(held[third : 2 * third], "complete"), lost=True))
+    session.clients = rest
+    _taken_over(session, keys, held)
+    mine = new_keys(KEYS)
+    session.alone(killed, _claims(mine))
+    held = session.granted(killed, mine)
+    calls: tuple[Call, ...] = (_settles(held, "complete"), _claims(more))
+    if session.transactional and session.chance.random() < 0.5:
+        calls = (_commit(held[:1], 2 * LEAD), *calls)
+
+    def kill() -> None:
+        time.sleep(LEAD + session.chance.random() * 2 * LEAD)
+        if isinstance(killed, ProcessClient):
+            killed.kill()
+
+    session.play({killed: calls}, meanwhile=kill)
+    _taken_over(session, mine + more, session.granted(None, mine + more))
+
+
+def long_transactions(session: Session) -> None:
+    """A commit outlasts its lease: whoever asks meanwhile waits, or is told that it is busy."""
+    first, second, third, fourth = session.clients
+    (brief,), (long,), (other,) = new_keys(1), new_keys(1), new_keys(1)
+    session.alone(first, _claims((brief,)))
+    session.alone(second, _claims((long,)))
+    session.over(session.granted(None, (brief, long)))
+    session.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
+    commits = {
+        first: [_commit(session.granted(first, (brief,)), BRIEF)],
+        # In an embedded store they wait for the whole transaction, whatever it locks.
+        second: [_commit(session.granted(second, (long,)), LONG if session.served else BRIEF)],
+    }
+    begun = session.begin(commits)
+    for client in commits:
+        client.held()
+    # The third asks for what it must wait for together with a lease that ends while it waits.
+    session.play({third: [_claims((brief, other))], fourth: [_claims((long,))]})
+    for client in commits:
+        client.release()
+    session.gather(commits, begun)
+    session.over(session.granted(None, (other,)))
+    _completed_by_all(session, (brief, long, other))
+
+
+def _commit(runs: Sequence[Run], hold: float) -> Call:
+    return replace(_settles(runs, "complete"), verb="commit", hold=hold)
+
+
+def _claims(keys: Sequence[bytes], now: int | None = None) -> Call:
+    return Call("claim", tuple(fact(key, lease=LEASE) for key in keys), now)
+
+
+def _settles(runs: Sequence[Run], action: Action, now: int | None = None) -> Call:
+    return Call("settle", tuple(run.settled(action) for run in runs), now)
+
+
+def _taken_over(session: Session, keys: Sequence[bytes], held: Sequence[Run]) -> None:
+    """By the others, before and after the leases of the dead are over."""
+    session.together(session.clients, lambda: _claims(keys))
+    session.over(held)
+    _completed_by_all(session, keys)
+
+
+def _completed_by_all(session: Session, keys: Sequence[bytes], now: int | None = None) -> None:
+    session.together(session.clients, lambda: _claims(keys, now))
+    session.play(
+        {it: [_settles(session.granted(it, keys), "complete", now)] for it in session.clients}
+    )
+    session.together(session.clients, lambda: _claims(keys, now))
+
+
+def _turn(session: Session, client: Client, keys: Sequence[bytes], now: int | None) -> list[Call]:
+    """What one client does in a volley: some of the keys it asks for, some of its runs it ends."""
+    chance = session.chance
+    mine = {run.claim.key: run for run in session.granted(client, keys)}
+    claims: list[Claim] = []
+    ends: list[Settlement] = []
+    for i, key in enumerate(keys):
+        run = mine.get(key)
+        drawn = chance.random()
+        if run and drawn < 0.4:
+            ends.append(run.settled(chance.choice(ACTIONS)))
+        elif run and drawn < 0.5:
+            claims.append(run.claim)  # Its reply may have been lost: the same ask again.
+        elif drawn < 0.9:
+            claims.append(_claim(chance, key, state=i % 2 == 1, exact=now is not None))
+    calls = [Call("claim", tuple(claims), now), Call("settle", tuple(ends), now)]
+    chance.shuffle(calls)
+    return calls
+
+
+def _claim(chance: random.Random, key: bytes, *, state: bool, exact: bool) -> Claim:
+    lease = SECOND if exact else LEASE
+    remember = chance.choice((10 * DAY, 10 * DAY, 2 * SECOND)) if exact else 10 * DAY
+    digest = chance.choice((b"", b"one", b"two"))
+    if state:
+        claim = version(
+            key, chance.randrange(4), lease=lease, remember=remember, attempts=3, digest=digest
+        )
+        claim = replace(claim, unchanged_within=chance.choice((0, SECOND)))
+    else:
+        claim = fact(key, lease=lease, remember=remember, attempts=3, digest=digest)
+    return replace(
+        claim,
+        by=chance.choice((b"", b"here", b"there")),
+        sliding=chance.random() < 0.2,
+        redrive=chance.random() < 0.1,
+        peek=chance.random() < 0.1,
+    )

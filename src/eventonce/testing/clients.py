@@ -1,0 +1,244 @@
+"""Clients of a store whose calls are recorded: threads, and processes to pause and to kill.
+
+A client is told which calls to make and at which moment, so that several of them meet in the store;
+it answers with the times of each call and with what the store said.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from eventonce.clock import wall_clock
+from eventonce.errors import StoreUnavailable
+from eventonce.ports import Store, Transactional
+from eventonce.testing.crew import PATIENCE, Worker, spawn
+from eventonce.testing.opener import Opener, opened
+from eventonce.types import Claim, Kept, Settlement, Verdict
+
+SPIN: Final = 0.0003
+"""Seconds before the moment of a turn in which a client sleeps no more: a sleep may be as late."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call of the store."""
+
+    verb: Literal["claim", "settle", "commit"]
+    """`commit` settles in a transaction of the caller's."""
+    asks: tuple[Claim | Settlement, ...]
+    now: int | None = None
+    """None leaves it to the store's clock."""
+    hold: float = 0.0
+    """Seconds, at the most, between the settlement in a transaction and the commit."""
+    lost: bool = False
+    """Whether the client does not live to tell the answer."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one client does, one call after the other, from this moment of `time.monotonic` on."""
+
+    calls: tuple[Call, ...]
+    moment: float
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A call that returned: its times, the machine's instants around it, the store's answers."""
+
+    called: int
+    returned: int
+    earliest: int
+    latest: int
+    answers: tuple[Verdict | Kept, ...] | None
+    """None where the store could not be reached: nobody knows whether it was done."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Said by a client that has settled in a transaction and has yet to commit."""
+
+
+Hold = Callable[[float], object]
+"""Says so, and waits: until the client is released, or for so many seconds."""
+
+
+class Client(Protocol):
+    """Somebody who calls the store when told."""
+
+    name: str
+
+    def begin(self, turn: Turn) -> None:
+        """Tell it what to do."""
+        ...
+
+    def held(self) -> None:
+        """Wait until it has settled in its transaction."""
+        ...
+
+    def release(self) -> None:
+        """Let it commit."""
+        ...
+
+    def replies(self) -> list[Reply]:
+        """Wait until it has done all, or is dead; the replies to its first calls, or to all."""
+        ...
+
+    def kill(self) -> None:
+        """Let it make no more calls; what it is doing now it may do or not."""
+        ...
+
+
+class ThreadClient:
+    """A client in this process. A reply that is lost does not end it: a thread cannot be killed."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self.store = store
+        self.pool = ThreadPoolExecutor(1)
+        self.running: Future[list[Reply]] | None = None
+        self.holding = threading.Event()
+        self.released = threading.Event()
+
+    def begin(self, turn: Turn) -> None:
+        self.holding.clear()
+        self.released.clear()
+        self.running = self.pool.submit(self._play, turn)
+
+    def held(self) -> None:
+        assert self.holding.wait(PATIENCE), f"{self.name} hangs"
+
+    def release(self) -> None:
+        self.released.set()
+
+    def replies(self) -> list[Reply]:
+        assert self.running is not None
+        return self.running.result(PATIENCE)
+
+    def kill(self) -> None:
+        self.pool.shutdown()
+
+    def _hold(self, seconds: float) -> None:
+        self.holding.set()
+        self.released.wait(seconds)
+
+    def _play(self, turn: Turn) -> list[Reply]:
+        replies = []
+        for call, reply in played(self.store, turn, self._hold):
+            if call.lost:
+                break
+            replies.append(reply)
+        return replies
+
+
+class ProcessClient:
+    """A client in a process of its own."""
+
+    def __init__(self, name: str, opener: Opener) -> None:
+        self.name = name
+        self.worker: Worker = spawn(opener, _serve)
+
+    def begin(self, turn: Turn) -> None:
+        self.worker.pipe.send(turn)
+
+    def held(self) -> None:
+        said = self._hear()
+        assert isinstance(said, Held), f"{self.name} said {said}"
+
+    def release(self) -> None:
+        self.worker.pipe.send(None)
+
+    def replies(self) -> list[Reply]:
+        replies: list[Reply] = []
+        while (said := self._hear()) is not None:
+            if isinstance(said, Reply):
+                replies.append(said)
+        return replies
+
+    def _hear(self) -> Reply | Held | None:
+        """What it says next; None at the end of its turn, or of its life."""
+        assert self.worker.pipe.poll(PATIENCE), f"{self.name} hangs"
+        try:
+            said = self.worker.pipe.recv()
+        except (EOFError, OSError):
+            self.kill()
+            return None
+        assert not isinstance(said, str), f"{self.name} failed:\n{said}"
+        return said if isinstance(said, Reply | Held) else None
+
+    def stop(self) -> None:
+        """Pause it, wherever it is, and wait until it stands still."""
+        pid = self.worker.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        """End the pause."""
+        pid = self.worker.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.worker.kill()
+
+
+def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]:
+    """Make the calls of a turn."""
+    while (left := turn.moment - time.monotonic()) > 0:
+        if left > SPIN:
+            time.sleep(left - SPIN)
+    for call in turn.calls:
+        earliest, called = wall_clock(), time.monotonic_ns()
+        try:
+            answers = tuple(_answers(store, call, hold))
+        except StoreUnavailable:
+            answers = None
+        returned, latest = time.monotonic_ns(), wall_clock()
+        yield call, Reply(called, returned, earliest, latest, answers)
+
+
+def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | Kept]:
+    claims = [ask for ask in call.asks if isinstance(ask, Claim)]
+    settlements = [ask for ask in call.asks if isinstance(ask, Settlement)]
+    if call.verb == "claim":
+        return store.claim(claims, now=call.now)
+    if call.verb == "settle":
+        return store.settle(settlements, now=call.now)
+    assert isinstance(store, Transactional)
+    with store.transaction() as transaction:
+        answers = [transaction.settle(settlement) for settlement in settlements]
+        hold(call.hold)
+    return answers
+
+
+def _serve(pipe: Connection, opener: Opener) -> None:
+    """In the new process."""
+
+    def hold(seconds: float) -> None:
+        pipe.send(Held())
+        if pipe.poll(seconds):
+            pipe.recv()
+
+    try:
+        with opened(opener) as store:
+            pipe.send(None)
+            while True:
+                turn = pipe.recv()
+                if turn is None:
+                    continue  # It was released after it had committed.
+                for call, reply in played(store, turn, hold):
+                    if call.lost:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    pipe.send(reply)
+                pipe.send(None)
+    except EOFError:
+        return
+    except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits
+        pipe.send(traceback.format_exc())

@@ -1,0 +1,255 @@
+"""Linearizability: whether calls that overlapped are explained by the law, applied one at a time.
+
+A history is right if its operations can be put in an order in which each takes effect between its
+call and its return, and in which the law gives every answer the store gave. Keys are independent,
+so each is searched alone: depth first, as Wing and Gong describe it, and with Lowe's memory of
+every set of operations and record that led nowhere. `history` records, and prints what failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from eventonce import ledger
+from eventonce.ledger import Record
+from eventonce.types import Claim, Kept, Settlement, Verdict
+
+Answer = Verdict | Kept
+
+DONE: Final = ("complete", "kept")
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One ask of one key: when it was called, when it returned, and the answer."""
+
+    client: str
+    ask: Claim | Settlement
+    answer: Answer | None
+    """None of an open operation: its reply was lost, or its process killed. Its effect may have
+    happened, at any moment after the call, or never."""
+    called: int
+    """Nanoseconds of a clock that all clients share."""
+    returned: int | None
+    earliest: int
+    """The instants between which the store's clock stood when the law was asked; the same one
+    twice where the call named its instant."""
+    latest: int
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that is asked, or whose run is settled."""
+        return self.ask if isinstance(self.ask, Claim) else self.ask.claim
+
+    @property
+    def action(self) -> str:
+        """What is asked: `claim`, or what became of the run."""
+        return "claim" if isinstance(self.ask, Claim) else self.ask.action
+
+    @property
+    def token(self) -> int:
+        """The token that was granted or, rightly or not, answered; 0 where there was none."""
+        return self.answer.token if isinstance(self.answer, Verdict) else 0
+
+    @property
+    def granted(self) -> bool:
+        """Whether the answer is a run."""
+        return isinstance(self.answer, Verdict) and self.answer.kind == "run" and self.token > 0
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """What is wrong with the operations of one key."""
+
+    operations: tuple[Operation, ...]
+    """All of that key, by the time of their call."""
+    reason: str
+    placed: tuple[int, ...] = ()
+    """The longest order that the law explains, as indexes of operations."""
+    stuck: tuple[tuple[int, tuple[Answer, ...]], ...] = ()
+    """The operations that could have come next, each with the answers the law had for it."""
+
+
+def violation(operations: Sequence[Operation]) -> Violation | None:
+    """The violation in these operations of one key, None where the law explains them all."""
+    ordered = tuple(sorted(operations, key=lambda it: it.called))
+    for broken in (_token_without_run, _shared_token, _completed_twice):
+        if reason := broken(ordered):
+            return Violation(ordered, reason)
+    search = _Search(ordered)
+    if search.explains(0, None, ()):
+        return None
+    reason = "no order of its operations is the law's"
+    return Violation(ordered, reason, search.longest, tuple(search.impasse()))
+
+
+def _token_without_run(operations: Sequence[Operation]) -> str:
+    for it in operations:
+        if isinstance(it.answer, Verdict) and it.token and not it.granted:
+            return f"{it.client} was told {it.answer.kind}, and given a token"
+    return ""
+
+
+def _shared_token(operations: Sequence[Operation]) -> str:
+    holders: dict[int, Operation] = {}
+    for it in operations:
+        if it.granted:
+            first = holders.setdefault(it.token, it)
+            # The same ask repeated gets its own grant again.
+            if first.claim.nonce != it.claim.nonce:
+                return f"one token was given to two runs, of {first.client} and of {it.client}"
+    return ""
+
+
+def _completed_twice(operations: Sequence[Operation]) -> str:
+    latest = max((it.latest for it in operations), default=0)
+    winners: dict[int, Operation] = {}
+    for it in operations:
+        fact = it.claim.order is None and latest < it.earliest + it.claim.remember
+        if fact and isinstance(it.ask, Settlement) and (it.action, it.answer) == DONE:
+            winners.setdefault(it.ask.token, it)
+    if len(winners) > 1:
+        clients = " and of ".join(it.client for it in winners.values())
+        return f"more than one run completed this fact, of {clients}"
+    return ""
+
+
+class _Search:
+    """The search for an order of one key's operations."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.ends = [inf if it.returned is None else it.returned for it in operations]
+        self.must = sum(1 << i for i, it in enumerate(operations) if it.answer is not None)
+        self.hints = _hints(operations)
+        self.futile: set[tuple[int, Record | None]] = set()
+        self.longest: tuple[int, ...] = ()
+        self.record: Record | None = None
+        """The record after the longest order."""
+
+    def explains(self, placed: int, record: Record | None, order: tuple[int, ...]) -> bool:
+        """Whether an order of the rest is found; `placed` has a bit for each operation so far."""
+        if placed & self.must == self.must:
+            return True
+        if (placed, record) in self.futile:
+            return False
+        if len(order) > len(self.longest):
+            self.longest, self.record = order, record
+        outcomes = {i: self._outcomes(record, i) for i in self._next(placed)}
+        for i, after in outcomes.items():
+            if after and _inert(self.operations[i]):
+                # In any order that explains the rest it can as well come now.
+                outcomes = {i: after}
+                break
+        for i, after in outcomes.items():
+            for left in after:
+                if self.explains(placed | 1 << i, left, (*order, i)):
+                    return True
+        self.futile.add((placed, record))
+        return False
+
+    def impasse(self) -> Iterator[tuple[int, tuple[Answer, ...]]]:
+        """Why the longest order ends where it does."""
+        for i in self._next(sum(1 << i for i in self.longest)):
+            it = self.operations[i]
+            if it.answer is not None:
+                instants = self._instants(self.record, i)
+                laws = [law(self.record, it.ask, now)[0] for now in instants]
+                yield i, tuple(said for n, said in enumerate(laws) if said not in laws[:n])
+
+    def _next(self, placed: int) -> list[int]:
+        """The operations that may come next: none that is left returned before their call."""
+        left = [i for i in range(len(self.operations)) if not placed >> i & 1]
+        first = min((self.ends[i] for i in left), default=inf)
+        return [i for i in left if self.operations[i].called <= first]
+
+    def _outcomes(self, record: Record | None, i: int) -> set[Record | None]:
+        """The records that this operation may leave, where its answer is the law's."""
+        it = self.operations[i]
+        found: set[Record | None] = set()
+        for now in self._instants(record, i):
+            answer, written = law(record, it.ask, now)
+            if it.answer is None and written is None:
+                continue  # An open operation without an effect need not have happened.
+            if it.answer is None or _agree(it, answer):
+                assert written is None or not _inert(it)
+                found.add(record if written is None else written)
+        if self._passed_over(i):
+            found.add(record)
+        return found
+
+    def _passed_over(self, i: int) -> bool:
+        """Whether this is a `busy` that needs no lease: a store may answer it, and do nothing,
+        while another operation on the key is under way."""
+        it = self.operations[i]
+        if not isinstance(it.answer, Verdict) or it.answer != Verdict("busy", wait=it.answer.wait):
+            return False
+        return any(
+            other.called <= self.ends[i] and it.called <= self.ends[j]
+            for j, other in enumerate(self.operations)
+            if j != i
+        )
+
+    def _instants(self, record: Record | None, i: int) -> list[int]:
+        """The instants at which to ask the law, one for every answer or record it could give.
+
+        The law compares the instant with those in the record, and writes instants that later
+        answers tell (`hints`). Of all others the earliest is as good as any: whatever is only held
+        or remembered from then on is over the soonest.
+        """
+        it = self.operations[i]
+        marks = {it.earliest, it.latest, *self.hints}
+        if record is not None:
+            patience = ledger.PATIENCE * it.claim.lease
+            marks |= {record.held_until, record.expires, record.held_until + patience}
+        return sorted(mark for mark in marks if it.earliest <= mark <= it.latest)
+
+
+def law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answer, Record | None]:
+    """The answer to this ask, and the record to write, by the law."""
+    if isinstance(ask, Claim):
+        return ledger.judge(record, ask, now)
+    return ledger.settle(record, ask, now)
+
+
+def _agree(it: Operation, answer: Answer) -> bool:
+    """Whether this answer is the law's. How long to wait is compared only where the instant is
+    known: it is counted from the store's."""
+    said = it.answer
+    if answer == said or it.earliest == it.latest:
+        return answer == said
+    if not isinstance(answer, Verdict) or not isinstance(said, Verdict):
+        return False
+    return replace(answer, wait=0) == replace(said, wait=0)
+
+
+def _inert(it: Operation) -> bool:
+    """Whether this answer says that nothing was written, whatever the record was."""
+    if not isinstance(it.answer, Verdict):
+        return it.answer in ("fenced", "unknown")
+    return (
+        it.claim.peek
+        or it.answer.kind in ("busy", "conflict")
+        or (it.answer.kind in ("duplicate", "stale") and not it.claim.sliding)
+        or (it.answer.kind == "dead" and not it.answer.attempt)
+    )
+
+
+def _hints(operations: Sequence[Operation]) -> set[int]:
+    """The instants that the answers of this history let one conclude."""
+    leases = {it.claim.lease for it in operations}
+    # A lease ends some leases before the wait of an older version, and began a lease before that,
+    # or was cut short then.
+    spans = {0, *leases, *(ledger.PATIENCE * lease for lease in leases)}
+    spans |= {ledger.PATIENCE * lease + other for lease in leases for other in leases}
+    hints = set()
+    for it in operations:
+        if isinstance(it.answer, Verdict) and it.answer.wait:
+            ends = {it.earliest + it.answer.wait, it.latest + it.answer.wait}
+            hints |= {end - span for end in ends for span in spans}
+        if it.token:
+            hints.add(it.token // 1_000)
+    return hints
