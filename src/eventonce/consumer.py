@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 from eventonce import engine, envelope, presets, redrive
 from eventonce.batch import Batch, End, Incoming
 from eventonce.clock import wall_clock
+from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.log import log
 from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
@@ -54,12 +55,14 @@ class Consumer:
         threads: int = 32,
         max_bytes: int = envelope.MAX_BYTES,
         letters: str | Letterbox | None = None,
+        keep_headers: Sequence[str] = (),
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
         others as a rotation's old ones. `threads` bounds the plain handlers that run side by side
         under `process_async`. `letters` is where events that are given up go: the store, unless it
-        is an SQS queue's `sqs://name`."""
+        is an SQS queue's `sqs://name`. `keep_headers` names HTTP headers that stay with an event
+        beside the usual ones and those that the rules name."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if not _is_store(opened):
             raise ConfigError(
@@ -80,12 +83,18 @@ class Consumer:
         self.store: Store = opened
         self.shelf: Shelf = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
+        self._keep_headers = header_names(keep_headers)
         self.observers: list[Observer] = list(observers)
         self._routes = Routes(handler)
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
         self._world = World(opened, self._letterbox, clock)
         self._threads = threads
+
+    @cached_property
+    def kept_headers(self) -> frozenset[str]:
+        """The HTTP headers that stay with an event, beside those that always do."""
+        return self._keep_headers | self.rules.headers
 
     @overload
     def on(self, pattern: H) -> H: ...

@@ -172,7 +172,7 @@ def test_who_is_not_admitted_sends_nothing() -> None:
 
 def test_a_secret_that_opened_the_door_stands_in_no_letter() -> None:
     crm = Crm(admits=lambda headers, _: headers.get("x-api-key") == "secret-key")
-    request = GATEWAY | {"headers": {"x-api-key": "secret-key", "x-other": "kept"}}
+    request = GATEWAY | {"headers": {"x-api-key": "secret-key", "webhook-id": "kept"}}
     body = json.dumps(event("a") | {"detail": {}})
     assert crm.handler(sent(request, body), None)["statusCode"] == 400
     (letter,) = crm.consumer.letters()

@@ -107,6 +107,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sink: list[Sink] = []
     letters: str = ""
     """Where letters go: empty for the store itself, or `sqs://queue`."""
+    keep_headers: list[str] = []
+    """HTTP headers that stay with an event beside the usual ones and those that the rules name."""
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()
@@ -147,6 +149,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             rules=self.ruling(rules),
             secrets=[secret.encode() for secret in self.secrets],
             letters=self.letters or None,
+            keep_headers=self.keep_headers,
         )
         for sink in self.sink:
             if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):

@@ -10,6 +10,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.config import CIRCULAR, Reading, read, table_needs
+from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
@@ -133,6 +134,7 @@ def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
 CHECKS: Final[Mapping[Place, Callable[[Any], object]]] = {
     ("store",): lambda uri: check_uri(uri) if uri else None,
     ("letters",): lambda uri: parse(uri) if uri else None,
+    ("keep_headers",): header_names,
     ("worker", "queue"): lambda uri: parse(uri) if uri else None,
     ("worker", "concurrency"): _from(1),
     ("worker", "receivers"): _from(1),

@@ -6,10 +6,12 @@ Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from eventonce.envelope import jsontext
 from eventonce.envelope.forms import BINARY, headed
+from eventonce.envelope.headers import kept_headers
 from eventonce.envelope.reader import MAX_BYTES, parts, read
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
@@ -31,29 +33,6 @@ JSON_LINES: Final = frozenset(
 STRUCTURED: Final = "application/cloudevents"
 """What the types of bodies begin with that are whole CloudEvents, one or a batch."""
 
-PROOFS: Final = frozenset(
-    (
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "x-api-key",
-        "x-auth-token",
-        "x-access-token",
-        "x-forwarded-access-token",
-        "x-amz-security-token",
-        "x-amzn-oidc-accesstoken",
-        "x-amzn-oidc-data",
-        "x-goog-iap-jwt-assertion",
-        "cf-access-jwt-assertion",
-        "x-gitlab-token",
-        "x-telegram-bot-api-secret-token",
-        "webhook-signature",
-        "webhook-timestamp",
-    )
-)
-"""Headers that say who sent it and not what, some of them from the proxy before us: a secret must
-not stand in a letter, and no rule shall take the time of an attempt for a part of the event."""
-
 
 def media_type(headers: Mapping[str, str]) -> str:
     """What the sender says the body is, without its parameters; names are in lower case."""
@@ -64,6 +43,7 @@ def read_body(
     raw: bytes,
     headers: Mapping[str, str] = NO_HEADERS,
     *,
+    keep: AbstractSet[str] = frozenset(),
     max_bytes: int = MAX_BYTES,
     max_events: int | None = None,
 ) -> list[Event | bytes]:
@@ -71,11 +51,12 @@ def read_body(
 
     An element or a line that is no event is given back as its own bytes, so that a consumer keeps
     it, and it alone, as a letter. Bytes that are no JSON as a whole are lines if the first one is
-    an object. Header names are in lower case; the secret ones are not passed on.
+    an object. Header names are in lower case; those of the list in `headers`, and those to `keep`
+    beside it, stay with the events.
     With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
-    kept = {name: value for name, value in headers.items() if name not in PROOFS} or NO_HEADERS
+    kept = kept_headers(headers, keep)
     media = media_type(headers)
     if BINARY in headers and not media.startswith(STRUCTURED):
         return _read_all([raw], kept, max_bytes, max_events)

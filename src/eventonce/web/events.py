@@ -100,6 +100,7 @@ class Events:
             return read_body(
                 body,
                 public,
+                keep=self._consumer.kept_headers,
                 max_bytes=self._consumer.max_bytes,
                 max_events=self._limits.max_events,
             )
