@@ -67,7 +67,7 @@ class Consumer:
         if not _is_store(opened):
             raise ConfigError(
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
-                f"not {store!r}"
+                f"not {type(store).__name__}"
             )
         if threads < 1:
             raise ConfigError(f"Consumer: threads must be at least 1, not {threads}")

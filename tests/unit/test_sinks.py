@@ -133,9 +133,9 @@ def test_a_table_with_a_wrong_field_is_told_so_with_its_line(
 
 def test_a_sink_does_not_show_its_secrets() -> None:
     sink = Sink("https://user@hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
-    assert repr(sink) == "Sink(to='https:…', match='*')"
+    assert repr(sink) == "Sink(to='https://…', match='*')"
     sink = Sink("https://hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
-    assert repr(sink) == "Sink(to='https://hooks.example.com', match='*')"
+    assert repr(sink) == "Sink(to='https://hooks.example.com…', match='*')"
 
 
 def test_events_are_routed_by_type_to_the_first_sink_that_matches(

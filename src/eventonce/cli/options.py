@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import click
 
 from eventonce import presets
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.errors import ConfigError
+from eventonce.masking import masked, split
 from eventonce.rules import Ruleset
 from eventonce.stores import open_store
 
@@ -77,7 +78,7 @@ def ruleset(
 def opened(config: Path | None, store: str | None) -> Any:
     """The store that options and file name, to look at: one that is not there is not made."""
     uri = store or load(config).store or DEFAULT_STORE
-    parts = urlsplit(uri)
+    parts = split(uri)
     if parts.scheme == "sqlite" and not Path(unquote(parts.path.removeprefix("/"))).exists():
-        raise ConfigError(f"store {uri!r}: there is no such file; --store names another")
+        raise ConfigError(f"store {masked(uri)!r}: there is no such file; --store names another")
     return open_store(uri)

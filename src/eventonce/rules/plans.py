@@ -16,7 +16,6 @@ from eventonce.rules.evaluation import (
     order_of,
     place_of,
     same_either_way,
-    shown,
     slots_for,
 )
 from eventonce.rules.expressions import (
@@ -28,7 +27,7 @@ from eventonce.rules.expressions import (
     parse_path,
     paths,
 )
-from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, slow
+from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, kind_of, slow
 from eventonce.rules.instants import instant
 from eventonce.rules.keys import ABSENT
 from eventonce.rules.rule import Rule
@@ -217,7 +216,7 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
             reason = (
                 "is missing: a version needs its order"
                 if absent
-                else f"is {shown(value)}, neither a whole number below 2^53 nor an ISO time"
+                else f"is {kind_of(value)}, neither a whole number below 2^53 nor an ISO time"
                 f"{_as_time(tree, value)}"
             )
             raise Incomplete(first, reason, absent=absent)

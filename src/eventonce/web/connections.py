@@ -16,6 +16,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 LOOK: Final = 0.5
 """Seconds between two looks at the connections."""
 
+SLICE: Final = 1 << 14
+"""Bytes that the parser is given at once: it looks only between two calls whether the head of a
+request is too long, and a socket may bring a quarter of a mebibyte together."""
+
 SPARE: Final = 8
 """Connections for each request that may be under way: with the usual 64 there are 512, half of the
 files that a process may usually open, so that there is always one left for the store."""
@@ -36,6 +40,13 @@ def protocol(concurrency: int) -> type[H11Protocol]:
             self.since = self.loop.time()
             if len(self.connections) > most:
                 _drop_oldest(self.connections, most)
+
+        def data_received(self, data: bytes) -> None:
+            for start in range(0, len(data), SLICE):
+                if self.transport.is_closing():
+                    # The first slices were refused already.
+                    return
+                super().data_received(data[start : start + SLICE])
 
     return Bounded
 

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked
 
 SCHEMA: Final = "eventonce"
 """A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
@@ -70,6 +71,7 @@ def read(uri: str) -> Address:
     shown = (
         f"postgresql://{user}@{host}{parts.path}" if user else f"postgresql://{host}{parts.path}"
     )
+    told = masked(uri)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     typed = shown + _query(options)
     schema = options.pop("schema", SCHEMA)
@@ -78,7 +80,7 @@ def read(uri: str) -> Address:
     timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
     if None in (connections, transactions, timeout) or not _NAME.fullmatch(schema):
         raise ConfigError(
-            f"store {shown}: its own options are schema=NAME (small letters, digits and _), "
+            f"store {told}: its own options are schema=NAME (small letters, digits and _), "
             f"connections=COUNT, transactions=COUNT and timeout=SECONDS"
         )
     return Address(
@@ -87,8 +89,8 @@ def read(uri: str) -> Address:
         parameters={
             "connect_timeout": CONNECT_TIMEOUT,
             "application_name": "eventonce",
-            **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
-            **_checked(options, shown),
+            **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, told),
+            **_checked(options, told),
         },
         schema=schema,
         connections=connections or CONNECTIONS,
