@@ -11,14 +11,18 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LOOK: Final = 0.5
 """Seconds between two looks at the connections."""
 
-SLICE: Final = 1 << 14
-"""Bytes that the parser is given at once: it looks only between two calls whether the head of a
-request is too long, and a socket may bring a quarter of a mebibyte together."""
+HEAD: Final = 1 << 16
+"""Bytes that the head of a request may have."""
+
+SLICE: Final = 1 << 12
+"""Bytes of a head that the parser is given at once: it looks only between two calls whether the
+head is too long, and a socket may bring a quarter of a mebibyte together."""
 
 SPARE: Final = 8
 """Connections for each request that may be under way: with the usual 64 there are 512, half of the
@@ -29,7 +33,7 @@ def protocol(concurrency: int) -> type[H11Protocol]:
     """What serves one connection, for so many requests side by side.
 
     Of too many connections the oldest that is idle is dropped, so that who only keeps connections
-    open shuts nobody out. It is h11's, which bounds the head of a request to 64 KiB: httptools,
+    open shuts nobody out. It is h11's, which bounds the head of a request: httptools,
     which uvicorn prefers where it is installed, takes headers without end.
     """
     most = concurrency * SPARE
@@ -42,11 +46,11 @@ def protocol(concurrency: int) -> type[H11Protocol]:
                 _drop_oldest(self.connections, most)
 
         def data_received(self, data: bytes) -> None:
-            for start in range(0, len(data), SLICE):
-                if self.transport.is_closing():
-                    # The first slices were refused already.
-                    return
-                super().data_received(data[start : start + SLICE])
+            # What follows a refused slice is not looked at any more.
+            while data and not self.transport.is_closing():
+                size = SLICE if self.conn.their_state is h11.IDLE else len(data)
+                super().data_received(data[:size])
+                data = data[size:]
 
     return Bounded
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.web.authentication import Gate
-from eventonce.web.connections import cut_off, protocol
+from eventonce.web.connections import HEAD, cut_off, protocol
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse, response
 
@@ -63,6 +63,7 @@ def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
         _ending(app),
         http=protocol(limits.concurrency),
+        h11_max_incomplete_event_size=HEAD,
         lifespan="off",
         ws="none",
         backlog=BACKLOG,
