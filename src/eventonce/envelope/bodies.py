@@ -5,9 +5,12 @@ Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
+
+import msgspec
 
 from eventonce.envelope import jsontext
 from eventonce.envelope.forms import BINARY, headed
@@ -89,7 +92,29 @@ def _read_all(
     if max_events is not None and len(taken) > max_events:
         # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
-    return [_read(part, headers, max_bytes) for part in taken]
+    found = [_read(part, headers, max_bytes) for part in taken]
+    return _told_apart(found) if headers and len(found) > 1 else found
+
+
+def _told_apart(found: Sequence[Event | bytes]) -> list[Event | bytes]:
+    """The events of one request, each with its part.
+
+    They share the headers, so an id in those names the request and none of them. The content tells
+    them apart: a sender that sends again may send fewer, or in another order. Equal ones are
+    counted: nothing proves that the second is a copy of the first.
+    """
+    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few requests need it
+
+    seen: Counter[str] = Counter()
+    told: list[Event | bytes] = []
+    for event in found:
+        if isinstance(event, Event) and not event.part:
+            content = blake2b(event.raw, digest_size=16).hexdigest()
+            told.append(msgspec.structs.replace(event, part=f"{content}-{seen[content]}"))
+            seen[content] += 1
+        else:
+            told.append(event)
+    return told
 
 
 def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:

@@ -35,6 +35,7 @@ class Wrapped(msgspec.Struct, frozen=True):
     time: str = ""
     replay: str = ""
     headers: Mapping[str, str] = NO_HEADERS
+    part: str = ""
     keep: bool = False
     """Whether the carrier says something about the event that must not be lost with it."""
 
@@ -70,6 +71,7 @@ def unwrapped(fields: Fields) -> Wrapped | None:
             "event",
             id=string(fields.get("id")),
             headers={name: string(value) for name, value in headers.items()},
+            part=string(fields.get("part")),
         )
     return None
 

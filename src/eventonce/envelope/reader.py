@@ -121,7 +121,7 @@ def parts(payload: Any) -> list[Any]:
 
 
 def kept(event: Event) -> bytes:
-    """JSON from which `read` makes the same event again, its transport id and headers too."""
+    """JSON from which `read` makes the same event again, its transport id, headers and part too."""
     if not event.headers:
         try:
             if read(event.raw, max_bytes=len(event.raw)).id == event.id:
@@ -133,6 +133,7 @@ def kept(event: Event) -> bytes:
             "eventonce": 1,
             "id": event.id,
             "headers": dict(event.headers),
+            **({"part": event.part} if event.part else {}),
             "event": msgspec.Raw(event.raw),
         }
     )
@@ -206,6 +207,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
+        part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers
     return forms.headed(found, headers) if headers else found

@@ -75,6 +75,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     requires: tuple[Path, ...]
 
+    shared: bool
+    """Whether all events of one HTTP request may have this key: their part then joins it."""
+
     def fits(self, tree: Tree) -> bool:
         """Whether the event has all that the rule requires."""
         return all(map(tree.has, self.requires))
@@ -123,6 +126,16 @@ def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
         picked=views[0],
         walked=views[1],
         requires=existing,
+        shared=kind == "fact" and _is_shared(trees),
+    )
+
+
+def _is_shared(key: Sequence[Expression]) -> bool:
+    """Whether nothing in this key is one event's own: headers belong to a request."""
+    read = [path for tree in key for path in paths(tree)]
+    return any(path.root == "headers" for path in read) and all(
+        path.root == "headers" or (path.root == "event" and path.steps[0] not in ("id", "time"))
+        for path in read
     )
 
 
