@@ -9,6 +9,7 @@ import msgspec
 
 from eventonce import engine, envelope
 from eventonce.clock import wall_clock
+from eventonce.envelope.reader import NoEvent
 from eventonce.errors import EnvelopeError
 from eventonce.ports import UNDECIDED, Effects, Task
 from eventonce.reasons import forgotten
@@ -143,6 +144,8 @@ def _fit(task: Task, end: End) -> None:
 def as_bytes(incoming: object) -> bytes:
     """What was given, as a letter can keep it, whatever it is."""
     match incoming:
+        case NoEvent():
+            return incoming.kept
         case bytes() | bytearray() | memoryview():
             return bytes(incoming)
         case str():

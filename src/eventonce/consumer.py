@@ -32,6 +32,9 @@ RuleSpec = str | PathLike[str] | Rule
 CANCELLING: Final = 1.0
 """Seconds that cancelled handlers have to clean up."""
 
+BESIDE: Final = 1 << 17
+"""Bytes that a dead letter may have beside its event: its headers are at most 64 KiB."""
+
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
 """What is one event, and not several."""
 
@@ -280,7 +283,7 @@ class Consumer:
             self.rules,
             route_of or self._routes.of,
             nonce=_nonce(),
-            max_bytes=self.max_bytes,
+            max_bytes=self.max_bytes + (BESIDE if redrive else 0),
             redrive=redrive,
             end=end,
             tries=tries,

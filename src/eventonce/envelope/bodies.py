@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from eventonce.envelope import jsontext
-from eventonce.envelope.forms import BINARY, headed
+from eventonce.envelope.forms import BINARY, headed, structured
 from eventonce.envelope.headers import kept_headers
-from eventonce.envelope.reader import MAX_BYTES, parts, read
+from eventonce.envelope.reader import MAX_BYTES, parts, read, refused
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
@@ -52,22 +52,27 @@ def read_body(
 ) -> list[Event | bytes]:
     """The events of a body in their order, with the headers they came with.
 
-    An element or a line that is no event is given back as its own bytes, so that a consumer keeps
-    it, and it alone, as a letter. Bytes that are no JSON as a whole are lines if the first one is
-    an object. Header names are in lower case; those of the list in `headers`, and those to `keep`
-    beside it, stay with the events.
+    An element or a line that is no event is given back as bytes, with its headers where they may
+    name it, so that a consumer keeps it, and it alone, as a dead letter. Bytes that are no JSON as
+    a whole are lines if the first one is an object. Header names are in lower case; those of the
+    list in `headers`, and those to `keep` beside it, stay with the events.
     With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
     kept = kept_headers(headers, keep)
     media = media_type(headers)
-    if BINARY in headers and not media.startswith(STRUCTURED):
-        return _read_all([raw], kept, max_bytes, max_events)
+    if is_binary(headers):
+        return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
     taken = _lines(raw) if media in JSON_LINES else parts(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):
-        return _read_all(lines, kept, max_bytes, max_events)
-    return found
+        found = _read_all(lines, kept, max_bytes, max_events)
+    return _told_apart(found, kept)
+
+
+def is_binary(headers: Mapping[str, str]) -> bool:
+    """Whether these are the attributes of a CloudEvent, and the body its data, of any type."""
+    return BINARY in headers and not media_type(headers).startswith(STRUCTURED)
 
 
 def _lines(raw: bytes) -> list[bytes]:
@@ -92,29 +97,45 @@ def _read_all(
     if max_events is not None and len(taken) > max_events:
         # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
-    found = [_read(part, headers, max_bytes) for part in taken]
-    return _told_apart(found) if headers and len(found) > 1 else found
+    return [_read(part, headers, max_bytes) for part in taken]
 
 
-def _told_apart(found: Sequence[Event | bytes]) -> list[Event | bytes]:
-    """The events of one request, each with its part.
+def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
+    """The events of one request, each with its part if there are several.
 
     They share the headers, so an id in those names the request and none of them. The content tells
     them apart: a sender that sends again may send fewer, or in another order. Equal ones are
     counted: nothing proves that the second is a copy of the first.
     """
+    if len(found) == 1:
+        return [one if isinstance(one, Event) else refused(one, headers) for one in found]
     from hashlib import blake2b  # noqa: PLC0415  slow to import, and few requests need it
 
-    seen: Counter[str] = Counter()
+    seen: Counter[bytes] = Counter()
     told: list[Event | bytes] = []
-    for event in found:
-        if isinstance(event, Event) and not event.part:
-            content = blake2b(event.raw, digest_size=16).hexdigest()
-            told.append(msgspec.structs.replace(event, part=f"{content}-{seen[content]}"))
-            seen[content] += 1
+    for one in found:
+        raw = one.raw if isinstance(one, Event) else one
+        number = seen[raw]
+        seen[raw] += 1
+        content = blake2b(raw, digest_size=16).hexdigest() if headers or number else ""
+        part = f"{content}-{number}" if content else ""
+        if not isinstance(one, Event):
+            told.append(refused(one, headers, part if number else ""))
+        elif part and not one.part:
+            told.append(msgspec.structs.replace(one, part=part))
         else:
-            told.append(event)
+            told.append(one)
     return told
+
+
+def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) -> Event | bytes:
+    """A CloudEvent whose attributes are headers: of data that is no object it is made whole, since
+    JSON alone can be kept."""
+    event = _read(raw, headers, max_bytes)
+    if isinstance(event, Event) or len(raw) > max_bytes:
+        return event
+    event = _read(structured(raw, headers, media), headers, max_bytes)
+    return event if isinstance(event, Event) else raw
 
 
 def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:

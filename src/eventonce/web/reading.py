@@ -9,7 +9,7 @@ from typing import Final
 from starlette.types import Receive
 
 from eventonce.answers import Answer
-from eventonce.envelope.bodies import JSON_LINES, media_type
+from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse
 
@@ -23,10 +23,13 @@ def unreadable(headers: Mapping[str, str], limits: Limits) -> Answer | None:
     a browser send those to a receiver on loopback, and only those.
     """
     media = media_type(headers)
-    if not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
+    # No page can make a browser send the attributes of a CloudEvent elsewhere, and its data may be
+    # of any type, or of none.
+    binary = is_binary(headers)
+    if not binary and not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
         said = f"content-type is {media!r}" if media else "there is no content-type"
         return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
-    if _charset(headers) not in CHARSETS:
+    if not binary and _charset(headers) not in CHARSETS:
         return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         return refuse(415, "compressed bodies are not taken")
