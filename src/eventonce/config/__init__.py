@@ -67,12 +67,18 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: list[str] = []
-    """Several while one is being exchanged for another; the same for the two below."""
+    """Several while one is being exchanged for another; the same for all below."""
     api_key_header: str = "x-api-key"
     users: dict[str, str] = {}
     """Names and passwords for Basic authentication."""
     webhook_secrets: list[str] = []
-    """Standard Webhooks: `whsec_` and base64."""
+    """Standard Webhooks and Svix: `whsec_` and base64."""
+    stripe_secrets: list[str] = []
+    """The signing secret of each endpoint, `whsec_` and all."""
+    shopify_secrets: list[str] = []
+    """The client secret of each app."""
+    github_secrets: list[str] = []
+    """The secret of each webhook."""
     webhook_tolerance: float | str = "5m"
     anyone_may_send_events: bool = False
     """Without any of the above: whether to listen elsewhere than on loopback all the same."""
