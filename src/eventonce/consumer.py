@@ -92,7 +92,7 @@ class Consumer:
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
         self._world = World(opened, self._letterbox, clock)
-        self._threads = threads
+        self.threads = threads
 
     @cached_property
     def kept_headers(self) -> frozenset[str]:
@@ -216,10 +216,11 @@ class Consumer:
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
-        other = Consumer(store, name=self.name, rules=(), threads=self._threads, clock=clock)
+        other = Consumer(store, name=self.name, rules=(), threads=self.threads, clock=clock)
         other.rules = self.rules
         other._routes = self._routes.wrapped(lambda handler: handler)
         other.max_bytes = self.max_bytes
+        other._keep_headers = self._keep_headers
         return other
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
@@ -300,7 +301,7 @@ class Consumer:
     def _asynchronous(self) -> Asynchronous:
         from eventonce.aio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
 
-        return Asynchronous(self._world, self._threads)
+        return Asynchronous(self._world, self.threads)
 
     def _told(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         if not self.observers:

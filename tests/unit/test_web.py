@@ -274,10 +274,11 @@ def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
     store = Away()
     desk = Desk(store)
     answer = ask(desk.app, path="/ready", method="GET")
-    assert (answer.status, answer.body) == (200, {"status": "ok"})
+    idle = {"under_way": 0, "oldest": 0.0}
+    assert (answer.status, answer.body) == (200, {"status": "ok", **idle})
     desk = Desk(Away("show"))
     answer = ask(desk.app, path="/ready", method="GET")
-    assert (answer.status, answer.body) == (503, {"status": "the store is away"})
+    assert (answer.status, answer.body) == (503, {"status": "the store is away", **idle})
     assert ask(desk.app, path="/health", method="GET").status == 200
 
 

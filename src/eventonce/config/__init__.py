@@ -87,7 +87,9 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_events: int = 1_000
     """In one request: each may become a letter, and each has its line in the answer."""
     concurrency: int = 64
-    """Requests under way: with `max_body` this bounds the memory."""
+    """Requests under way."""
+    max_in_flight: int = 8 << 20
+    """Bytes of all bodies under way: what is made of one takes twenty times as much memory."""
     header_timeout: float | str = "10s"
     body_timeout: float | str = "10s"
     answer_within: float | str = "4.5s"

@@ -146,6 +146,7 @@ CHECKS: Final[Mapping[Place, Callable[[Any], object]]] = {
     ("serve", "max_body"): _from(1),
     ("serve", "max_events"): _from(1),
     ("serve", "concurrency"): _from(1),
+    ("serve", "max_in_flight"): _from(1),
     ("serve", "header_timeout"): _some_time,
     ("serve", "body_timeout"): _some_time,
     ("serve", "answer_within"): _some_time,

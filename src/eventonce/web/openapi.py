@@ -76,7 +76,11 @@ def description(settings: Serve, gate: Gate) -> dict[str, Any]:
         "paths": {
             EVENTS: {"post": post},
             HEALTH: {"get": _probe("alive", "Whether the process answers", (200,))},
-            READY: {"get": _probe("ready", "Whether the store answers too", (200, 503))},
+            READY: {
+                "get": _probe(
+                    "ready", "Whether the store answers and events get through", (200, 503)
+                )
+            },
             DESCRIPTION: {"get": _document()},
         },
         "components": {"schemas": schemas, "securitySchemes": schemes},

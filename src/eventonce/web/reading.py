@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.types import Receive
@@ -33,16 +33,22 @@ def unreadable(headers: Mapping[str, str], limits: Limits) -> Answer | None:
         return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         return refuse(415, "compressed bodies are not taken")
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limits.max_body:
-        return too_large(limits)
-    return None
+    return too_large(limits) if declared(headers) > limits.max_body else None
 
 
-async def whole(receive: Receive, limits: Limits) -> bytes | Answer | None:
+def declared(headers: Mapping[str, str]) -> int:
+    """The size of the body as its sender says it, 0 if not."""
+    said = headers.get("content-length", "")
+    return int(said[:20]) if said.isdecimal() else 0
+
+
+async def whole(
+    receive: Receive, limits: Limits, grow: Callable[[int], Answer | None]
+) -> bytes | Answer | None:
     """The body, or why it is not taken; None if the client went away.
 
-    Counted as it comes: what was declared may be a lie, and a chunked body declares nothing.
+    Counted as it comes: what was declared may be a lie, and a chunked body declares nothing. `grow`
+    is told how much there is, and may refuse it.
     """
     pieces: list[bytes] = []
     size = 0
@@ -56,6 +62,9 @@ async def whole(receive: Receive, limits: Limits) -> bytes | Answer | None:
                 size += len(piece)
                 if size > limits.max_body:
                     return too_large(limits)
+                refused = grow(size)
+                if refused is not None:
+                    return refused
                 pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)

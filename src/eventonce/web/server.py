@@ -62,7 +62,7 @@ def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     """How uvicorn shall serve it."""
     return uvicorn.Config(
         _ending(app),
-        http=protocol(limits.concurrency),
+        http=protocol(limits.concurrency, limits.max_in_flight),
         h11_max_incomplete_event_size=HEAD,
         lifespan="off",
         ws="none",
