@@ -40,8 +40,8 @@ SECONDS = 4.0
 """Of each measurement, after a moment to warm up."""
 CONNECTIONS = 16
 ARRAY = 100
-MANY = 256
-"""Connections of those who send more than the receiver bears."""
+MANY = 128
+"""Connections of those who send more than the receiver bears: twice what it serves at once."""
 OVERLOAD = 4
 BARE = "bare"
 ROUNDS = 5
@@ -186,9 +186,11 @@ class _Patient(asyncio.Protocol):
             self._free.append(self)
 
 
-async def _overload(port: int, requests: Bodies, rate: float, seconds: float) -> int:
-    """Requests that were taken when they come at this rate over many connections; what finds none
-    that is free is not sent."""
+async def _overload(
+    port: int, pid: int, requests: Bodies, rate: float, seconds: float
+) -> tuple[int, float]:
+    """Requests that were taken when they come at this rate over many connections, and the seconds
+    of processor time for all; what finds no connection that is free is not sent."""
     loop = asyncio.get_running_loop()
     free: deque[_Patient] = deque()
     lines = [
@@ -196,6 +198,7 @@ async def _overload(port: int, requests: Bodies, rate: float, seconds: float) ->
         for _ in range(MANY)
     ]
     made = [next(requests) for _ in range(int(rate * seconds))]
+    before = _cpu(pid)
     started = time.perf_counter()
     for number, request in enumerate(made):
         while time.perf_counter() < started + number / rate:  # noqa: ASYNC110  as above
@@ -204,9 +207,10 @@ async def _overload(port: int, requests: Bodies, rate: float, seconds: float) ->
             await asyncio.sleep(0)
         if free:
             free.popleft().ask(request)
+    used = _cpu(pid) - before
     for line in lines:
         line.transport.abort()
-    return sum(line.taken for line in lines)
+    return sum(line.taken for line in lines), used
 
 
 async def _decoded(request: Request) -> JSONResponse:
@@ -295,9 +299,8 @@ def _measured(store: str, size: int) -> Measured:
         rounds = [
             asyncio.run(_at_rate(port, requests, rate / 2, SECONDS / ROUNDS)) for _ in range(ROUNDS)
         ]
-        before = _cpu(pid)
-        taken = asyncio.run(_overload(port, requests, rate * OVERLOAD, SECONDS))
-        overloaded = cpu * taken / used if (used := _cpu(pid) - before) else 0.0
+        taken, used = asyncio.run(_overload(port, pid, requests, rate * OVERLOAD, SECONDS))
+        overloaded = cpu * taken / used if used else 0.0
     slowest = median(latencies[int(len(latencies) * 0.99)] for latencies in rounds)
     return Measured(rate, cpu, slowest, overloaded)
 

@@ -61,13 +61,13 @@ def protocol(concurrency: int, max_held: int) -> type[H11Protocol]:
         def data_received(self, data: bytes) -> None:
             nonlocal held_bytes
             if self.held:
-                # Reading is paused, but what was on its way may still come.
+                # Only now: most requests come in one piece, and a pause costs two system calls.
+                self.transport.pause_reading()
                 self.held += data
                 held_bytes += len(data)
             elif self._must_wait(data):
                 self.held = data
                 held_bytes += len(data)
-                self.transport.pause_reading()
                 waiting.append(self)
                 self.loop.call_later(HOLD, self.let_in, data)
             else:
