@@ -89,7 +89,7 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int = 64
     """Requests under way."""
     max_in_flight: int = 8 << 20
-    """Bytes of all bodies under way: what is made of one takes twenty times as much memory."""
+    """Bytes of all bodies under way: what is made of one takes about five times as much memory."""
     header_timeout: float | str = "10s"
     body_timeout: float | str = "10s"
     answer_within: float | str = "4.5s"
