@@ -40,6 +40,9 @@ SECONDS = 4.0
 """Of each measurement, after a moment to warm up."""
 CONNECTIONS = 16
 ARRAY = 100
+MANY = 128
+"""Connections of those who send more than the receiver bears: twice what it serves at once."""
+OVERLOAD = 4
 BARE = "bare"
 ROUNDS = 5
 
@@ -158,6 +161,58 @@ async def _at_rate(port: int, requests: Bodies, rate: float, seconds: float) -> 
     return sorted(latencies)
 
 
+class _Patient(asyncio.Protocol):
+    """One connection of many: counts what is taken, and leaves what is refused."""
+
+    def __init__(self, free: deque[_Patient]) -> None:
+        self.taken = 0
+        self._free = free
+        self._said = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self._free.append(self)
+
+    def ask(self, request: bytes) -> None:
+        self._said = b""
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        head, found, body = self._said.partition(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        if found and len(body) >= int(length):
+            self.taken += head.startswith(b"HTTP/1.1 200")
+            self._free.append(self)
+
+
+async def _overload(
+    port: int, pid: int, requests: Bodies, rate: float, seconds: float
+) -> tuple[int, float]:
+    """Requests that were taken when they come at this rate over many connections, and the seconds
+    of processor time for all; what finds no connection that is free is not sent."""
+    loop = asyncio.get_running_loop()
+    free: deque[_Patient] = deque()
+    lines = [
+        (await loop.create_connection(lambda: _Patient(free), "127.0.0.1", port))[1]
+        for _ in range(MANY)
+    ]
+    made = [next(requests) for _ in range(int(rate * seconds))]
+    before = _cpu(pid)
+    started = time.perf_counter()
+    for number, request in enumerate(made):
+        while time.perf_counter() < started + number / rate:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        if not number % CONNECTIONS:
+            await asyncio.sleep(0)
+        if free:
+            free.popleft().ask(request)
+    used = _cpu(pid) - before
+    for line in lines:
+        line.transport.abort()
+    return sum(line.taken for line in lines), used
+
+
 async def _decoded(request: Request) -> JSONResponse:
     events = json.loads(await request.body())
     return JSONResponse({"events": len(events)})
@@ -228,6 +283,8 @@ class Measured(NamedTuple):
     rate: float
     cpu: float
     slowest: float
+    overloaded: float
+    """Events a second of processor time under overload, of those at its capacity."""
 
 
 def _measured(store: str, size: int) -> Measured:
@@ -242,8 +299,10 @@ def _measured(store: str, size: int) -> Measured:
         rounds = [
             asyncio.run(_at_rate(port, requests, rate / 2, SECONDS / ROUNDS)) for _ in range(ROUNDS)
         ]
+        taken, used = asyncio.run(_overload(port, pid, requests, rate * OVERLOAD, SECONDS))
+        overloaded = cpu * taken / used if used else 0.0
     slowest = median(latencies[int(len(latencies) * 0.99)] for latencies in rounds)
-    return Measured(rate, cpu, slowest)
+    return Measured(rate, cpu, slowest, overloaded)
 
 
 def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> Iterator[Figure]:
@@ -254,6 +313,8 @@ def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> It
     yield Figure(f"{what}: 99th percentile, half load", found.slowest * 1000, "ms")
     if found.cpu:
         yield Figure(f"{what}: processor time", found.cpu * 1e6, "µs a request")
+    if bare is not None and size == 1:
+        yield Figure(f"{what}: work done at {OVERLOAD} times the load", found.overloaded, "x")
     if bare is not None:
         theirs = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
         yield Figure(f"{what}: of a bare endpoint's speed", theirs, "x")

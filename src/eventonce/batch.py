@@ -9,6 +9,7 @@ import msgspec
 
 from eventonce import engine, envelope
 from eventonce.clock import wall_clock
+from eventonce.envelope.reader import NoEvent
 from eventonce.errors import EnvelopeError
 from eventonce.ports import UNDECIDED, Effects, Task
 from eventonce.reasons import forgotten
@@ -159,6 +160,8 @@ def as_bytes(incoming: object) -> bytes:
     match incoming:
         case Event():
             return envelope.kept(incoming)
+        case NoEvent():
+            return incoming.kept
         case bytes() | bytearray() | memoryview():
             return bytes(incoming)
         case str():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 from eventonce import engine, envelope, presets, redrive
 from eventonce.batch import Batch, End, Incoming
 from eventonce.clock import wall_clock
+from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.log import log
 from eventonce.occupancy import inside_handler
@@ -31,6 +32,9 @@ RuleSpec = str | PathLike[str] | Rule
 
 CANCELLING: Final = 1.0
 """Seconds that cancelled handlers have to clean up."""
+
+BESIDE: Final = 1 << 17
+"""Bytes that a dead letter may have beside its event: its headers are at most 64 KiB."""
 
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
 """What is one event, and not several."""
@@ -56,6 +60,7 @@ class Consumer:
         max_bytes: int = envelope.MAX_BYTES,
         letters: str | Letterbox | None = None,
         unhandled: str = "ignore",
+        keep_headers: Sequence[str] = (),
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
@@ -64,12 +69,13 @@ class Consumer:
         is an SQS queue's `sqs://name`. `unhandled` is what becomes of events whose type no handler
         takes: "ignore" acknowledges them, "letter" keeps each as a dead letter, "fail" leaves them
         to their transport; the first of each type is a warning in any case. `max_bytes` is the
-        limit of one event, whichever way it comes in."""
+        limit of one event, whichever way it comes in. `keep_headers` names HTTP headers that stay
+        with an event beside the usual ones and those that the rules name."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if not _is_store(opened):
             raise ConfigError(
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
-                f"not {store!r}"
+                f"not {type(store).__name__}"
             )
         if threads < 1:
             raise ConfigError(f"Consumer: threads must be at least 1, not {threads}")
@@ -85,13 +91,19 @@ class Consumer:
         self.store: Store = opened
         self.shelf: Shelf = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
+        self._keep_headers = header_names(keep_headers)
         self.observers: list[Observer] = list(observers)
         self._routes = Routes(handler)
         self._unhandled = Unhandled(unhandled, clock)
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
         self._world = World(opened, self._letterbox, clock)
-        self._threads = threads
+        self.threads = threads
+
+    @cached_property
+    def kept_headers(self) -> frozenset[str]:
+        """The HTTP headers that stay with an event, beside those that always do."""
+        return self._keep_headers | self.rules.headers
 
     @overload
     def on(self, pattern: H) -> H: ...
@@ -215,13 +227,14 @@ class Consumer:
             store,
             name=self.name,
             rules=(),
-            threads=self._threads,
+            threads=self.threads,
             unhandled=self._unhandled.policy,
             clock=clock,
         )
         other.rules = self.rules
         other._routes = self._routes.wrapped(lambda handler: handler)
         other.max_bytes = self.max_bytes
+        other._keep_headers = self._keep_headers
         return other
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
@@ -285,7 +298,7 @@ class Consumer:
             self.rules,
             route_of or self._routes.of,
             nonce=_nonce(),
-            max_bytes=self.max_bytes,
+            max_bytes=self.max_bytes + (BESIDE if redrive else 0),
             unhandled=self._unhandled,
             redrive=redrive,
             end=end,
@@ -303,7 +316,7 @@ class Consumer:
     def _asynchronous(self) -> Asynchronous:
         from eventonce.aio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
 
-        return Asynchronous(self._world, self._threads)
+        return Asynchronous(self._world, self.threads)
 
     def _told(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         if not self.observers:

@@ -17,9 +17,7 @@ from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUna
 from eventonce.ports import Effects, Task
 from eventonce.reasons import NOT_STARTED, REFUSED, reason
 from eventonce.types import (
-    NO_HEADERS,
     Claim,
-    Event,
     Letter,
     Outcome,
     Settlement,
@@ -63,7 +61,7 @@ async def refuse(
     """Keep what is not an event, or has no key, as letters; the outcomes as they are after that."""
     now = effects.now()
     letters = [
-        _letter(_nameless(bytes_, outcome.event, consumer), bytes_, outcome, consumer, now)
+        _letter(_nameless(bytes_, consumer), bytes_, outcome, consumer, now)
         for bytes_, outcome in zip(raw, outcomes, strict=True)
     ]
     lost = await _shelved(letters, effects)
@@ -380,13 +378,11 @@ async def _shelved(letters: Sequence[Letter], effects: Effects) -> EventonceErro
     return None
 
 
-def _nameless(raw: bytes, event: Event | None, consumer: str) -> str:
-    """The id of a letter that has no key: the same event again is the same letter, whatever headers
-    it comes with; some of those are new with every attempt."""
+def _nameless(raw: bytes, consumer: str) -> str:
+    """The id of a letter that has no key: the same again, with the headers that are kept of it, is
+    the same letter."""
     from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
 
-    if event is not None and event.headers:
-        raw = envelope.kept(msgspec.structs.replace(event, headers=NO_HEADERS))
     return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
 
 

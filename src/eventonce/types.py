@@ -151,6 +151,8 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
+    part: str = ""
+    """Which of several events of one HTTP request it is, by content and number; else empty."""
     own_org: str = ""
     """The organisation as the event itself has it; empty where its source names it."""
     _detail: Any = msgspec.UNSET

@@ -99,7 +99,7 @@ def test_events_and_their_copies_are_answered(place: Place) -> None:
         assert serving.ask([call("a"), call("b")]).body["statuses"] == {"duplicate": 1, "done": 1}
         assert serving.ask(path="/health").status == 200
         # A store that takes more than two seconds to answer counts as away.
-        until(lambda: bool(serving.ask(path="/ready").body == {"status": "ok"}))
+        until(lambda: bool(serving.ask(path="/ready").body["status"] == "ok"))
         assert serving.ask(path="/openapi.json").body["openapi"] == "3.1.0"
 
 
@@ -144,7 +144,7 @@ def test_a_store_that_is_away_is_503_with_retry_after_and_work_goes_on_when_it_i
         bad = receiver.ask(b"no event")
         assert (bad.status, bad.body["statuses"]) == (503, {"failed": 1})
         ready = receiver.ask(path="/ready")
-        assert (ready.status, ready.body) == (503, {"status": "the store is away"})
+        assert (ready.status, ready.body["status"]) == (503, "the store is away")
         assert str(port) not in str([answer, bad, ready])
         assert place.effects() == []
         with serving(port=port) as node:

@@ -38,6 +38,7 @@ def rest(line: socket.socket) -> bytes:
     return said
 
 
+GET = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 HEAD = b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
 TRIES = 20
@@ -161,6 +162,14 @@ def test_a_client_that_goes_on_sending_after_its_answer_is_cut_off(impatient: Re
 def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Receiving) -> None:
     with impatient.connect() as line, pytest.raises(OSError, match=CUT_OFF):
         _drip(line, b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 500)
+
+
+def test_a_head_of_more_than_64_kib_is_refused_however_it_arrives(patient: Receiving) -> None:
+    for size, status in ((60_000, 200), (100_000, 400)):
+        with patient.connect() as line:
+            # In one piece: a socket may bring all of it together.
+            line.sendall(GET + b"x-a: " + b"b" * size + b"\r\n\r\n")
+            assert line.recv(65_536).startswith(b"HTTP/1.1 %d" % status)
 
 
 def test_headers_without_end_are_refused(patient: Receiving) -> None:

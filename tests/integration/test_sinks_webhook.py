@@ -79,6 +79,22 @@ def test_a_receiver_that_is_busy_is_asked_again_with_the_same_key(
     assert len(hook.calls) == 3
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("999999999999", 3600),
+        ("Fri, 15 Nov 9999 12:00:00 GMT", 3600),
+        ("-5", 1),
+        ("soon", 1),
+    ],
+)
+def test_no_receiver_asks_for_more_than_an_hour(
+    consumer: Consumer, hook: Hook, said: str, seconds: int
+) -> None:
+    hook.replies(Reply(429, headers=(("Retry-After", said),)))
+    assert one(consumer).retry_at == ManualClock().now + seconds * 1_000
+
+
 @pytest.mark.parametrize("status", [401, 407, 408, 409, 425, 429, 500, 502, 504])
 def test_a_refusal_that_may_pass_is_tried_again(
     consumer: Consumer, hook: Hook, status: int

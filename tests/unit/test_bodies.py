@@ -89,11 +89,40 @@ def test_too_many_events_are_refused_before_one_of_them_is_read(
     assert tried in ([], [body])
 
 
-def test_headers_go_with_the_event_but_not_those_that_prove_the_sender() -> None:
-    proofs = ("authorization", "x-api-key", "cookie", "x-gitlab-token", "x-amzn-oidc-data")
-    (event,) = read_body(ONE, {"webhook-id": "m"} | dict.fromkeys(proofs, "secret"))
+SECRETS = (
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "apikey",
+    "x-api-key",
+    "x-auth-token",
+    "x-vault-token",
+    "x-webhook-secret",
+    "x-gitlab-token",
+    "x-amzn-oidc-data",
+    "x-telegram-bot-api-secret-token",
+    "x-hub-signature-256",
+    "x-shopify-hmac-sha256",
+    "stripe-signature",
+    "svix-signature",
+    "webhook-signature",
+    "webhook-timestamp",
+    "x-anything-else",
+)
+
+
+def test_a_header_that_nobody_asked_for_stays_with_no_event() -> None:
+    (event,) = read_body(ONE, {"webhook-id": "m"} | dict.fromkeys(SECRETS, "secret"))
     assert isinstance(event, Event)
     assert dict(event.headers) == {"webhook-id": "m"}
+    (event,) = read_body(ONE, dict.fromkeys(SECRETS, "secret"), keep={"x-anything-else", "cookie"})
+    assert isinstance(event, Event)
+    assert dict(event.headers) == {"x-anything-else": "secret"}
+
+
+def test_a_letter_that_is_sent_again_has_the_headers_of_its_first_time() -> None:
+    (event,) = read_body(ONE, {"webhook-id": "m"})
+    assert isinstance(event, Event)
     # A letter that is sent again is the event it was, not the request that brings it.
     (again,) = read_body(kept(event), {"webhook-id": "other"})
     assert isinstance(again, Event)
@@ -111,8 +140,10 @@ def test_the_body_of_a_cloudevent_in_binary_mode_is_the_data_of_one_event() -> N
 
 
 @pytest.mark.parametrize("body", [b'[{"a":1},{"a":2}]', b'{"a":1}\n{"a":2}', b""])
-def test_data_that_is_no_object_is_kept_whole_and_is_not_many_events_of_one_id(body: bytes) -> None:
-    assert read_body(body, CLOUD) == [body]
+def test_data_that_is_no_object_is_not_many_events_of_one_id(body: bytes) -> None:
+    (event,) = read_body(body, CLOUD)
+    assert isinstance(event, Event)
+    assert (event.form, event.type, event.id) == ("cloudevents", "call.ended", "A-1")
 
 
 def test_cloudevents_that_come_whole_say_each_what_they_are() -> None:

@@ -51,7 +51,7 @@ def check(
         ('store = "redis://h/x"\nname = "n"', "1: store: RedisStore: this is no URI"),
         (
             'store = "dynamodb://t?colour=1"\nname = "n"',
-            "1: store: dynamodb://t: there is no option",
+            "1: store: dynamodb://t…: there is no option",
         ),
         ('store = "dynamodb://"\nname = "n"', "1: store: '' cannot be a DynamoDB table"),
         ('store = "redis://h"', "1: name: a shared store needs one"),

@@ -271,7 +271,7 @@ def test_keys_are_explained_each_for_itself_and_a_key_that_is_not_is_told_as_a_t
         "a claim c1 lease=100 attempts=5 now=+0 -> run token=+0 attempt=1 wait=100"
     )
     assert told[3].endswith("a complete c1 token=+0 now=+0 -> kept")
-    assert told[4].endswith("-> run token=+100000 attempt=2 until=+200")
+    assert told[4].endswith("-> run token=+100000 attempt=2 wait=100 alone=True spared=1")
     assert told[5] == "the law says duplicate"
 
 

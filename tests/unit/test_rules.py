@@ -224,7 +224,7 @@ def test_an_absent_list_is_not_an_empty_one() -> None:
         (["topic(2)"], {}, r"topic\(2\) is missing", "detail.topicName"),
         (["topic(2)"], {"topicName": "v2.x"}, "has only 2 segments", "detail.topicName"),
         (["topic(2)"], {"topicName": 7}, "is a number, not a topic name", "detail.topicName"),
-        (["time(detail.a)"], {"a": "soon"}, "is 'soon', not a time", "detail.a"),
+        (["time(detail.a)"], {"a": "soon"}, "is a string, not a time", "detail.a"),
         (['time(detail.a, "s")'], {"a": "x"}, 'not a time of the form "s"', "detail.a"),
         (["max(detail.a, detail.b)"], {}, r"max\(detail.a, detail.b\) is missing", "detail.a"),
         (["max(detail.a)"], {"a": "x"}, "neither whole nor a time", "detail.a"),

@@ -133,9 +133,9 @@ def test_a_table_with_a_wrong_field_is_told_so_with_its_line(
 
 def test_a_sink_does_not_show_its_secrets() -> None:
     sink = Sink("https://user@hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
-    assert repr(sink) == "Sink(to='https:…', match='*')"
+    assert repr(sink) == "Sink(to='https://…', match='*')"
     sink = Sink("https://hooks.example.com/T0/hush?key=hush", headers={"X": "hush"})
-    assert repr(sink) == "Sink(to='https://hooks.example.com', match='*')"
+    assert repr(sink) == "Sink(to='https://hooks.example.com…', match='*')"
 
 
 def test_events_are_routed_by_type_to_the_first_sink_that_matches(
@@ -187,11 +187,11 @@ def headers(**values: str) -> Message:
         ({}, None),
         ({"retry_after": "120"}, 120.0),
         ({"retry_after": " 0 "}, 0.0),
-        ({"retry_after": "99999999999999999999"}, 1_209_600.0),
+        ({"retry_after": "99999999999999999999"}, 3600.0),
         ({"retry_after": DATE}, 60.0),
         ({"retry_after": DATE, "date": "Sun, 15 Nov 2026 11:59:30 GMT"}, 30.0),
         ({"retry_after": "Sat, 14 Nov 2026 12:00:00 GMT"}, 0.0),
-        ({"retry_after": "Fri, 15 Nov 2126 12:00:00 GMT"}, 1_209_600.0),
+        ({"retry_after": "Fri, 15 Nov 2126 12:00:00 GMT"}, 3600.0),
         ({"retry_after": "soon"}, None),
         ({"retry_after": "-5"}, None),
         ({"retry_after": "²"}, None),

@@ -69,7 +69,7 @@ def test_a_uri_names_a_queue_by_its_name_or_its_url(
         ("orders", "sqs://NAME"),
         ("sqs://", "sqs://NAME"),
         ("sqs://a/b", "sqs://NAME"),
-        ("sqs://or ders", "'or ders'"),
+        ("sqs://or ders", "'sqs://or…'"),
         ("sqs://orders?colour=red", "no option 'colour'"),
         ("sqs://orders?endpoint=nowhere", "endpoint"),
         ("sqs://AKIA:secret@orders", "Credentials do not belong"),

@@ -224,7 +224,12 @@ def _answer_request(
         return _refusal(405, f"events are sent with POST, not {request.method}", allow="POST")
     if admits is not None and not admits(request.headers, request.body):
         return _refusal(401, "this request may not send events")
-    incoming = read_body(request.body, request.headers, max_bytes=consumer.max_bytes)
+    incoming = read_body(
+        request.body,
+        request.headers,
+        keep=consumer.kept_headers,
+        max_bytes=consumer.max_bytes,
+    )
     return respond(_processed(consumer, incoming, clock), wall_clock())
 
 

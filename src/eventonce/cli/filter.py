@@ -18,7 +18,6 @@ from eventonce.cli.options import (
     name_option,
     rules_option,
     ruleset,
-    shown,
 )
 from eventonce.cli.output import standard_output
 from eventonce.cli.rejects import Rejects
@@ -27,6 +26,7 @@ from eventonce.cli.table import counted, table
 from eventonce.config import load
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
+from eventonce.masking import masked
 from eventonce.reasons import AGAIN
 from eventonce.rules import Ruleset
 from eventonce.sources.chunks import Chunk, Long, chunks, inside
@@ -153,9 +153,9 @@ def _memory(store: str | None, rules: Ruleset, config: Path | None) -> str:
     if store is not None:
         spans = {rule.remember for rule in rules.rules}
         most = "up to " if len(spans) > 1 else ""
-        return f"remembers in {shown(store)} for {most}{_span(max(spans))}"
+        return f"remembers in {masked(store)} for {most}{_span(max(spans))}"
     theirs = load(config).store or os.environ.get("EVENTONCE_STORE", "")
-    left = f"; {shown(theirs)} is not touched" if theirs else ""
+    left = f"; {masked(theirs)} is not touched" if theirs else ""
     return f"remembers nothing beyond this run (--store URI does){left}"
 
 
@@ -176,7 +176,7 @@ def _summary_in_json(sieve: Sieve, store: str | None) -> str:
         "events": sieve.counts.total(),
         "statuses": sieve.counts,
         "duplicates": _causes(sieve),
-        "store": store and shown(store),
+        "store": store and masked(store),
     }
     return msgspec.json.encode(document).decode()
 

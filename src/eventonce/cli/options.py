@@ -12,6 +12,7 @@ import click
 from eventonce import presets
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.masking import masked
 from eventonce.rules import Ruleset
 from eventonce.stores import adapter_of, open_store, open_upkeep
 
@@ -93,16 +94,8 @@ def opened(config: Path | None, store: str | None) -> Any:
             except StoreMismatch as error:
                 raise ConfigError(f"{error}; --store names another") from error
         if steps:
-            raise StoreMismatch(f"{shown(uri)}: {steps[0]}: eventonce store migrate {shown(uri)}")
+            raise StoreMismatch(f"{masked(uri)}: {steps[0]}: eventonce store migrate {masked(uri)}")
     return open_store(uri)
-
-
-def shown(uri: str) -> str:
-    """The URI as it may be shown: without what stands before an @, and without its options."""
-    scheme, colon, rest = uri.partition(":")
-    place = rest.removeprefix("//").partition("?")[0]
-    slashes = "//" if rest.startswith("//") else ""
-    return f"{scheme}{colon}{slashes}{place.rpartition('@')[2]}"
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

@@ -56,7 +56,8 @@ def command(
     """Receive events at POST /events, from EventBridge API destinations, webhooks or curl.
 
     Keys and secrets are named in the file's [serve] table, or in the environment:
-    EVENTONCE_API_KEYS, EVENTONCE_USERS (name:password) and EVENTONCE_WEBHOOK_SECRETS, several with
+    EVENTONCE_API_KEYS, EVENTONCE_USERS (name:password), EVENTONCE_WEBHOOK_SECRETS,
+    EVENTONCE_STRIPE_SECRETS, EVENTONCE_SHOPIFY_SECRETS and EVENTONCE_GITHUB_SECRETS, several with
     spaces between. With none of them it listens on loopback only.
     """
     from eventonce.web import receiver  # noqa: PLC0415  an extra, and --help shall do without
@@ -95,15 +96,18 @@ def command(
 def _with_environment(settings: Serve) -> Serve:
     """The settings, with the secrets that the environment names beside those of the file."""
     users = [pair.partition(":") for pair in os.environ.get("EVENTONCE_USERS", "").split()]
-    return msgspec.structs.replace(
-        settings,
-        api_keys=[*settings.api_keys, *os.environ.get("EVENTONCE_API_KEYS", "").split()],
-        users={**settings.users, **{user: password for user, _, password in users}},
-        webhook_secrets=[
-            *settings.webhook_secrets,
-            *os.environ.get("EVENTONCE_WEBHOOK_SECRETS", "").split(),
-        ],
-    )
+    lists = {
+        name: [*getattr(settings, name), *os.environ.get(f"EVENTONCE_{name.upper()}", "").split()]
+        for name in (
+            "api_keys",
+            "webhook_secrets",
+            "stripe_secrets",
+            "shopify_secrets",
+            "github_secrets",
+        )
+    }
+    given = {user: password for user, _, password in users}
+    return msgspec.structs.replace(settings, users={**settings.users, **given}, **lists)
 
 
 def _say(address: tuple[str, int], ways: list[str], *, as_json: bool) -> None:

@@ -67,12 +67,18 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: list[str] = []
-    """Several while one is being exchanged for another; the same for the two below."""
+    """Several while one is being exchanged for another; the same for all below."""
     api_key_header: str = "x-api-key"
     users: dict[str, str] = {}
     """Names and passwords for Basic authentication."""
     webhook_secrets: list[str] = []
-    """Standard Webhooks: `whsec_` and base64."""
+    """Standard Webhooks and Svix: `whsec_` and base64."""
+    stripe_secrets: list[str] = []
+    """The signing secret of each endpoint, `whsec_` and all."""
+    shopify_secrets: list[str] = []
+    """The client secret of each app."""
+    github_secrets: list[str] = []
+    """The secret of each webhook."""
     webhook_tolerance: float | str = "5m"
     anyone_may_send_events: bool = False
     """Without any of the above: whether to listen elsewhere than on loopback all the same."""
@@ -81,7 +87,9 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_events: int = 1_000
     """In one request: each may become a letter, and each has its line in the answer."""
     concurrency: int = 64
-    """Requests under way: with `max_body` this bounds the memory."""
+    """Requests under way."""
+    max_in_flight: int = 8 << 20
+    """Bytes of all bodies under way: what is made of one takes about five times as much memory."""
     header_timeout: float | str = "10s"
     body_timeout: float | str = "10s"
     answer_within: float | str = "4.5s"
@@ -109,6 +117,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where letters go: empty for the store itself, or `sqs://queue`."""
     unhandled: str = "ignore"
     """What becomes of events whose type no sink takes: "ignore", "letter" or "fail"."""
+    keep_headers: list[str] = []
+    """HTTP headers that stay with an event beside the usual ones and those that the rules name."""
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()
@@ -151,6 +161,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             secrets=[secret.encode() for secret in self.secrets],
             letters=self.letters or None,
             unhandled=self.unhandled,
+            keep_headers=self.keep_headers,
         )
         for sink in self.sink:
             if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):

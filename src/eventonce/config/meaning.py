@@ -11,6 +11,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.config import CIRCULAR, Reading, read, table_needs
+from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.routing import POLICIES
 from eventonce.rules.instants import duration
@@ -166,6 +167,7 @@ CHECKS: Final[Checks] = {
     ("store",): lambda uri: check_uri(uri) if uri else None,
     ("letters",): lambda uri: parse(uri) if uri else None,
     ("unhandled",): _policy,
+    ("keep_headers",): header_names,
     ("worker", "queue"): lambda uri: parse(uri) if uri else None,
     ("worker", "concurrency"): _from(1, MOST_THREADS),
     ("worker", "receivers"): _from(1, MOST_RECEIVERS),
@@ -177,6 +179,7 @@ CHECKS: Final[Checks] = {
     ("serve", "max_body"): _from(1),
     ("serve", "max_events"): _from(1),
     ("serve", "concurrency"): _from(1),
+    ("serve", "max_in_flight"): _from(1),
     ("serve", "header_timeout"): _some_time,
     ("serve", "body_timeout"): _some_time,
     ("serve", "answer_within"): _some_time,

@@ -5,12 +5,17 @@ Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
+import msgspec
+
 from eventonce.envelope import jsontext
-from eventonce.envelope.forms import BINARY, headed
-from eventonce.envelope.reader import MAX_BYTES, parts, read
+from eventonce.envelope.forms import BINARY, headed, structured
+from eventonce.envelope.headers import kept_headers
+from eventonce.envelope.reader import MAX_BYTES, parts, read, refused
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
@@ -31,29 +36,6 @@ JSON_LINES: Final = frozenset(
 STRUCTURED: Final = "application/cloudevents"
 """What the types of bodies begin with that are whole CloudEvents, one or a batch."""
 
-PROOFS: Final = frozenset(
-    (
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "x-api-key",
-        "x-auth-token",
-        "x-access-token",
-        "x-forwarded-access-token",
-        "x-amz-security-token",
-        "x-amzn-oidc-accesstoken",
-        "x-amzn-oidc-data",
-        "x-goog-iap-jwt-assertion",
-        "cf-access-jwt-assertion",
-        "x-gitlab-token",
-        "x-telegram-bot-api-secret-token",
-        "webhook-signature",
-        "webhook-timestamp",
-    )
-)
-"""Headers that say who sent it and not what, some of them from the proxy before us: a secret must
-not stand in a letter, and no rule shall take the time of an attempt for a part of the event."""
-
 
 def media_type(headers: Mapping[str, str]) -> str:
     """What the sender says the body is, without its parameters; names are in lower case."""
@@ -64,26 +46,33 @@ def read_body(
     raw: bytes,
     headers: Mapping[str, str] = NO_HEADERS,
     *,
+    keep: AbstractSet[str] = frozenset(),
     max_bytes: int = MAX_BYTES,
     max_events: int | None = None,
 ) -> list[Event | bytes]:
     """The events of a body in their order, with the headers they came with.
 
-    An element or a line that is no event is given back as its own bytes, so that a consumer keeps
-    it, and it alone, as a letter. Bytes that are no JSON as a whole are lines if the first one is
-    an object. Header names are in lower case; the secret ones are not passed on.
+    An element or a line that is no event is given back as bytes, with its headers where they may
+    name it, so that a consumer keeps it, and it alone, as a dead letter. Bytes that are no JSON as
+    a whole are lines if the first one is an object. Header names are in lower case; those of the
+    list in `headers`, and those to `keep` beside it, stay with the events.
     With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
-    kept = {name: value for name, value in headers.items() if name not in PROOFS} or NO_HEADERS
+    kept = kept_headers(headers, keep)
     media = media_type(headers)
-    if BINARY in headers and not media.startswith(STRUCTURED):
-        return _read_all([raw], kept, max_bytes, max_events)
+    if is_binary(headers):
+        return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
     taken = _lines(raw) if media in JSON_LINES else parts(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):
-        return _read_all(lines, kept, max_bytes, max_events)
-    return found
+        found = _read_all(lines, kept, max_bytes, max_events)
+    return _told_apart(found, kept)
+
+
+def is_binary(headers: Mapping[str, str]) -> bool:
+    """Whether these are the attributes of a CloudEvent, and the body its data, of any type."""
+    return BINARY in headers and not media_type(headers).startswith(STRUCTURED)
 
 
 def _lines(raw: bytes) -> list[bytes]:
@@ -109,6 +98,44 @@ def _read_all(
         # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
     return [_read(part, headers, max_bytes) for part in taken]
+
+
+def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
+    """The events of one request, each with its part if there are several.
+
+    They share the headers, so an id in those names the request and none of them. The content tells
+    them apart: a sender that sends again may send fewer, or in another order. Equal ones are
+    counted: nothing proves that the second is a copy of the first.
+    """
+    if len(found) == 1:
+        return [one if isinstance(one, Event) else refused(one, headers) for one in found]
+    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few requests need it
+
+    seen: Counter[bytes] = Counter()
+    told: list[Event | bytes] = []
+    for one in found:
+        raw = one.raw if isinstance(one, Event) else one
+        number = seen[raw]
+        seen[raw] += 1
+        content = blake2b(raw, digest_size=16).hexdigest() if headers or number else ""
+        part = f"{content}-{number}" if content else ""
+        if not isinstance(one, Event):
+            told.append(refused(one, headers, part if number else ""))
+        elif part and not one.part:
+            told.append(msgspec.structs.replace(one, part=part))
+        else:
+            told.append(one)
+    return told
+
+
+def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) -> Event | bytes:
+    """A CloudEvent whose attributes are headers: of data that is no object it is made whole, since
+    JSON alone can be kept."""
+    event = _read(raw, headers, max_bytes)
+    if isinstance(event, Event) or len(raw) > max_bytes:
+        return event
+    event = _read(structured(raw, headers, media), headers, max_bytes)
+    return event if isinstance(event, Event) else raw
 
 
 def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +35,7 @@ class Wrapped(msgspec.Struct, frozen=True):
     time: str = ""
     replay: str = ""
     headers: Mapping[str, str] = NO_HEADERS
+    part: str = ""
     keep: bool = False
     """Whether the carrier says something about the event that must not be lost with it."""
 
@@ -65,13 +67,15 @@ def unwrapped(fields: Fields) -> Wrapped | None:
         return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
     if "Data" in fields and ("SystemMetadata" in fields or "Metadata" in fields):
         return _from_bus(fields)
-    if "eventonce" in fields and "event" in fields:
+    if "eventonce" in fields and ("event" in fields or "event_base64" in fields):
         headers = _object(fields.get("headers"))
+        coded = "event" not in fields
         return Wrapped(
-            fields["event"],
-            "event",
+            _decoded(fields["event_base64"]) if coded else fields["event"],
+            "event_base64" if coded else "event",
             id=string(fields.get("id")),
             headers={name: string(value) for name, value in headers.items()},
+            part=string(fields.get("part")),
         )
     return None
 
@@ -140,6 +144,52 @@ def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, s
     return headed(event, headers) if headers else event
 
 
+def structured(raw: bytes, headers: Mapping[str, str], media: str) -> bytes:
+    """A CloudEvent whole, from attributes in headers and data that is no object: JSON as it is, a
+    text as a string, other bytes as base64, and nothing where there is none. The SDK for Python
+    calls any text JSON, unless it is told otherwise."""
+    from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
+
+    named = {
+        name.removeprefix("ce-"): unquote(value)
+        for name, value in headers.items()
+        if name.startswith("ce-") and name not in _NO_ATTRIBUTES
+    }
+    if "content-type" in headers:
+        named["datacontenttype"] = headers["content-type"]
+    return msgspec.json.encode({"specversion": "1.0", **named, **_data(raw, media)})
+
+
+_NO_ATTRIBUTES: Final = frozenset(("ce-data", "ce-data_base64", "ce-datacontenttype"))
+"""Names that mean something else in a CloudEvent that is whole."""
+
+
+def _data(raw: bytes, media: str) -> dict[str, object]:
+    from base64 import b64encode  # noqa: PLC0415  slow to import, and few events need it
+
+    if not raw:
+        return {}
+    called_json = not media or media.endswith(("/json", "+json"))
+    if called_json:
+        with suppress(EnvelopeError):
+            check(raw)
+            return {"data": msgspec.Raw(raw)}
+    if called_json or media.startswith("text/") or media.endswith("xml"):
+        # What cannot be decoded is a text in another encoding.
+        with suppress(UnicodeDecodeError):
+            return {"data": raw.decode()}
+    return {"data_base64": b64encode(raw).decode()}
+
+
+def _decoded(value: object) -> bytes:
+    from base64 import b64decode  # noqa: PLC0415  slow to import, and few events need it
+
+    try:
+        return b64decode(string(value), validate=True)
+    except ValueError:
+        raise EnvelopeError("this is no base64", place="event_base64") from None
+
+
 def headed(event: Event, headers: Mapping[str, str]) -> Event:
     """The event with the headers it came with: of a CloudEvent in binary mode they say what it is,
     as far as an envelope around its data does not say that already."""
@@ -187,10 +237,13 @@ def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
 
 
 def _cloudevent(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
-    data = fields.get("data")
+    data, detail = fields.get("data"), None
+    with suppress(EnvelopeError):
+        # A text that begins like an object and is none is a text.
+        detail = data and _object_in(data, "data")
     return Event(
         raw,
-        (data and _object_in(data, "data")) or raw,
+        detail or raw,
         id=string(fields.get("id")),
         source=string(fields.get("source")),
         type=string(fields.get("type")),

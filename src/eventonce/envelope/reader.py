@@ -123,8 +123,8 @@ def parts(payload: Any) -> list[Any]:
 
 
 def kept(event: Event) -> bytes:
-    """JSON from which `read` makes the same event again, its transport id and headers too."""
-    if not event.headers:
+    """JSON from which `read` makes the same event again, its transport id, headers and part too."""
+    if not event.headers and not event.part:
         try:
             if read(event.raw, max_bytes=len(event.raw)).id == event.id:
                 return event.raw
@@ -135,9 +135,36 @@ def kept(event: Event) -> bytes:
             "eventonce": 1,
             "id": event.id,
             "headers": dict(event.headers),
+            **({"part": event.part} if event.part else {}),
             "event": msgspec.Raw(event.raw),
         }
     )
+
+
+class NoEvent(bytes):
+    """Bytes that are no event, as they came."""
+
+    kept: bytes
+    """The same with what came beside them, as a dead letter keeps it."""
+
+
+def refused(raw: bytes, headers: Mapping[str, str], part: str = "") -> bytes:
+    """What is no event, with what came with it: two requests are two dead letters, and one that is
+    mended finds its key."""
+    if not part and all(name == "content-type" for name in headers):
+        return raw
+    carrier: dict[str, object] = {"eventonce": 1, "headers": dict(headers)}
+    if part:
+        carrier["part"] = part
+    try:
+        carrier["event"] = raw.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode  # noqa: PLC0415  slow to import, and few bytes are no text
+
+        carrier["event_base64"] = b64encode(raw).decode()
+    found = NoEvent(raw)
+    found.kept = msgspec.json.encode(carrier)
+    return found
 
 
 class Limits(NamedTuple):
@@ -208,6 +235,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
+        part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers
     return forms.headed(found, headers) if headers else found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from eventonce.masking import split
 from eventonce.sqs.address import parse
 
 _ARN: Final = "arn:"
@@ -29,7 +30,7 @@ def queue(uri: str) -> Outlet:
 
 def bus(uri: str) -> Outlet:
     """The bus of `events://NAME?region=…`; its ARN may stand there, if it is another account's."""
-    parts = urlsplit(uri)
+    parts = split(uri)
     said = dict(parse_qsl(parts.query))
     name = unquote(parts.netloc + parts.path).rstrip("/")
     if not name.startswith(_ARN):

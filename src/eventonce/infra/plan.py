@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -16,6 +16,7 @@ from eventonce import presets
 from eventonce.errors import ConfigError
 from eventonce.infra import outlets
 from eventonce.infra.outlets import Outlet
+from eventonce.masking import split
 from eventonce.sqs.address import Address, parse, same
 from eventonce.stores import adapter_of
 
@@ -290,7 +291,7 @@ def _embedded(store: str) -> str:
 
 
 def _table(store: str, infra: Infra) -> Table | None:
-    parts = urlsplit(store)
+    parts = split(store)
     if parts.scheme != "dynamodb":
         return None
     said = dict(parse_qsl(parts.query))

@@ -107,7 +107,7 @@ def quick_claimer(plan: Plan, header: Header, keyring: Keyring) -> Quick | None:
 
 def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer:
     """A function to the claims of one plan; `view` says how the values it gets were extracted."""
-    rule, prefixed = plan.rule, plan.prefixed
+    rule, prefixed, shared = plan.rule, plan.prefixed, plan.shared
     parts_of, at_of, at_place = view.parts, view.at, view.at_place
     order_of, content_of = view.order, view.content
     digest_of, by_of = keyring.digest, keyring.by
@@ -125,19 +125,20 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
 
     def claim(event: Event, values: Values, nonce: int) -> Claim:
         parts = values if parts_of is None else parts_of(values)
+        whole_key = (*parts, event.part) if shared and event.part else parts
         at = None if at_place is None else values[at_place]
         if at_of is not None and not (type(at) is int and SECONDS_BELOW <= at <= MAX_ORDER):
             at = at_of(values)
         if prefixed and at is not None:
             hash_ = hash_for(13, event.replay) if forced and event.replay else after_time()
-            hash_.update(pack(parts))
+            hash_.update(pack(whole_key))
             # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
             key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
         else:
             if optional or not any(parts):
                 _refuse_empty(plan, parts)
             hash_ = hash_for(16, event.replay) if forced and event.replay else whole()
-            hash_.update(pack(parts))
+            hash_.update(pack(whole_key))
             key = hash_.digest()
         by = event.id.encode()
         if by:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.msgpack import Ext
-
 from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
 from eventonce.rules.extraction import Need, Slot, Values, in_order, kind_of, walk
 from eventonce.rules.instants import floor, instant
@@ -104,12 +102,6 @@ def order_of(value: Any) -> int | None:
     if not isinstance(value, int) or abs(value) > MAX_ORDER:
         return None
     return value
-
-
-def shown(value: Any) -> str:
-    """A value in a complaint: short, and as it was written."""
-    text = bytes(value.data).decode() if isinstance(value, Ext) else str(value)
-    return repr(text[:40])
 
 
 def _value(path: Path, places: Places) -> Part:
@@ -219,7 +211,7 @@ def _time(tree: Time, inner: Part) -> Part:
         at = instant(value, form)
         if at is None:
             expected = f' of the form "{form}"' if form else ""
-            raise Incomplete(first, f"is {shown(value)}, not a time{expected}")
+            raise Incomplete(first, f"is {kind_of(value)}, not a time{expected}")
         return floor(at, tree.width)
 
     return moment
@@ -241,7 +233,7 @@ def _max(tree: Max, parts: Sequence[Part]) -> Part:
                 continue
             order = order_of(value)
             if order is None:
-                raise Incomplete(paths(path)[0], f"is {shown(value)}, neither whole nor a time")
+                raise Incomplete(paths(path)[0], f"is {kind_of(value)}, neither whole nor a time")
             found.append(order)
         if found:
             return max(found)

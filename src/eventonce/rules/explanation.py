@@ -60,12 +60,13 @@ def explanation(plan: Plan, own: Plan, claim: Claim | None, tree: Tree) -> Expla
     said = tuple(complaint.said for complaint in lacking)
     state = rule.state or ("hash(body)",)
     is_state = rule.kind == "state"
+    joined = (PartFound("part", tree.event.part, True),) if plan.shared and tree.event.part else ()
     return Explanation(
         rule=rule.name,
         kind=rule.kind,
         type=tree.event.type,
         org=tree.event.org,
-        parts=_found(plan.texts, plan.walked.pieces, values),
+        parts=(*_found(plan.texts, plan.walked.pieces, values), *joined),
         key=claim.key if claim else None,
         order=claim.order if claim else None,
         state=_found(state, plan.walked.contents, values) if is_state else (),

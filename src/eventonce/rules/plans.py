@@ -16,7 +16,6 @@ from eventonce.rules.evaluation import (
     order_of,
     place_of,
     same_either_way,
-    shown,
     slots_for,
 )
 from eventonce.rules.expressions import (
@@ -28,7 +27,7 @@ from eventonce.rules.expressions import (
     parse_path,
     paths,
 )
-from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, slow
+from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, kind_of, slow
 from eventonce.rules.instants import instant
 from eventonce.rules.keys import ABSENT
 from eventonce.rules.rule import Rule
@@ -75,6 +74,9 @@ class Plan(msgspec.Struct, frozen=True):
     """For values that came by `slow`."""
 
     requires: tuple[Path, ...]
+
+    shared: bool
+    """Whether all events of one HTTP request may have this key: their part then joins it."""
 
     def fits(self, tree: Tree) -> bool:
         """Whether the event has all that the rule requires."""
@@ -124,6 +126,16 @@ def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
         picked=views[0],
         walked=views[1],
         requires=existing,
+        shared=kind == "fact" and _is_shared(trees),
+    )
+
+
+def _is_shared(key: Sequence[Expression]) -> bool:
+    """Whether nothing in this key is one event's own: headers belong to a request."""
+    read = [path for tree in key for path in paths(tree)]
+    return any(path.root == "headers" for path in read) and all(
+        path.root == "headers" or (path.root == "event" and path.steps[0] not in ("id", "time"))
+        for path in read
     )
 
 
@@ -217,7 +229,7 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
             reason = (
                 "is missing: a version needs its order"
                 if absent
-                else f"is {shown(value)}, neither a whole number below 2^53 nor an ISO time"
+                else f"is {kind_of(value)}, neither a whole number below 2^53 nor an ISO time"
                 f"{_as_time(tree, value)}"
             )
             raise Incomplete(first, reason, absent=absent)

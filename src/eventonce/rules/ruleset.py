@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -12,7 +13,7 @@ from eventonce.rules.check import legacy_path
 from eventonce.rules.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
 from eventonce.rules.evaluation import Incomplete
 from eventonce.rules.explanation import Explanation, explanation, refusal
-from eventonce.rules.expressions import Path
+from eventonce.rules.expressions import Path, parse, paths
 from eventonce.rules.extraction import Picker, Tree, Values, walk
 from eventonce.rules.keys import ABSENT
 from eventonce.rules.plans import FALLBACK, Plan, plan_for
@@ -69,6 +70,18 @@ class Ruleset:
         self._entries: dict[Rule, _Entry] = {}
         self._fits: dict[Names, list[_Fit]] = {}
         self._quick: dict[Names, Quick] = {}
+
+    @cached_property
+    def headers(self) -> frozenset[str]:
+        """The HTTP headers that the rules name: a way in keeps these of a request."""
+        return frozenset(
+            path.steps[0]
+            for rule in self.rules
+            for text in _texts(rule)
+            if "headers" in text
+            for path in paths(parse(text))
+            if path.root == "headers"
+        )
 
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
         """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
@@ -207,6 +220,14 @@ def _entry(rule: Rule) -> _Entry:
         also=tuple(plan_for(rule, old, rule.kind) for old in older),
         legacy=tuple(legacy_path(old) for old in rule.also if isinstance(old, str)),
     )
+
+
+def _texts(rule: Rule) -> list[str]:
+    """Every path and expression of a rule that is evaluated."""
+    verified = () if isinstance(rule.verify, bool) else rule.verify
+    older = (text for old in rule.also if not isinstance(old, str) for text in old)
+    single = (text for text in (rule.order, rule.at) if text)
+    return [*rule.requires, *rule.key, *rule.subject, *rule.state, *verified, *older, *single]
 
 
 def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int) -> Claim:

@@ -86,9 +86,9 @@ def _parsed(url: str) -> SplitResult:
         parts = urlsplit(url)
         if not _URL.fullmatch(url) or not parts.hostname or "@" in parts.netloc or parts.port == 0:
             raise wrong
-    except ValueError as error:
-        # No port, or no address.
-        raise wrong from error
+    except ValueError:
+        # No port, or no address; its own error would repeat it.
+        raise wrong from None
     return parts
 
 

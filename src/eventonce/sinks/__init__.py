@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from eventonce.errors import ConfigError, EventonceError
+from eventonce.masking import masked, scheme_of
 from eventonce.ports import Handler
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         """Without paths and headers, where secrets stand: settings end up in logs."""
-        return f"Sink(to={_shown(self.to)!r}, match={self.match!r})"
+        return f"Sink(to={masked(self.to)!r}, match={self.match!r})"
 
 
 class Kind(NamedTuple):
@@ -63,6 +64,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 """Adding a sink is one file and one line here. All else is `module:function`."""
 
+_FUNCTION: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _FIELDS: Final = ("headers", "timeout", "group", "source")
 
 
@@ -92,7 +94,7 @@ def _about(sink: Sink) -> Iterator[None]:
     except ConfigError as error:
         known = ", ".join(kind.example for kind in KINDS.values())
         raise ConfigError(
-            f"sink {_shown(sink.to)!r} for {sink.match!r}: {str(error).rstrip('.')}. "
+            f"sink {masked(sink.to)!r} for {sink.match!r}: {str(error).rstrip('.')}. "
             f"A sink is module:function, {known}"
         ) from error
 
@@ -107,7 +109,7 @@ def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
         fields = ", ".join(("match", "to", *kind.fields))
         raise ConfigError(f"{kind.name} takes no {unfit[0]!r}; its table may hold {fields}")
     if not kind.module and (not rest or rest.startswith("//")):
-        raise ConfigError(f"no sink is called {scheme + ':'!r}")
+        raise ConfigError(f"no sink is called {scheme_of(sink.to) + ':'!r}")
     return kind, given
 
 
@@ -122,7 +124,7 @@ def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
 def _function(path: str) -> Handler:
     handler: Handler = imported(path)
     if not callable(handler):
-        raise ConfigError(f"{path} is not a function, but a {type(handler).__name__}")
+        raise ConfigError(f"{masked(path)} is not a function, but a {type(handler).__name__}")
     return handler
 
 
@@ -136,7 +138,7 @@ def _look_for(path: str) -> None:
         found = None
     if found is None or not name.isidentifier():
         raise ConfigError(
-            f"{path}: expected MODULE:NAME of a function: "
+            f"{masked(path)}: expected MODULE:NAME of a function: "
             + ("this is no name" if found else "there is no such module here")
         )
 
@@ -146,19 +148,13 @@ def _search_here() -> None:
         sys.path.insert(0, "")
 
 
-def _shown(to: str) -> str:
-    """As it may be shown: of a URL the host alone, for its path may be the secret of a hook, and
-    not even that beside a password, which may hold anything."""
-    if "@" in to:
-        return to.partition(":")[0] + ":…"
-    scheme, slashes, rest = to.partition("://")
-    return scheme + slashes + re.split("[/?#]", rest)[0]
-
-
 def imported(path: str) -> Any:
     """What `module:name` names, looked up from the working directory too."""
     module, _, name = path.partition(":")
     _search_here()
+    if not _FUNCTION.fullmatch(path):
+        # The importer would repeat it, and a misspelt address may hold a secret.
+        raise ConfigError(f"{masked(path)}: expected MODULE:NAME of a function or a Consumer")
     try:
         return getattr(importlib.import_module(module), name)
     except EventonceError:
@@ -166,7 +162,7 @@ def imported(path: str) -> Any:
     except Exception as error:
         # A module runs code of its own when it is loaded, and that may raise anything.
         raise ConfigError(
-            f"{path}: expected MODULE:NAME of a function or a Consumer: "
+            f"{masked(path)}: expected MODULE:NAME of a function or a Consumer: "
             f"{type(error).__name__}: {error}"
         ) from error
 

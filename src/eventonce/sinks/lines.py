@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked
 from eventonce.types import Job
 
 try:
@@ -34,14 +35,16 @@ class JsonLines:
         self._turn = threading.Lock()
         if not text or (text.startswith("//") and not text.startswith("///")):
             raise ConfigError(
-                f"JsonLines: {text!r} is not a file's path; write file:events.jsonl, or "
+                f"JsonLines: {_shown(text)!r} is not a file's path; write file:events.jsonl, or "
                 f"file:/folder/events.jsonl"
             )
         if self._path.exists() and not self._path.is_file():
             # Whether a pipe or a device has kept a line nobody can say.
-            raise ConfigError(f"JsonLines: {text!r} is a folder or a device, and not a file")
+            raise ConfigError(
+                f"JsonLines: {_shown(text)!r} is a folder or a device, and not a file"
+            )
         if not self._path.parent.is_dir():
-            raise ConfigError(f"JsonLines: there is no folder {str(self._path.parent)!r}")
+            raise ConfigError(f"JsonLines: there is no folder {_shown(self._path.parent)!r}")
 
     def __call__(self, job: Job) -> None:
         """Append the event's line and wait for the disk."""
@@ -61,6 +64,10 @@ class JsonLines:
             os.close(descriptor)
         if new:
             _sync_folder(self._path.parent)
+
+
+def _shown(path: str | Path) -> str:
+    return masked(f"file:{path}").removeprefix("file:")
 
 
 def _append(descriptor: int, line: bytes) -> None:

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from eventonce.errors import ConfigError, Reject
+from eventonce.masking import masked
 from eventonce.types import Job
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
@@ -31,7 +32,7 @@ class Table:
         self._name = name.removeprefix("table:")
         if not _NAME.fullmatch(self._name):
             raise ConfigError(
-                f"Table: {self._name!r} cannot be a table here; letters, digits and _ were "
+                f"Table: {masked(name)!r} cannot be a table here; letters, digits and _ were "
                 f"expected, with or without a schema, such as events or crm.events"
             )
         quoted = ".".join(f'"{part}"' for part in self._name.split("."))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from eventonce.errors import LONGEST, ConfigError, Reject, Retry
+from eventonce.errors import ConfigError, Reject, Retry
 from eventonce.sinks.post import Answer, Poster
 from eventonce.types import Job
 
@@ -29,6 +29,10 @@ OURS: Final = frozenset(
     ("connection", "content-length", "host", "idempotency-key", "transfer-encoding")
 )
 """Headers that cannot be given: the first thing they would break is the request itself."""
+
+LONGEST_PAUSE: Final = 3600
+"""Seconds that a server may ask us to wait: what it says once must not stop its events for days, or
+a run over a capture for ever. One that is still not ready after an hour says so again."""
 
 EXCERPT: Final = 200
 """Characters of the answer that a reason repeats: a sentence or two."""
@@ -98,18 +102,19 @@ class Webhook:
 
 
 def retry_after(headers: Message, now: float) -> float | None:
-    """The seconds that `Retry-After` asks for, written as such or as a date; None if it has none.
+    """The seconds that `Retry-After` asks for, an hour at the most, written as such or as a date;
+    None if it has none that can be read.
 
     A date is the server's, so it is held against the server's own `Date` where there is one.
     """
     text = str(headers.get("retry-after", "")).strip()
     if text.isascii() and text.isdigit():
-        return float(min(int(text[:9]), LONGEST))
+        return float(min(int(text[:9]), LONGEST_PAUSE))
     until = _date(text)
     if until is None:
         return None
     sent = _date(str(headers.get("date", "")))
-    return min(max(0.0, until - (now if sent is None else sent)), float(LONGEST))
+    return min(max(0.0, until - (now if sent is None else sent)), float(LONGEST_PAUSE))
 
 
 def _date(text: str) -> float | None:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked, split
 
 OPTIONS: Final = ("region", "endpoint", "profile")
 
@@ -56,14 +57,15 @@ def parse(uri: str) -> Address:
     name = unquote(parts.netloc if parts.scheme == "sqs" else parts.path.rpartition("/")[2])
     if not _NAME.fullmatch(name) or (parts.scheme == "sqs" and parts.path not in ("", "/")):
         raise ConfigError(
-            f"queue {name!r}: write sqs://NAME?region=REGION, or the queue's URL; a name has 1 to "
-            f"80 letters, digits, '-' and '_', and may end with .fifo"
+            f"queue {masked(uri)!r}: write sqs://NAME?region=REGION, or the queue's URL; a name "
+            f"has 1 to 80 letters, digits, '-' and '_', and may end with .fifo"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(OPTIONS))
     if unknown:
         raise ConfigError(
-            f"queue {name}: there is no option {unknown[0]!r}; a queue takes {', '.join(OPTIONS)}"
+            f"queue {name}: there is no option {masked(unknown[0])!r}; a queue takes "
+            f"{', '.join(OPTIONS)}"
         )
     _check_endpoint(name, options.get("endpoint"))
     if parts.scheme == "sqs":
@@ -91,7 +93,7 @@ def _where(address: Address) -> tuple[str, str, str, str]:
 def _check_endpoint(name: str, endpoint: str | None) -> None:
     if endpoint is None:
         return
-    parts = urlsplit(endpoint)
+    parts = split(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise ConfigError(
             f"queue {name}: the endpoint must be like http://127.0.0.1:4566, with no user or "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked, scheme_of
 
 
 class Adapter(NamedTuple):
@@ -94,12 +95,12 @@ def adapter_of(uri: str) -> Adapter:
     if adapter is None:
         known = ", ".join(f"{name}:" for name in ADAPTERS)
         raise ConfigError(
-            f"store {_without_secrets(uri)!r}: no store is called {scheme + ':'!r}; "
+            f"store {masked(uri)!r}: no store is called {scheme_of(uri) + ':'!r}; "
             f"one of {known} was expected, such as sqlite:///eventonce.db"
         )
     if adapter.module != "memory" and not rest.startswith("//"):
         # Taken apart all the same, what was meant as a host would be a path.
-        raise ConfigError(f"store {_without_secrets(uri)!r}: {scheme}:// was expected")
+        raise ConfigError(f"store {masked(uri)!r}: {scheme}:// was expected")
     return adapter
 
 
@@ -108,11 +109,6 @@ def _no_uri(text: str) -> str:
         return "store: it is empty, and a URI was expected, such as sqlite:///eventonce.db"
     if text == "memory":
         return "store 'memory': write memory: with its colon"
-    meant = f"{text}://…" if text in ADAPTERS else f"sqlite:///{text}, if a file is meant"
-    return f"store {text!r}: a URI was expected; write {meant}"
-
-
-def _without_secrets(uri: str) -> str:
-    """The URI as it may be shown, however it is written: the scheme, and what follows the @."""
-    scheme, _, rest = uri.partition(":")
-    return f"{scheme}:{rest.rpartition('@')[2].partition('?')[0]}"
+    shown = masked(text)
+    meant = f"{text}://…" if text in ADAPTERS else f"sqlite:///{shown}, if a file is meant"
+    return f"store {shown!r}: a URI was expected; write {meant}"

@@ -10,6 +10,7 @@ from eventonce import ledger
 from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
 from eventonce.ledger import Record
+from eventonce.masking import masked
 from eventonce.ports import Stats
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
@@ -30,7 +31,7 @@ class MemoryStore:
     def from_uri(cls, uri: str) -> MemoryStore:
         """`memory:`, and nothing more: there is nothing to say about it."""
         if uri.rstrip("/") != "memory:":
-            raise ConfigError(f"store {uri!r}: memory: takes no path and no options")
+            raise ConfigError(f"store {masked(uri)!r}: memory: takes no path and no options")
         return cls()
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:

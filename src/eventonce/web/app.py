@@ -13,9 +13,10 @@ from eventonce.config import Serve
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError
 from eventonce.web import openapi
+from eventonce.web.admission import Admission
 from eventonce.web.authentication import Gate
 from eventonce.web.events import Events
-from eventonce.web.health import Readiness, alive
+from eventonce.web.health import Readiness
 from eventonce.web.limits import limits
 from eventonce.web.refusals import KINDS, refuse, response
 
@@ -31,10 +32,14 @@ def receiver(consumer: Consumer, settings: Serve | None = None) -> Starlette:
     if not gate.ways and not given.anyone_may_send_events:
         raise ConfigError(
             "receiver: no authentication is set, so anyone who reaches it could send events. Set "
-            "api_keys, users or webhook_secrets; or, where something before it authenticates, "
-            "anyone_may_send_events"
+            "api_keys, users or the secrets of a webhook; or, where something before it "
+            "authenticates, anyone_may_send_events"
         )
     described = openapi.description(given, gate)
+    bearable = limits(given)
+    admission = Admission(bearable, consumer.threads)
+
+    readiness = Readiness(consumer, admission)
 
     async def describe(request: Request) -> Response:
         servers = [{"url": _path(request) or "/"}]
@@ -45,11 +50,11 @@ def receiver(consumer: Consumer, settings: Serve | None = None) -> Starlette:
         routes=[
             Route(
                 openapi.EVENTS,
-                Events(consumer, gate, limits(given), given.api_key_header),
+                Events(consumer, gate, bearable, given.api_key_header, admission),
                 methods=["POST"],
             ),
-            Route(openapi.HEALTH, alive),
-            Route(openapi.READY, Readiness(consumer).ready),
+            Route(openapi.HEALTH, readiness.alive),
+            Route(openapi.READY, readiness.ready),
             Route(openapi.DESCRIPTION, describe),
         ],
         exception_handlers={HTTPException: _refused, Exception: _broken},

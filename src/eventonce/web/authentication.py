@@ -1,4 +1,4 @@
-"""Whom the receiver believes: API keys, Basic, and Standard Webhooks signatures; any one suffices.
+"""Whom the receiver believes: API keys, Basic, and signatures; any one suffices.
 
 Secrets are kept as digests where that is possible, and compared in constant time.
 """
@@ -17,13 +17,7 @@ from typing import Final
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.web.limits import seconds
-
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105  it is how a secret begins, not one
-SHORTEST_SECRET: Final = 16
-"""Bytes: the standard asks for 24, and a word that somebody thought of is seldom as long."""
-
-SIGNATURES: Final = 16
-"""Signatures looked at in one header: a sender that rotates its secrets sends two."""
+from eventonce.web.signatures import SCHEMES
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -39,14 +33,19 @@ class Gate:
         # No header has space around it, and a text that was read from a file often does.
         self._keys = [_digest(_filled("api_keys", key.strip())) for key in settings.api_keys]
         self._users = [_digest(_pair(*user)) for user in settings.users.items()]
-        self._secrets = [_secret(text) for text in settings.webhook_secrets]
+        self._signing = [
+            (scheme, [scheme.secret(text) for text in given])
+            for scheme in SCHEMES
+            if (given := getattr(settings, scheme.setting))
+        ]
         self._tolerance = seconds(settings, "webhook_tolerance")
 
     @property
     def ways(self) -> list[str]:
         """How one may authenticate, in words; none if nobody needs to."""
-        found = {"api key": self._keys, "basic": self._users, "signature": self._secrets}
-        return [way for way, credentials in found.items() if credentials]
+        found = {"api key": self._keys, "basic": self._users}
+        ways = [way for way, credentials in found.items() if credentials]
+        return ways + [scheme.way for scheme, _ in self._signing]
 
     @property
     def challenge(self) -> str:
@@ -55,6 +54,9 @@ class Gate:
             "api key": f'ApiKey header="{self._header}"',
             "basic": 'Basic realm="eventonce", charset="UTF-8"',
             "signature": "StandardWebhooks",
+            "stripe": "Stripe",
+            "shopify": "Shopify",
+            "github": "GitHub",
         }
         return ", ".join(asked[way] for way in self.ways)
 
@@ -67,28 +69,16 @@ class Gate:
 
     def is_signed(self, headers: Mapping[str, str]) -> bool:
         """Whether there is a signature to look at once the body is there."""
-        return bool(self._secrets) and "webhook-signature" in headers
+        return any(scheme.is_on(headers) for scheme, _ in self._signing)
 
     def complaint(self, headers: Mapping[str, str], body: bytes, now: float) -> str:
-        """What is wrong with the signature, nothing if it is right; `now` in epoch seconds."""
-        id_, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-        if not id_ or not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
-            return "webhook-id, webhook-timestamp (whole seconds) and webhook-signature go together"
-        if abs(now - int(timestamp)) > self._tolerance:
-            return f"webhook-timestamp is more than {self._tolerance:g} seconds off"
-        content = f"{id_}.{timestamp}.".encode("latin-1") + body
-        expected = [
-            base64.b64encode(hmac.digest(secret, content, "sha256")) for secret in self._secrets
+        """What is wrong with the signatures, nothing if one is right; `now` in epoch seconds."""
+        complaints = [
+            scheme.complaint(secrets, headers, body, now, self._tolerance)
+            for scheme, secrets in self._signing
+            if scheme.is_on(headers)
         ]
-        given = headers.get("webhook-signature", "").encode("latin-1").split()[:SIGNATURES]
-        # All are compared, whichever fits: how long it takes says nothing.
-        fits = [
-            hmac.compare_digest(signature.removeprefix(b"v1,"), right)
-            for signature in given
-            if signature.startswith(b"v1,")
-            for right in expected
-        ]
-        return "" if any(fits) else "no signature in webhook-signature fits"
+        return "" if "" in complaints else "; ".join(complaints)
 
 
 def _header(name: str) -> str:
@@ -108,21 +98,6 @@ def _filled(place: str, text: str) -> bytes:
         # An empty variable in the environment would otherwise be a key that everybody has.
         raise ConfigError(f"serve: {place} holds an empty text; is an environment variable empty?")
     return text.encode()
-
-
-def _secret(text: str) -> bytes:
-    digits = text.strip().removeprefix(SECRET_PREFIX).rstrip("=")
-    try:
-        found = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        found = b""
-    if len(found) < SHORTEST_SECRET:
-        raise ConfigError(
-            "serve: webhook_secrets holds something that is no secret: "
-            f"{SECRET_PREFIX} and base64 of {SHORTEST_SECRET} bytes or more was expected, as the "
-            "sender shows it"
-        )
-    return found
 
 
 def _basic(authorization: str) -> bytes:

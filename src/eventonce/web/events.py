@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -16,12 +18,16 @@ from eventonce.consumer import Consumer
 from eventonce.envelope import read_body
 from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
 from eventonce.types import Event, Outcome
+from eventonce.web.admission import Admission, Request
 from eventonce.web.authentication import Gate
 from eventonce.web.limits import Limits
-from eventonce.web.reading import unreadable, whole
+from eventonce.web.reading import declared, unreadable, whole
 from eventonce.web.refusals import refuse, response
 
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
+
+SMALL: Final = 1 << 15
+"""Bytes of a body that are read on the loop, in about a millisecond; larger ones in a thread."""
 
 log = logging.getLogger("eventonce.web")
 
@@ -33,12 +39,21 @@ class Events:
     that a server which waits for its requests before it ends waits for its handlers too.
     """
 
-    def __init__(self, consumer: Consumer, gate: Gate, limits: Limits, key_header: str) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        gate: Gate,
+        limits: Limits,
+        key_header: str,
+        admission: Admission,
+    ) -> None:
         self._consumer = consumer
         self._gate = gate
         self._limits = limits
         self._key_header = key_header.lower()
-        self._under_way = 0
+        self._admission = admission
+        # One thread: several would only take the processor from each other and from the loop.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
@@ -48,30 +63,31 @@ class Events:
         if refused is not None:
             await response(refused)(scope, receive, send)
             return
-        self._under_way += 1
-        try:
-            await self._take(headers, scope, receive, send)
-        finally:
-            self._under_way -= 1
+        with self._admission.entered(declared(headers)) as request:
+            await self._take(request, headers, scope, receive, send)
 
     def _refused(self, headers: Mapping[str, str]) -> Answer | None:
         """What can be said before a byte of the body is read."""
         if not self._gate.knows(headers) and not self._gate.is_signed(headers):
             return self._unauthenticated()
-        if self._under_way >= self._limits.concurrency:
-            return refuse(503, f"{self._under_way} requests are under way, and that is the limit")
-        return unreadable(headers, self._limits)
+        unread = unreadable(headers, self._limits)
+        return unread or self._admission.refusal(declared(headers))
 
     def _unauthenticated(self, reason: str = "") -> Answer:
         return refuse(401, reason, {"www-authenticate": self._gate.challenge})
 
     async def _take(
-        self, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+        self,
+        request: Request,
+        headers: Mapping[str, str],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
-        body = await whole(receive, self._limits)
+        body = await whole(receive, self._limits, partial(self._admission.grow, request))
         if body is None:
             return
-        events = self._events(headers, body) if isinstance(body, bytes) else body
+        events = await self._read(headers, body) if isinstance(body, bytes) else body
         if isinstance(events, Answer):
             await response(events)(scope, receive, send)
             return
@@ -81,6 +97,7 @@ class Events:
             if processing.done():
                 await response(_settled(processing))(scope, receive, send)
             else:
+                self._admission.warn_of_slow()
                 await response(self._unsettled(events))(scope, receive, send)
                 await asyncio.wait([processing])
                 _settled(processing)
@@ -90,16 +107,28 @@ class Events:
             await asyncio.wait([processing])
             raise
 
+    async def _read(
+        self, headers: Mapping[str, str], body: bytes
+    ) -> Sequence[Event | bytes] | Answer:
+        if len(body) <= SMALL:
+            return self._events(headers, body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reading, self._events, headers, body)
+
     def _events(self, headers: Mapping[str, str], body: bytes) -> Sequence[Event | bytes] | Answer:
         if not self._gate.knows(headers):
             complaint = self._gate.complaint(headers, body, time.time())
             if complaint:
                 return self._unauthenticated(complaint)
         public = {name: value for name, value in headers.items() if name != self._key_header}
+        if "svix-id" in public and "webhook-signature" not in public:
+            # An older name of the same header: one rule knows both. The other is not signed here.
+            public["webhook-id"] = public["svix-id"]
         try:
             return read_body(
                 body,
                 public,
+                keep=self._consumer.kept_headers,
                 max_bytes=self._consumer.max_bytes,
                 max_events=self._limits.max_events,
             )

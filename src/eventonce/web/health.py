@@ -1,4 +1,5 @@
-"""Whether the receiver lives, and whether its store answers; asked by load balancers."""
+"""Whether the receiver lives, whether its store answers and events get through; asked by load
+balancers."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from eventonce.consumer import Consumer
 from eventonce.errors import StoreError
+from eventonce.web.admission import Admission
 
 FRESH: Final = 1.0
 """Seconds for which an answer of the store is passed on: anybody may ask, and each would cost."""
@@ -27,25 +29,32 @@ _NOBODY: Final = bytes(16)
 log = logging.getLogger("eventonce.web")
 
 
+Status = Literal["ok", "the store is away", "no event gets through"]
+
+
 class Health(msgspec.Struct, frozen=True):
     """What a probe is told; no address and no error, for it asks without credentials."""
 
-    status: Literal["ok", "the store is away"]
-
-
-async def alive(_: Request) -> Response:
-    """The process answers: that is all that is asked."""
-    return _told(Health("ok"))
+    status: Status
+    under_way: int
+    """Requests whose handlers are not through."""
+    oldest: float
+    """Seconds that the oldest of them is under way."""
 
 
 class Readiness:
-    """Asks the store, at most once at a time and once a second."""
+    """Asks the store, at most once at a time and once a second, and whether events get through."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, admission: Admission) -> None:
         self._consumer = consumer
+        self._admission = admission
         self._asking: asyncio.Future[None] | None = None
         self._answered_at = -inf
         self._fine = False
+
+    async def alive(self, _: Request) -> Response:
+        """The process answers: that is all that is asked."""
+        return self._told("ok")
 
     async def ready(self, _: Request) -> Response:
         """Whether events can be taken now."""
@@ -53,8 +62,9 @@ class Readiness:
             self._asking = asyncio.ensure_future(self._ask())
         if self._asking is not None:
             await asyncio.wait([self._asking], timeout=PATIENCE)
-        fine = self._fine and self._asking is None
-        return _told(Health("ok" if fine else "the store is away"))
+        if self._asking is not None or not self._fine:
+            return self._told("the store is away")
+        return self._told("no event gets through" if self._admission.stuck else "ok")
 
     async def _ask(self) -> None:
         self._fine = False
@@ -66,7 +76,8 @@ class Readiness:
         finally:
             self._answered_at, self._asking = time.monotonic(), None
 
-
-def _told(health: Health) -> Response:
-    status = 200 if health.status == "ok" else 503
-    return Response(msgspec.json.encode(health), status, media_type="application/json")
+    def _told(self, status: Status) -> Response:
+        admission = self._admission
+        health = Health(status, len(admission), round(admission.oldest, 1))
+        code = 200 if status == "ok" else 503
+        return Response(msgspec.json.encode(health), code, media_type="application/json")

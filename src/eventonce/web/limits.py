@@ -15,6 +15,7 @@ class Limits(NamedTuple):
     max_body: int
     max_events: int
     concurrency: int
+    max_in_flight: int
     header_timeout: float
     body_timeout: float
     answer_within: float
@@ -23,10 +24,16 @@ class Limits(NamedTuple):
 
 def limits(settings: Serve) -> Limits:
     """The limits these settings name; ConfigError for one that nobody can keep."""
+    if settings.max_in_flight < settings.max_body:
+        raise ConfigError(
+            f"serve: max_in_flight is {settings.max_in_flight}: at least max_body, which is "
+            f"{settings.max_body}, was expected"
+        )
     return Limits(
         max_body=_count(settings, "max_body"),
         max_events=_count(settings, "max_events"),
         concurrency=_count(settings, "concurrency"),
+        max_in_flight=_count(settings, "max_in_flight"),
         header_timeout=seconds(settings, "header_timeout"),
         body_timeout=seconds(settings, "body_timeout"),
         answer_within=seconds(settings, "answer_within"),

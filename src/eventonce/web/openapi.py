@@ -13,6 +13,7 @@ from eventonce.config import Serve
 from eventonce.web.authentication import Gate
 from eventonce.web.health import Health
 from eventonce.web.refusals import KINDS, Refusal
+from eventonce.web.signatures import SCHEMES
 
 EVENTS: Final = "/events"
 HEALTH: Final = "/health"
@@ -75,7 +76,11 @@ def description(settings: Serve, gate: Gate) -> dict[str, Any]:
         "paths": {
             EVENTS: {"post": post},
             HEALTH: {"get": _probe("alive", "Whether the process answers", (200,))},
-            READY: {"get": _probe("ready", "Whether the store answers too", (200, 503))},
+            READY: {
+                "get": _probe(
+                    "ready", "Whether the store answers and events get through", (200, 503)
+                )
+            },
             DESCRIPTION: {"get": _document()},
         },
         "components": {"schemas": schemas, "securitySchemes": schemes},
@@ -100,16 +105,13 @@ def _response(status: int) -> dict[str, Any]:
 
 
 def _schemes(settings: Serve, gate: Gate) -> dict[str, Any]:
-    known = {
+    known: dict[str, dict[str, str]] = {
         "api key": {"type": "apiKey", "in": "header", "name": settings.api_key_header},
         "basic": {"type": "http", "scheme": "basic"},
-        "signature": {
-            "type": "apiKey",
-            "in": "header",
-            "name": "webhook-signature",
-            "description": "Standard Webhooks, with webhook-id and webhook-timestamp.",
-        },
     }
+    for scheme in SCHEMES:
+        known[scheme.way] = {"type": "apiKey", "in": "header", "name": scheme.headers[0]}
+    known["signature"]["description"] = "Standard Webhooks, with webhook-id and webhook-timestamp."
     return {way.replace(" ", "_"): known[way] for way in gate.ways}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.types import Receive
 
 from eventonce.answers import Answer
-from eventonce.envelope.bodies import JSON_LINES, media_type
+from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse
 
@@ -23,23 +23,32 @@ def unreadable(headers: Mapping[str, str], limits: Limits) -> Answer | None:
     a browser send those to a receiver on loopback, and only those.
     """
     media = media_type(headers)
-    if not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
+    # No page can make a browser send the attributes of a CloudEvent elsewhere, and its data may be
+    # of any type, or of none.
+    binary = is_binary(headers)
+    if not binary and not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
         said = f"content-type is {media!r}" if media else "there is no content-type"
         return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
-    if _charset(headers) not in CHARSETS:
+    if not binary and _charset(headers) not in CHARSETS:
         return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         return refuse(415, "compressed bodies are not taken")
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limits.max_body:
-        return too_large(limits)
-    return None
+    return too_large(limits) if declared(headers) > limits.max_body else None
 
 
-async def whole(receive: Receive, limits: Limits) -> bytes | Answer | None:
+def declared(headers: Mapping[str, str]) -> int:
+    """The size of the body as its sender says it, 0 if not."""
+    said = headers.get("content-length", "")
+    return int(said[:20]) if said.isdecimal() else 0
+
+
+async def whole(
+    receive: Receive, limits: Limits, grow: Callable[[int], Answer | None]
+) -> bytes | Answer | None:
     """The body, or why it is not taken; None if the client went away.
 
-    Counted as it comes: what was declared may be a lie, and a chunked body declares nothing.
+    Counted as it comes: what was declared may be a lie, and a chunked body declares nothing. `grow`
+    is told how much there is, and may refuse it.
     """
     pieces: list[bytes] = []
     size = 0
@@ -53,6 +62,9 @@ async def whole(receive: Receive, limits: Limits) -> bytes | Answer | None:
                 size += len(piece)
                 if size > limits.max_body:
                     return too_large(limits)
+                refused = grow(size)
+                if refused is not None:
+                    return refused
                 pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.web.authentication import Gate
-from eventonce.web.connections import cut_off, protocol
+from eventonce.web.connections import HEAD, cut_off, protocol
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse, response
 
@@ -41,8 +41,8 @@ def listen(settings: Serve) -> socket.socket:
         if not loopback and not settings.anyone_may_send_events and not Gate(settings).ways:
             raise ConfigError(
                 f"serve: {place} can be reached from elsewhere, and no authentication is set. Set "
-                "api_keys, users or webhook_secrets in [serve]; or listen on 127.0.0.1; or, if "
-                "anyone who reaches it may send events, say --anyone-may-send-events"
+                "api_keys, users or the secrets of a webhook in [serve]; or listen on 127.0.0.1; "
+                "or, if anyone who reaches it may send events, say --anyone-may-send-events"
             )
         # With the protocol named: asyncio then sends at once, and not after 40 ms, what is short.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -62,7 +62,8 @@ def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     """How uvicorn shall serve it."""
     return uvicorn.Config(
         _ending(app),
-        http=protocol(limits.concurrency),
+        http=protocol(limits.concurrency, limits.max_in_flight),
+        h11_max_incomplete_event_size=HEAD,
         lifespan="off",
         ws="none",
         backlog=BACKLOG,

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.session import Session
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked, split
 from eventonce.stores.dynamodb.attributes import EXPIRY, KEY, OURS, Layout
 from eventonce.stores.dynamodb.faults import Place, explain
 from eventonce.stores.dynamodb.models import Models
@@ -68,9 +69,10 @@ class Address(msgspec.Struct, frozen=True):
     def check_name(self) -> None:
         """ConfigError if no table can be called so."""
         if not _TABLE.fullmatch(self.table):
+            shown = masked(f"dynamodb://{self.table}").removeprefix("dynamodb://")
             raise ConfigError(
-                f"{self.table!r} cannot be a DynamoDB table: 3 to 255 letters, digits, '_', '-' "
-                f"and '.' were expected, as TABLE in dynamodb://TABLE?region=REGION"
+                f"{shown!r} cannot be a DynamoDB table: 3 to 255 letters, digits, "
+                f"'_', '-' and '.' were expected, as TABLE in dynamodb://TABLE?region=REGION"
             )
 
     def place(self, client: Any) -> Place:
@@ -109,7 +111,7 @@ class Address(msgspec.Struct, frozen=True):
                 f"DynamoDB table {self.table}: timeout={self.timeout:g} is not a number of seconds"
             )
         if self.endpoint is not None:
-            parts = urlsplit(self.endpoint)
+            parts = split(self.endpoint)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
                 raise ConfigError(
                     f"DynamoDB table {self.table}: the endpoint must be like "
@@ -158,7 +160,7 @@ def _translates(client: Any) -> bool:
 
 def parse(uri: str) -> Address:
     """`dynamodb://table?region=…&endpoint=…`, with the other options of `OPTIONS`."""
-    parts = urlsplit(uri)
+    parts = split(uri)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "@" in parts.netloc or parts.path not in ("", "/"):
         # Not repeated: what stands before an @ is a secret.
@@ -169,14 +171,14 @@ def parse(uri: str) -> Address:
     unknown = sorted(options.keys() - set(OPTIONS))
     if unknown:
         raise ConfigError(
-            f"store dynamodb://{parts.netloc}: there is no option {unknown[0]!r}; a DynamoDB "
+            f"store {masked(uri)}: there is no option {masked(unknown[0])!r}; a DynamoDB "
             f"store takes {', '.join(OPTIONS)}"
         )
     try:
         timeout = float(options.pop("timeout", TIMEOUT))
     except ValueError:
         raise ConfigError(
-            f"store dynamodb://{parts.netloc}: timeout is a number of seconds, such as timeout=3"
+            f"store {masked(uri)}: timeout is a number of seconds, such as timeout=3"
         ) from None
     return Address(unquote(parts.netloc), timeout=timeout, **options)
 

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked
 from eventonce.stores.postgres.iam import tokens
 
 SCHEMA: Final = "eventonce"
@@ -91,6 +92,7 @@ def read(uri: str) -> Address:
     shown = (
         f"postgresql://{user}@{host}{parts.path}" if user else f"postgresql://{host}{parts.path}"
     )
+    told = masked(uri)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     typed = shown + _query(options)
     schema = options.pop("schema", SCHEMA)
@@ -99,7 +101,7 @@ def read(uri: str) -> Address:
     timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
     if None in (connections, transactions, timeout) or not _SCHEMA.fullmatch(schema):
         raise ConfigError(
-            f"store {shown}: its own options are schema=NAME ({_SCHEMAS}), "
+            f"store {told}: its own options are schema=NAME ({_SCHEMAS}), "
             f"connections=COUNT, transactions=COUNT, timeout=SECONDS, and iam=rds with region=NAME"
         )
     service = options.pop("iam", None)
@@ -112,8 +114,8 @@ def read(uri: str) -> Address:
         "client_encoding": "UTF8",
         # A token is as good as a password to whoever reads it on its way.
         **({} if service is None else {"sslmode": "require"}),
-        **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, shown),
-        **_checked(options, shown),
+        **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, told),
+        **_checked(options, told),
     }
     return Address(
         shown=shown,

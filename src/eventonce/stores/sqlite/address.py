@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from eventonce.errors import ConfigError
+from eventonce.masking import masked, split
 from eventonce.stores.sqlite.file import Synchronous
 
 WAIT: Final = 5.0
@@ -26,12 +27,14 @@ class Address(NamedTuple):
 def read(uri: str) -> Address:
     """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=full&wait=5`."""
     if "#" in uri:
-        raise ConfigError(f"store {uri!r}: write %23 for a # in the path, which would end it")
-    parts = urlsplit(uri)
+        raise ConfigError(
+            f"store {masked(uri)!r}: write %23 for a # in the path, which would end it"
+        )
+    parts = split(uri)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or not parts.path.startswith("/"):
         raise ConfigError(
-            f"store {uri!r}: write sqlite:///file.db for a path from here, "
+            f"store {masked(uri)!r}: write sqlite:///file.db for a path from here, "
             f"sqlite:////var/lib/file.db for a path from the root"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -39,7 +42,8 @@ def read(uri: str) -> Address:
     wait = options.pop("wait", str(WAIT))
     if options or synchronous not in get_args(Synchronous) or not _is_duration(wait):
         raise ConfigError(
-            f"store {uri!r}: an SQLite store takes synchronous=normal or full, and wait=SECONDS"
+            f"store {masked(uri)!r}: an SQLite store takes synchronous=normal or full, "
+            f"and wait=SECONDS"
         )
     absolute(path)
     return Address(path, "full" if synchronous == "full" else "normal", float(wait))

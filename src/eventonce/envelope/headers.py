@@ -1,0 +1,85 @@
+"""HTTP headers that stay with an event: a list of allowed ones, since secrets come under any name.
+
+A dead letter keeps them, so that a redrive finds the same rule and the same key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from eventonce.errors import ConfigError
+from eventonce.types import NO_HEADERS
+
+KEPT: Final = frozenset(
+    (
+        "content-type",
+        "idempotency-key",
+        # Standard Webhooks, and Svix under its older names
+        "webhook-id",
+        "svix-id",
+        # GitHub, GitLab, Bitbucket, Linear
+        "x-github-delivery",
+        "x-github-event",
+        "x-github-hook-id",
+        "x-gitlab-event",
+        "x-gitlab-event-uuid",
+        "x-gitlab-webhook-uuid",
+        "x-event-key",
+        "x-hook-uuid",
+        "x-request-uuid",
+        "linear-delivery",
+        "linear-event",
+        # Shopify, PayPal, Twilio, Zendesk
+        "x-shopify-api-version",
+        "x-shopify-event-id",
+        "x-shopify-shop-domain",
+        "x-shopify-topic",
+        "x-shopify-triggered-at",
+        "x-shopify-webhook-id",
+        "paypal-transmission-id",
+        "i-twilio-idempotency-token",
+        "x-zendesk-account-id",
+        "x-zendesk-webhook-id",
+        "x-zendesk-webhook-invocation-id",
+        # SNS
+        "x-amz-sns-message-id",
+        "x-amz-sns-message-type",
+        "x-amz-sns-topic-arn",
+    )
+)
+"""Delivery ids, types of events, and the type of the body: what rules and people tell events by.
+None of them proves who sent the request."""
+
+ATTRIBUTE: Final = "ce-"
+"""The beginning of a header that is an attribute of a CloudEvent."""
+
+NEVER: Final = frozenset(("authorization", "cookie", "proxy-authorization"))
+"""Credentials by definition: no rule and no option keeps them."""
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def kept_headers(
+    headers: Mapping[str, str], more: AbstractSet[str] = frozenset()
+) -> Mapping[str, str]:
+    """The headers that stay with the events of a request; names are in lower case."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name in KEPT or name.startswith(ATTRIBUTE) or (name in more and name not in NEVER)
+    } or NO_HEADERS
+
+
+def header_names(names: Iterable[str]) -> frozenset[str]:
+    """These names in lower case; ConfigError for one that is no name, or that of a credential."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"keep_headers: {name!r} is no name of a header")
+        if name.lower() in NEVER:
+            raise ConfigError(
+                f"keep_headers: {name!r} holds credentials, and those stay with no event"
+            )
+    return frozenset(name.lower() for name in names)

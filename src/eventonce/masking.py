@@ -1,0 +1,57 @@
+"""URIs as errors and logs may show them: no secret is repeated, whatever is wrong with the URI."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from eventonce.errors import ConfigError
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+._-]{0,30})(?::/+|//+)")
+"""A scheme, also where its colon or one of its slashes was forgotten."""
+
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{0,45}\]?|[\w.-]{0,253})(?::\d{1,5}(?!\w))?")
+
+_PLAIN: Final = re.compile(
+    r"(?:file|memory|sqlite|table):(?!//[^/])[^@?#:\[]{0,200}|[\w.-]{0,200}(?::[\w.]{0,200})?"
+)
+"""What is no address: a name, `module:function`, and a file or a table."""
+
+
+def scheme_of(uri: str) -> str:
+    """The scheme, or what stands where it should; empty where that may be a user or a password."""
+    found = _SCHEME.match(uri)
+    if found:
+        return found[1] if "@" not in uri or found[0].endswith("//") else ""
+    return uri.partition(":")[0] if _PLAIN.fullmatch(uri) else ""
+
+
+def masked(uri: str) -> str:
+    """The text with its scheme and its host alone, however it is misspelt.
+
+    A password may hold any sign, an @ too, so that beside one not even the host is shown; a path,
+    which may be the secret of a webhook, a query, and a port that is no number never are.
+    """
+    plain = _PLAIN.match(uri)
+    if plain and "@" not in uri and uri[plain.end() :][:1] in ("", "?", "#"):
+        return plain[0] if plain[0] == uri else f"{plain[0]}…"
+    found = _SCHEME.match(uri) if scheme_of(uri) else None
+    beginning = found[0] if found else ""
+    rest = uri[len(beginning) :]
+    host = None if "@" in rest else _HOST.match(rest)
+    shown = host[0] if host else ""
+    return beginning + (shown if shown == rest else f"{shown}…")
+
+
+def split(uri: str) -> SplitResult:
+    """The parts of a URI; ConfigError where it has none, without its text."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  slow to import, and not every URI needs it
+
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        """Not raised from here: the parser's own error would carry parts of the text with it."""
+    raise ConfigError(f"{masked(uri)!r} is no URI: look at its brackets")

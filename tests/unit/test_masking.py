@@ -1,0 +1,169 @@
+"""Secrets in URIs: every place that takes one is given misspelt ones, and repeats no secret."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.cli import main
+from eventonce.config import load
+from eventonce.config.meaning import check
+from eventonce.errors import EventonceError
+from eventonce.infra import outlets
+from eventonce.letterbox import QueueLetters
+from eventonce.masking import masked
+from eventonce.sending.receiver import Receiver
+from eventonce.sinks import EventBus, JsonLines, Sink, SqsQueue, Table, Webhook, open_sink
+from eventonce.sqs import address
+from eventonce.stores import ADAPTERS, check_uri
+from eventonce.stores.memory import MemoryStore
+
+MARKER = "s3cretmarker"
+SCHEMES = (*ADAPTERS, "https", "http", "sqs", "events", "table", "file")
+SLIPS = ("{0}://", "{0}//", "{0}:/", "{0}:", "{0}x://", " {0}://", "{0}", "")
+SHAPES = (
+    f"u:{MARKER}@h/db",
+    f"u:{MARKER}@[::1",
+    f"u:{MARKER}@[::1]:x/db",
+    f"u:a/{MARKER}@h/db",
+    f"u:a?{MARKER}@h/db",
+    f"u:a#{MARKER}@h/db",
+    f"u:a@{MARKER}@h/db",
+    f"u:a@[{MARKER}@h/db",
+    f"u:a@h/hooks/b@{MARKER}",
+    f":{MARKER}@h",
+    f"{MARKER}@h",
+    f"u:{MARKER}",
+    f"u:{MARKER}/db",
+    f"[h/hooks/{MARKER}",
+    f"h:x/hooks?key={MARKER}",
+)
+FUNCTION = re.compile(r"[a-z+]*:\w+")
+WRITTEN = [
+    slip.format(scheme) + shape
+    for scheme, slip, shape in itertools.product(SCHEMES, SLIPS, SHAPES)
+    # A function of a module and the name of a file look the same.
+    if not FUNCTION.fullmatch(slip.format(scheme) + shape)
+]
+
+OPENERS: dict[str, Callable[[str], object]] = {
+    "check_uri": check_uri,
+    "sqs": address.parse,
+    "letters": lambda uri: QueueLetters(uri, MemoryStore()),
+    "sink": lambda uri: open_sink(Sink(uri)),
+    "Webhook": Webhook,
+    "SqsQueue": SqsQueue,
+    "EventBus": EventBus,
+    "Table": Table,
+    "JsonLines": JsonLines,
+    "bus": outlets.bus,
+    "queue": outlets.queue,
+    "Receiver": lambda uri: Receiver(uri, {}),
+}
+
+
+def said(error: BaseException | None) -> Iterator[str]:
+    """What a traceback would print of it."""
+    while error is not None:
+        yield f"{error} {error!r}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_no_place_that_takes_a_uri_repeats_its_secret(
+    name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.DEBUG)
+    told = []
+    for uri in WRITTEN:
+        try:
+            OPENERS[name](uri)
+        except EventonceError as error:
+            told += [(uri, text) for text in said(error) if MARKER in text]
+    assert told == []
+    assert MARKER not in caplog.text
+
+
+@pytest.mark.parametrize("uri", ["redis://u:{0}@[::1", "postgres//u:{0}@h/db", "[{0}@h", "u:{0}@h"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["stats", "--store"],
+        ["show", "0" * 32, "--store"],
+        ["sweep", "--store"],
+        ["letters", "list", "--store"],
+        ["letters", "list", "--from"],
+        ["store", "check"],
+        ["store", "create"],
+        ["filter", "events.jsonl", "--store"],
+        ["run", "--handler", "json:loads", "--queue"],
+        ["serve", "--handler", "json:loads", "--store"],
+        ["serve", "--handler"],
+        ["send", "events.jsonl", "--url"],
+        ["send", "events.jsonl", "--queue"],
+    ],
+)
+def test_no_command_repeats_the_secret_of_a_uri_and_none_ends_in_a_traceback(
+    typed: list[str],
+    uri: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("events.jsonl").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main([*typed, uri.format(MARKER)])
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert MARKER not in told.out + told.err
+
+
+@pytest.mark.parametrize("uri", ["redis://u:{0}@[::1", "postgres//u:{0}@h/db", "[{0}@h", "u:{0}@h"])
+@pytest.mark.parametrize(
+    "text", ["store = '{0}'", "letters = '{0}'", "[worker]\nqueue = '{0}'", "[[sink]]\nto = '{0}'"]
+)
+def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
+    text: str, uri: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "eventonce.toml"
+    file.write_text(text.format(uri.format(MARKER)), encoding="utf-8")
+    with pytest.raises(EventonceError) as refused:
+        check(file, name="n")
+    assert MARKER not in "".join(said(refused.value))
+    assert MARKER not in repr(load(file).sink)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgres//u:p@h/db", "postgres//…"),
+        ("htps://user:pw@h:8080/x", "htps://…"),
+        ("redis://u:p@[::1", "redis://…"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379…"),
+        ("https://hooks.example.com/services/T0", "https://hooks.example.com…"),
+        ("https:/hooks.example.com/services/T0", "https:/hooks.example.com…"),
+        ("token:x@h", "…"),
+        ("redis://u:p", "redis://u…"),
+        ("sqlite:///a/b.db?wait=1", "sqlite:///a/b.db…"),
+        ("file:/var/log/events.jsonl", "file:/var/log/events.jsonl"),
+        ("handlers.calls:close_call", "handlers.calls:close_call"),
+        ("calls.db", "calls.db"),
+        ("", ""),
+    ],
+)
+def test_what_is_shown_of_a_uri_is_its_scheme_and_its_host(uri: str, shown: str) -> None:
+    assert masked(uri) == shown
+
+
+def test_what_is_no_store_is_told_by_its_type_alone() -> None:
+    with pytest.raises(EventonceError) as refused:
+        Consumer({"password": MARKER})  # type: ignore[arg-type]
+    assert MARKER not in str(refused.value)

@@ -1,0 +1,255 @@
+"""What the receiver lets in: by requests, by bytes, and one after the other where it is full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+import uvicorn
+
+from eventonce import ConfigError, Consumer, Job
+from eventonce.envelope import read_body
+from eventonce.types import Event
+from eventonce.web import Serve, connections, receiver
+from eventonce.web.admission import Admission
+from eventonce.web.limits import limits
+from eventonce.web.server import configured, listen
+from tests.unit.asking import JSON, asked
+from tests.unit.desk import OPEN, RULE, call
+
+KIB = 1024
+
+
+class Held:
+    """Handlers that wait until they are told to finish."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.going = asyncio.Semaphore(0)
+        self.finish = asyncio.Event()
+        self.consumer = Consumer("memory:", rules=RULE, handler=self._handle)
+        self.settings = msgspec.structs.replace(OPEN, port=0, **settings)
+        self.app = receiver(self.consumer, self.settings)
+
+    async def _handle(self, job: Job) -> None:
+        self.going.release()
+        await self.finish.wait()
+
+    async def begun(self, name: str, size: int = 0) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(asked(self.app, call(name, text="x" * size)))
+        await self.going.acquire()
+        return task
+
+
+def play(story: Awaitable[None]) -> None:
+    async def played() -> None:
+        async with asyncio.timeout(20):
+            await story
+
+    asyncio.run(played())
+
+
+def test_bodies_are_bounded_by_their_sum_and_refused_before_a_byte_is_read() -> None:
+    async def story() -> None:
+        held = Held(max_body=10 * KIB, max_in_flight=10 * KIB)
+        first = await held.begun("a", 6 * KIB)
+        answer = await asked(held.app, _never(), headers=JSON | {"content-length": str(5 * KIB)})
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "bytes are under way" in answer.body["reason"]
+        # What fits beside it comes in.
+        second = await held.begun("b", KIB)
+        held.finish.set()
+        assert [(await first).status, (await second).status] == [200, 200]
+        assert (await asked(held.app, call("c", text="x" * 9 * KIB))).status == 200
+        held.consumer.close()
+
+    play(story())
+
+
+async def _never() -> Any:
+    yield b""
+    raise AssertionError("the body was read")
+
+
+async def _chunks(count: int) -> Any:
+    for _ in range(count):
+        yield b" " * KIB
+
+
+def test_a_body_that_declares_nothing_is_counted_as_it_comes() -> None:
+    async def story() -> None:
+        held = Held(max_body=10 * KIB, max_in_flight=10 * KIB)
+        first = await held.begun("a", 6 * KIB)
+        assert (await asked(held.app, _chunks(9))).status == 503
+        held.finish.set()
+        await first
+        # Nothing is left of the one that was refused.
+        assert (await asked(held.app, _chunks(9))).status == 400
+        held.consumer.close()
+
+    play(story())
+
+
+def test_no_fewer_bytes_may_be_under_way_than_one_body_has() -> None:
+    with pytest.raises(ConfigError, match="max_in_flight"):
+        limits(Serve(max_body=1000, max_in_flight=999))
+
+
+def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names: list[str] = []
+
+    def reading(body: bytes, *args: Any, **named: Any) -> Sequence[Event | bytes]:
+        names.append(threading.current_thread().name)
+        return read_body(body, *args, **named)
+
+    monkeypatch.setattr("eventonce.web.events.read_body", reading)
+
+    async def story() -> None:
+        held = Held()
+        held.finish.set()
+        for size in (10, 100 * KIB):
+            assert (await asked(held.app, call(str(size), text="x" * size))).statuses == ["done"]
+        held.consumer.close()
+
+    play(story())
+    assert names[0] == "MainThread"
+    assert names[1].startswith("eventonce-reading")
+
+
+def test_ready_tells_that_no_event_gets_through_and_the_log_says_how_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        held = Held(concurrency=2)
+        first = await held.begun("a")
+        answer = await asked(held.app, path="/ready", method="GET")
+        assert (answer.status, answer.body["under_way"]) == (200, 1)
+        second = await held.begun("b")
+        answer = await asked(held.app, path="/ready", method="GET")
+        assert (answer.status, answer.body["status"]) == (503, "no event gets through")
+        assert (await asked(held.app, path="/health", method="GET")).body["under_way"] == 2
+        for _ in range(3):
+            assert (await asked(held.app, call("c"))).status == 503
+        held.finish.set()
+        await asyncio.gather(first, second)
+        assert (await asked(held.app, path="/ready", method="GET")).status == 200
+        held.consumer.close()
+
+    play(story())
+    (line,) = [it.getMessage() for it in caplog.records if it.name == "eventonce.web"]
+    assert "requests are refused" in line
+    assert "2 requests are under way, the oldest for" in line
+
+
+def test_as_many_overdue_requests_as_there_are_threads_let_nobody_through() -> None:
+    now = 0.0
+    admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
+    with admission.entered(1), admission.entered(1):
+        assert not admission.stuck
+        now = 5.1
+        assert admission.stuck
+        assert admission.oldest == now
+        with admission.entered(1):
+            pass
+        # One got through meanwhile.
+        assert not admission.stuck
+        now = 11.0
+        assert admission.stuck
+    assert not admission.stuck
+    assert admission.oldest == 0
+
+
+def test_the_log_is_told_of_slow_handlers_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
+    caplog.set_level(logging.WARNING)
+    with admission.entered(1):
+        for at in (5.0, 6.0, 14.9, 15.0):
+            now = at
+            admission.warn_of_slow()
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.rpartition(" for ")[2] for text in told] == ["5.0 s", "15.0 s"]
+
+
+async def _served(held: Held, story: Callable[[uvicorn.Server, int], Awaitable[None]]) -> None:
+    bearable = limits(held.settings)
+    server = uvicorn.Server(configured(held.app, bearable))
+    with listen(held.settings) as listening:
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        try:
+            await story(server, listening.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await serving
+            held.consumer.close()
+
+
+async def _posted(port: int, name: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = msgspec.json.encode(call(name))
+    head = "POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    line = await reader.readline()
+    writer.close()
+    return line.split()[1]
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  nobody tells when a line is held
+        await asyncio.sleep(0.001)
+
+
+def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HOLD", 60.0)
+    held = Held(concurrency=1)
+
+    async def story(server: uvicorn.Server, port: int) -> None:
+        lines: Any = server.server_state.connections
+        first = asyncio.ensure_future(_posted(port, "a"))
+        await held.going.acquire()
+        others = [asyncio.ensure_future(_posted(port, name)) for name in "bcd"]
+        await _until(lambda: sum(bool(line.held) for line in lines) == 3)
+        held.finish.set()
+        assert await asyncio.gather(first, *others) == [b"200"] * 4
+
+    play(_served(held, story))
+
+
+def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HOLD", 0.0)
+    held = Held(concurrency=1)
+
+    async def story(server: uvicorn.Server, port: int) -> None:
+        first = asyncio.ensure_future(_posted(port, "a"))
+        await held.going.acquire()
+        assert await _posted(port, "b") == b"503"
+        held.finish.set()
+        assert await first == b"200"
+        assert await _posted(port, "b") == b"200"
+
+    play(_served(held, story))
+
+
+def test_no_more_bytes_wait_than_may_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HOLD", 60.0)
+    held = Held(concurrency=1, max_body=300, max_in_flight=300)
+
+    async def story(server: uvicorn.Server, port: int) -> None:
+        lines: Any = server.server_state.connections
+        first = asyncio.ensure_future(_posted(port, "a"))
+        await held.going.acquire()
+        second = asyncio.ensure_future(_posted(port, "b"))
+        await _until(lambda: any(line.held for line in lines))
+        assert await _posted(port, "c") == b"503"
+        held.finish.set()
+        assert [await first, await second] == [b"200", b"200"]
+
+    play(_served(held, story))
