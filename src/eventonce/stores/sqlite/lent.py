@@ -15,7 +15,6 @@ ENDED: Final = (
 )
 
 KEEP: Final = "COMMIT -- the store's own"
-UNDO: Final = "ROLLBACK -- the store's own"
 """In words that no caller uses: the driver keeps statements prepared by their text, and SQLite does
 not ask again whether it may run one that is."""
 
@@ -41,16 +40,9 @@ class Lent(sqlite3.Connection):
 
     def keep(self) -> None:
         """Commit."""
-        self._end(KEEP)
-
-    def undo(self) -> None:
-        """Roll back."""
-        self._end(UNDO)
-
-    def _end(self, statement: str) -> None:
         self._ours = True
         try:
-            super().execute(statement)
+            super().execute(KEEP)
         finally:
             self._ours = False
 
@@ -101,6 +93,26 @@ class Lent(sqlite3.Connection):
         # One within another is SQLite's to refuse.
         ends = action == sqlite3.SQLITE_TRANSACTION and first != "BEGIN"
         return sqlite3.SQLITE_DENY if ends and not self._ours else sqlite3.SQLITE_OK
+
+
+def undo(lent: Lent) -> None:
+    """Roll back and close, whatever the caller has done to it; again it does nothing.
+
+    Closing alone rolls nothing back as long as a cursor is in the midst of its rows, and an
+    authorizer that is interrupted forbids the rollback. Each step is the driver's own, in C, and is
+    taken even if an exception falls on the one before.
+    """
+    try:
+        sqlite3.Connection.set_authorizer(lent, None)
+    except sqlite3.Error:
+        pass  # closed
+    finally:
+        try:
+            sqlite3.Connection.rollback(lent)
+        except sqlite3.Error:
+            pass  # closed, or SQLite has rolled back
+        finally:
+            sqlite3.Connection.close(lent)
 
 
 class Statements(sqlite3.Cursor):
