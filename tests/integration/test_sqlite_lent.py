@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from eventonce import Consumer, Job, Rule
 from eventonce.errors import ConfigError, StoreError
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Settlement
+from tests.unit.interrupts import interrupted_everywhere
 
 NOW = 1_790_000_000_000
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -289,3 +291,24 @@ def test_a_job_kept_after_its_handler_has_no_connection_and_opens_none(
             job.connection.execute("INSERT INTO effects VALUES (7)")
     assert effects(path) == [1]
     assert consumer.process([call(5)])[0].status == "failed"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_that_sqlite_swallows_is_not_called_a_refusal(
+    sqlite: SQLiteStore,
+) -> None:
+    """SQLite takes an exception out of its question for a no."""
+
+    def block(text: str) -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute(text)
+
+    swallowed = 0
+    numbers = count()
+    for came in interrupted_everywhere(lambda: block(f"SELECT {next(numbers)}")):
+        if isinstance(came, StoreError):
+            swallowed += "signal" in str(came)
+            assert "is refused" not in str(came)
+        del came
+        block("SELECT 'so that each time it begins as it did before'")
+    assert swallowed > 0

@@ -153,8 +153,8 @@ STORES = (
     Mutant(
         "sqlite: the caller may commit",
         SQLITE + "lent.py",
-        "return sqlite3.SQLITE_DENY if ends",
-        "return sqlite3.SQLITE_OK if ends",
+        "return sqlite3.SQLITE_DENY if self.denied",
+        "return sqlite3.SQLITE_OK if self.denied",
         (LENT + "a_handler_that_ends_the_transaction_leaves_no_effect_behind",),
     ),
     Mutant(

@@ -27,7 +27,7 @@ def interrupted_everywhere(act: Callable[[], object]) -> Iterator[BaseException 
     for instant in range(LIMIT):
         raised, came = _interrupted(act, instant)
         if not raised:
-            assert not came
+            assert not came, came
             return
         # Nothing here refers to it any more: whoever gets it may drop it, with its frames.
         yield came.pop() if came else None

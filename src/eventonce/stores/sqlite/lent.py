@@ -7,11 +7,16 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final, NoReturn, Self
 
-from eventonce.errors import StoreError
+from eventonce.errors import StoreError, StoreUnavailable
 
 ENDED: Final = (
     "the transaction this connection was lent for has ended, or is another thread's. Ask for the "
     "connection anew in each run, and let an error that ended the transaction end the handler too."
+)
+
+INTERRUPTED: Final = (
+    "a signal's exception fell on a question of SQLite's and was lost there, with the statement. "
+    "Nothing was committed; let this error end the handler too, and try again."
 )
 
 KEEP: Final = "COMMIT -- the store's own"
@@ -28,6 +33,9 @@ class Lent(sqlite3.Connection):
 
     _ours = True
     """Whether it is the store that asks."""
+
+    denied = False
+    """Whether it was us who refused a statement."""
 
     lent_to: int | None = None
     """The thread whose transaction is open: one that kept the connection writes into no other's."""
@@ -92,7 +100,8 @@ class Lent(sqlite3.Connection):
     def _authorize(self, action: int, first: str | None, *_: object) -> int:
         # One within another is SQLite's to refuse.
         ends = action == sqlite3.SQLITE_TRANSACTION and first != "BEGIN"
-        return sqlite3.SQLITE_DENY if ends and not self._ours else sqlite3.SQLITE_OK
+        self.denied = ends and not self._ours
+        return sqlite3.SQLITE_DENY if self.denied else sqlite3.SQLITE_OK
 
 
 def undo(lent: Lent) -> None:
@@ -140,6 +149,8 @@ def run(
         return execute(*asked)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            if not lent.denied:
+                raise StoreUnavailable(INTERRUPTED) from error
             refuse(str(asked[0]).strip(), error)
         raise
 
