@@ -343,7 +343,10 @@ def waiting(sqlite: SQLiteStore, *, calls: int = 0, handlers: int = 0) -> None:
         time.sleep(0.001)
 
 
-def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(path: Path) -> None:
+def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "MAX_REST", 0)
     order: list[object] = []
 
     def clock() -> int:

@@ -215,13 +215,6 @@ STORES = (
         (INTERRUPTED + "a_block_that_was_interrupted_as_it_was_entered_is_not_open",),
     ),
     Mutant(
-        "sqlite: an interrupted call keeps a cursor in the midst of its rows",
-        SQLITE + "records.py",
-        "        .fetchall()\n",
-        "",
-        (INTERRUPTED + "an_interruption_at_any_instant_leaves_nothing_open[judged]",),
-    ),
-    Mutant(
         "sqlite: a transaction that ended inside its block counts",
         SQLITE + "transaction.py",
         "        if not self.connection.running:\n",
