@@ -1,5 +1,6 @@
 """The SQLite store as it fills, from 10 thousand keys to 10 million: claim and settle in batches of
-1,000.
+1,000. Keys that begin with their time stay on a few pages of the tree; those of facts without a
+time and of states fall anywhere in it, and are measured by themselves, up to 3 million.
 
 `EVENTONCE_BENCH_KEYS` makes the largest store smaller.
 """
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +31,10 @@ MEASURED = 300
 """Batches timed: a few times what lies between two checkpoints; fewer in a store that is small."""
 
 EVENTS_A_SECOND = 1_000
+SCATTERED = min(LARGE, 3_000_000)
+FILLED_AT_ONCE = 50_000
+"""Keys in one batch where a store is only filled: each batch goes through the whole tree."""
+
 START = 1_777_000_000
 LEASE = 60_000
 REMEMBER = 10 * 86_400_000
@@ -41,6 +47,24 @@ def _batch(number: int, chance: random.Random) -> list[Claim]:
     return [
         Claim(second + chance.randbytes(13), nonce, LEASE, REMEMBER, 5, by=chance.randbytes(4))
         for _ in range(BATCH)
+    ]
+
+
+def _scattered(count: int, chance: random.Random, *, states: bool) -> list[Claim]:
+    """New facts without a time, or first versions of new subjects."""
+    nonce = chance.getrandbits(52) | 1
+    return [
+        Claim(
+            chance.randbytes(16),
+            nonce,
+            LEASE,
+            REMEMBER,
+            5,
+            by=chance.randbytes(4),
+            order=START if states else None,
+            digest=chance.randbytes(8) if states else b"",
+        )
+        for _ in range(count)
     ]
 
 
@@ -110,6 +134,34 @@ def run() -> Iterator[Figure]:
         yield Figure(
             "on disk, a completed fact", path.stat().st_size / records, "bytes", at_most=80
         )
+    yield from _run_scattered(states=False)
+    yield from _run_scattered(states=True)
+
+
+def _run_scattered(*, states: bool) -> Iterator[Figure]:
+    """The same with keys that fall anywhere in the tree."""
+    chance = random.Random(7)
+    name = "states" if states else "facts without a time"
+    now = START * 1000
+    costs = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(SQLiteStore(Path(folder, "b.db"))) as store,
+    ):
+        filled = 0
+        for size in sorted({min(SMALL, SCATTERED), SCATTERED}):
+            while filled < size:
+                count = min(FILLED_AT_ONCE, size - filled)
+                _process(store, _scattered(count, chance, states=states), now)
+                filled += count
+            took = units = 0.0
+            for _ in range(min(MEASURED // 6, size // BATCH)):
+                took += sum(_process(store, _scattered(BATCH, chance, states=states), now))
+                units += json_loads(BATCH) * BATCH
+                filled += BATCH
+            costs.append(took / units)
+            yield Figure(f"{name}, at {size:,} keys: both", costs[-1], "json.loads")
+    yield Figure(f"{name}: speed left in the large store", costs[0] / costs[-1])
 
 
 def _resident() -> int:

@@ -119,13 +119,17 @@ class Scope:
             if kept != "kept":
                 self.undo(_NotKept())
             else:
-                context, self._context = self._context, None
-                context.__exit__(None, None, None)
+                self._context.__exit__(None, None, None)
+                self._context = None
             self._task.kept = kept
         except StoreError as error:
             self.undo(error)
             self._task.blameless = isinstance(error, StoreUnavailable)
             engine.finish(self._task, error=error)
+        except BaseException as error:
+            # Interrupted by a signal: an exit that was not reached, or not to its end, is repeated.
+            self.undo(error)
+            raise
 
     def undo(self, why: BaseException) -> None:
         """The handler raised, or its completion was refused: what it wrote is undone."""

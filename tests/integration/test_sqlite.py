@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.sqlite import SQLiteStore, store
+from eventonce.stores.sqlite import SQLiteStore, store, turn
 from eventonce.stores.sqlite.file import Place
 from eventonce.types import Claim, Settlement
 
@@ -185,6 +187,28 @@ def test_room_that_was_swept_is_used_again(path: Path) -> None:
         assert now <= pages * 1.05
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_expired_is_dropped_by_the_claims_that_follow(path: Path, timed: bool) -> None:
+    """Whether keys begin with their time or not, the file does not grow without end."""
+    chance = random.Random(1)
+    most = 0
+    with closing(SQLiteStore(path)) as sqlite:
+        for second in range(60):
+            prefix = second.to_bytes(3, "big") if timed else b""
+            keys = [prefix + chance.randbytes(16 - len(prefix)) for _ in range(500)]
+            complete(sqlite, [fact(key, remember=1_000) for key in keys], NOW + second * 1_000)
+            most = max(most, sqlite.stats().records)
+    assert most <= 2_500
+
+
+def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
+    complete(sqlite, facts(0, 1_000))
+    for start in range(10_000, 30_000, 1_000):
+        claims = [fact(number, remember=1_000) for number in range(start, start + 1_000)]
+        complete(sqlite, claims, NOW + start)
+    assert set(kinds(sqlite, facts(0, 1_000), NOW + 30_000)) == {"duplicate"}
+
+
 # Transactions
 
 
@@ -307,3 +331,94 @@ def test_anothers_lock_is_waited_for(path: Path, sqlite: SQLiteStore) -> None:
         answer = pool.submit(sqlite.claim, [fact(1)])
         other.execute("COMMIT")
         assert [verdict.kind for verdict in answer.result(PATIENCE)] == ["run"]
+
+
+# Turns
+
+
+def waiting(sqlite: SQLiteStore, *, calls: int = 0, handlers: int = 0) -> None:
+    """Come back when so many threads stand in line."""
+    line = sqlite._handle.turn
+    while len(line._calls) < calls or len(line._handlers) < handlers:
+        time.sleep(0.001)
+
+
+def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "MAX_REST", 0)
+    order: list[object] = []
+
+    def clock() -> int:
+        order.append("call")
+        return NOW
+
+    opened = SQLiteStore(path, clock=clock, wait=PATIENCE)
+
+    def handle(number: int) -> None:
+        with opened.transaction():
+            order.append(number)
+
+    with closing(opened), ThreadPoolExecutor(9) as pool, opened.transaction():
+        for number in range(8):
+            pool.submit(handle, number)
+            waiting(opened, handlers=number + 1)
+        pool.submit(opened.claim, [fact(1)])
+        waiting(opened, calls=1)
+    assert order == ["call", *range(8)]
+
+
+def test_calls_that_keep_coming_do_not_keep_a_handler_from_its_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "MAX_REST", 0)
+    order: list[str] = []
+
+    def clock() -> int:
+        order.append("call")
+        if len(order) == 1:
+            other.start()
+            waiting(sqlite, calls=1)
+        return NOW
+
+    def handle() -> None:
+        with sqlite.transaction():
+            order.append("handler")
+
+    with (
+        closing(SQLiteStore(path, clock=clock, wait=PATIENCE)) as sqlite,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        other = threading.Thread(target=sqlite.claim, args=([fact(2)],))
+        with sqlite.transaction():
+            pool.submit(handle)
+            waiting(sqlite, handlers=1)
+            first = pool.submit(sqlite.claim, [fact(1)])
+            waiting(sqlite, calls=1)
+        first.result(PATIENCE)
+        other.join(PATIENCE)
+    assert order == ["call", "handler", "call"]
+
+
+def test_a_thread_that_gives_up_waiting_leaves_the_line(path: Path) -> None:
+    with closing(SQLiteStore(path, wait=0.01)) as sqlite, ThreadPoolExecutor(1) as pool:
+        with sqlite.transaction():
+            late = pool.submit(sqlite.claim, [fact(1)])
+            with pytest.raises(StoreUnavailable, match="other threads have held the store"):
+                late.result(PATIENCE)
+        waiting(sqlite)
+        assert kinds(sqlite, [fact(1)]) == ["run"]
+
+
+def test_other_processes_get_their_chance_between_two_long_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "MAX_REST", PATIENCE)
+    line = turn.Turn()
+    line.ended(10 * PATIENCE)
+    handler, call = turn.Ticket(), turn.Ticket()
+    assert not line.take(handler, 0, handler=True), "the file is left to others for a moment"
+    assert line.take(call, 0)
+    line.holder = None
+    line.ended(0)
+    assert line.take(handler, PATIENCE, handler=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +24,7 @@ from eventonce.errors import (
 from eventonce.stores import open_store
 from eventonce.stores.sqlite import SQLiteStore, file
 from eventonce.stores.sqlite.file import Place
+from eventonce.stores.sqlite.upkeep import SQLiteFile
 from eventonce.types import Claim, Letter, Settlement
 
 NOW = 1_790_000_000_000
@@ -30,8 +32,8 @@ NOBODY = 65_534
 PATIENCE = 60.0
 
 
-def fact(number: int) -> Claim:
-    return Claim(number.to_bytes(16, "big"), 1, 60_000, 864_000_000, 5, by=b"here")
+def fact(number: int, nonce: int = 1) -> Claim:
+    return Claim(number.to_bytes(16, "big"), nonce, 60_000, 864_000_000, 5, by=b"here")
 
 
 def raw(path: Path) -> sqlite3.Connection:
@@ -382,6 +384,73 @@ def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(path: Path) 
         with pytest.raises(StoreUnavailable, match="removed or replaced"):
             sqlite.claim([fact(1)], NOW)
         assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
+
+
+@pytest.mark.parametrize("end", ["-shm", "-wal"])
+def test_a_log_that_was_removed_is_told_once_and_then_shared_again(path: Path, end: str) -> None:
+    """Two that go on with two indexes of one log would each run what the other has run."""
+    with closing(SQLiteStore(path)) as sqlite, closing(SQLiteStore(path)) as another:
+        sqlite.claim([fact(1)], NOW)
+        path.with_name(path.name + end).unlink()
+        with pytest.raises(StoreUnavailable, match=r"\(-wal, -shm\), was removed or replaced"):
+            sqlite.claim([fact(2)], NOW)
+        assert sqlite.claim([fact(2)], NOW)[0].kind == "run"
+        assert another.claim([fact(2, nonce=2)], NOW)[0].kind == "busy"
+        assert path.with_name(path.name + end).exists(), "as every other process will find it"
+
+
+# Permissions
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_file_is_its_owners_alone(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(1)], NOW)
+        assert [mode(Path(name)) for name in sqlite._handle.place.names] == [0o600] * 3
+
+
+def test_a_file_that_is_there_keeps_its_permissions(path: Path) -> None:
+    made(path, "CREATE TABLE theirs (n);")
+    path.chmod(0o640)
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(1)], NOW)
+        assert [mode(Path(name)) for name in sqlite._handle.place.names] == [0o640] * 3
+
+
+def test_the_umask_takes_from_a_new_files_permissions(path: Path) -> None:
+    before = os.umask(0o200)
+    try:
+        with suppress(EventonceError):  # nobody but root can write it then
+            SQLiteStore(path).close()
+    finally:
+        os.umask(before)
+    assert mode(path) == 0o400
+
+
+def test_a_check_says_that_others_may_read(folder: Path) -> None:
+    path = folder / "eventonce.db"
+    SQLiteStore(path).close()
+    upkeep = SQLiteFile.from_uri(f"sqlite:///{path}")
+    assert all(finding.fine for finding in upkeep.check())
+    path.chmod(0o644)
+    (finding,) = [finding for finding in upkeep.check() if not finding.fine]
+    assert "chmod o-rwx" in finding.fix
+    path.chmod(0o660)
+    assert all(finding.fine for finding in upkeep.check())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which files are open")
+def test_a_check_names_the_process_that_works_on_a_removed_log(path: Path) -> None:
+    upkeep = SQLiteFile.from_uri(f"sqlite:///{path}")
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(1)], NOW)
+        assert all(finding.fine for finding in upkeep.check())
+        path.with_name(path.name + "-shm").unlink()
+        (finding,) = [finding for finding in upkeep.check() if not finding.fine]
+        assert f"process {os.getpid()}," in finding.fix
 
 
 def test_a_closed_store_says_so(path: Path) -> None:

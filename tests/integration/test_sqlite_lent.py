@@ -6,15 +6,17 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job, Rule
-from eventonce.errors import StoreError
+from eventonce.errors import ConfigError, StoreError
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Settlement
+from tests.unit.interrupts import interrupted_everywhere
 
 NOW = 1_790_000_000_000
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -239,3 +241,74 @@ def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> No
         assert [row["call"] for row in cursor.execute("SELECT call FROM effects")] == [1, 2]
         assert db.cursor(sqlite3.Cursor).execute("SELECT 1").fetchone()[0] == 1
         assert transaction.settle(Settlement(claim, run.token, "complete")) == "kept"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda db: db.execute("INSERT OR ROLLBACK INTO effects VALUES (1)"),
+        sqlite3.Connection.close,
+    ],
+)
+def test_a_transaction_that_ended_inside_its_block_is_noticed(
+    path: Path, sqlite: SQLiteStore, end: Use
+) -> None:
+    """Neither its settlement nor the end of its block counts, though nothing raised."""
+    claim = Claim(b"k" * 16, 1, 60_000, 864_000_000, 5)
+    (run,) = sqlite.claim([claim], NOW)
+
+    def block(*, settles: bool) -> None:
+        with sqlite.transaction() as transaction:
+            insert(transaction.connection, 1)
+            with suppress(sqlite3.IntegrityError):
+                end(transaction.connection)
+            if settles:
+                transaction.settle(Settlement(claim, run.token, "complete"))
+
+    for settles in (True, False):
+        with pytest.raises(StoreError, match="was ended inside its block"):
+            block(settles=settles)
+    assert effects(path) == []
+    assert sqlite.claim([Claim(b"k" * 16, 2, 60_000, 864_000_000, 5)], NOW)[0].kind == "busy"
+
+
+def test_a_job_kept_after_its_handler_has_no_connection_and_opens_none(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    jobs: list[Job] = []
+
+    def handler(job: Job) -> None:
+        jobs.append(job)
+        if job.event.detail["call"] % 2:
+            insert(job.connection, job.event.detail["call"])
+        if job.event.detail["call"] > 2:
+            raise ZeroDivisionError
+
+    consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
+    consumer.process([call(number) for number in (1, 2, 3, 4)])
+    for job in jobs:
+        with pytest.raises(ConfigError, match="no transaction to offer"):
+            job.connection.execute("INSERT INTO effects VALUES (7)")
+    assert effects(path) == [1]
+    assert consumer.process([call(5)])[0].status == "failed"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_that_sqlite_swallows_is_not_called_a_refusal(
+    sqlite: SQLiteStore,
+) -> None:
+    """SQLite takes an exception out of its question for a no."""
+
+    def block(text: str) -> None:
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute(text)
+
+    swallowed = 0
+    numbers = count()
+    for came in interrupted_everywhere(lambda: block(f"SELECT {next(numbers)}")):
+        if isinstance(came, StoreError):
+            swallowed += "signal" in str(came)
+            assert "is refused" not in str(came)
+        del came
+        block("SELECT 'so that each time it begins as it did before'")
+    assert swallowed > 0

@@ -10,6 +10,9 @@ UNDER_LOCK = "tests/unit/test_memory.py::test_"
 CONTRACT = "tests/contract/test_stores.py::Test{}::test_case[{}]"
 HOLE = "tests/contract/test_stores.py::TestSQLite::test_hole[{}]"
 AT_WORK = "tests/integration/test_sqlite.py::test_"
+FILE = "tests/integration/test_sqlite_file.py::test_"
+MEMORY_INTERRUPTED = "tests/unit/test_memory_interrupted.py::test_"
+INTERRUPTED = "tests/integration/test_sqlite_interrupted.py::test_"
 LENT = "tests/integration/test_sqlite_lent.py::test_"
 
 STORES = (
@@ -38,15 +41,15 @@ STORES = (
     Mutant(
         "memory: a settlement is not written",
         MEMORY,
-        "                    records[key] = record\n",
-        "                    pass\n",
+        "                    changed[key] = record\n                answers",
+        "                    pass\n                answers",
         (CONTRACT.format("Memory", "every_answer_is_the_laws"),),
     ),
     Mutant(
         "memory: a sweep drops what lives",
         MEMORY,
-        "if record is not None and not ledger.lives(record, now):\n                    del",
-        "if record is not None:\n                    del",
+        "if record is not None and ledger.lives(record, now):\n                keys.rotate",
+        "if False:\n                keys.rotate",
         (CONTRACT.format("Memory", "a_sweep_goes_through_everything_in_small_steps"),),
     ),
     Mutant(
@@ -72,17 +75,17 @@ STORES = (
     ),
     Mutant(
         "sqlite: the commit is forgotten",
-        SQLITE + "file.py",
-        '            yield\n            connection.execute("COMMIT")\n',
-        '            yield\n            connection.execute("ROLLBACK")\n',
+        SQLITE + "handle.py",
+        'connection.execute("COMMIT")',
+        'connection.execute("ROLLBACK")',
         (AT_WORK + "completing_what_is_unknown_leaves_nothing_behind",),
     ),
     Mutant(
-        "sqlite: a call leaves its transaction open",
-        SQLITE + "file.py",
-        '            yield\n            connection.execute("COMMIT")\n',
-        "            yield\n",
-        (AT_WORK + "readers_see_what_is_committed_while_another_writes",),
+        "sqlite: a call that is interrupted leaves its transaction open",
+        SQLITE + "handle.py",
+        "if connection is not None and connection.in_transaction:",
+        "if False:",
+        (INTERRUPTED + "an_interruption_at_any_instant_leaves_nothing_open[settled]",),
     ),
     Mutant(
         "sqlite: any token completes a fact",
@@ -142,16 +145,16 @@ STORES = (
     ),
     Mutant(
         "sqlite: the caller's writes are committed though the block raised",
-        SQLITE + "handle.py",
-        "connection.undo()",
-        "connection.keep()",
+        SQLITE + "lent.py",
+        "sqlite3.Connection.rollback(lent)",
+        "sqlite3.Connection.commit(lent)",
         (AT_WORK + "a_run_that_was_overtaken_takes_its_writes_back",),
     ),
     Mutant(
         "sqlite: the caller may commit",
         SQLITE + "lent.py",
-        "return sqlite3.SQLITE_DENY if ends",
-        "return sqlite3.SQLITE_OK if ends",
+        "return sqlite3.SQLITE_DENY if self.denied",
+        "return sqlite3.SQLITE_OK if self.denied",
         (LENT + "a_handler_that_ends_the_transaction_leaves_no_effect_behind",),
     ),
     Mutant(
@@ -170,16 +173,96 @@ STORES = (
     ),
     Mutant(
         "sqlite: a connection that was closed is lent again",
-        SQLITE + "handle.py",
-        "                    self._guest = None\n                raise\n",
-        "                raise\n",
+        SQLITE + "transaction.py",
+        "                    handle.guest = handle.lending = None\n",
+        "                    handle.lending = None\n",
         (LENT + "a_connection_closed_behind_our_back_costs_its_own_run_alone",),
     ),
     Mutant(
         "sqlite: threads do not take turns",
-        SQLITE + "handle.py",
-        "self._turn = threading.Lock()",
-        "self._turn = threading.Semaphore(99)",
+        SQLITE + "turn.py",
+        "if self.holder is None and self._next() is ticket:",
+        "if self._next() is ticket:",
         (AT_WORK + "a_renewal_that_waits_too_long_may_be_tried_again",),
+    ),
+    Mutant(
+        "sqlite: a call of the store waits for all handlers that queue",
+        SQLITE + "turn.py",
+        "        self._first = list(self._calls)\n",
+        "        self._first = []\n",
+        (AT_WORK + "a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order",),
+    ),
+    Mutant(
+        "sqlite: handlers wait for as long as calls of the store come",
+        SQLITE + "turn.py",
+        "        for ticket in self._first:\n            if ticket in self._calls:\n",
+        "        for ticket in self._calls:\n            if ticket in self._calls:\n",
+        (AT_WORK + "calls_that_keep_coming_do_not_keep_a_handler_from_its_turn",),
+    ),
+    Mutant(
+        "sqlite: a thread that was interrupted keeps its turn",
+        SQLITE + "handle.py",
+        "                    if turn.holder is ticket:\n"
+        "                        turn.holder = None\n",
+        "                    pass\n            turn.holder = None\n",
+        (INTERRUPTED + "an_interruption_at_any_instant_leaves_nothing_open[settled]",),
+    ),
+    Mutant(
+        "sqlite: a transaction that was interrupted as it began stays open",
+        SQLITE + "transaction.py",
+        "            self.__exit__(type(error), error, None)\n            raise",
+        "            raise",
+        (INTERRUPTED + "a_block_that_was_interrupted_as_it_was_entered_is_not_open",),
+    ),
+    Mutant(
+        "sqlite: a transaction that ended inside its block counts",
+        SQLITE + "transaction.py",
+        "        if not self.connection.running:\n",
+        "        if False:\n",
+        (LENT + "a_transaction_that_ended_inside_its_block_is_noticed",),
+    ),
+    Mutant(
+        "sqlite: what expired is dropped by sweeping alone",
+        SQLITE + "store.py",
+        "if self._looks >= LOOKS_AT_ONCE:",
+        "if False:",
+        (AT_WORK + "what_expired_is_dropped_by_the_claims_that_follow",),
+    ),
+    Mutant(
+        "sqlite: claims drop what lives",
+        SQLITE + "records.py",
+        '"DELETE FROM eventonce_records WHERE until <= ?3 AND key',
+        '"DELETE FROM eventonce_records WHERE 0 < ?3 AND key',
+        (AT_WORK + "what_lives_is_not_dropped_by_claims",),
+    ),
+    Mutant(
+        "sqlite: a removed log goes unnoticed",
+        SQLITE + "file.py",
+        'return str(self.path), f"{self.path}-wal", f"{self.path}-shm"',
+        "return str(self.path), str(self.path), str(self.path)",
+        (FILE + "a_log_that_was_removed_is_told_once_and_then_shared_again",),
+    ),
+    Mutant(
+        "sqlite: a new file is for everybody to read",
+        SQLITE + "file.py",
+        "os.mknod(path, 0o600)",
+        "os.mknod(path, 0o644)",
+        (FILE + "a_new_file_is_its_owners_alone",),
+    ),
+    Mutant(
+        "memory: what expired is dropped by sweeping alone",
+        MEMORY,
+        "            self._sweep(LOOKS * len(claims), now)\n",
+        "",
+        (UNDER_LOCK + "what_expired_is_dropped_by_the_claims_that_follow",),
+    ),
+    Mutant(
+        "memory: a batch that is interrupted is written in part",
+        MEMORY,
+        "                if record is not None:\n                    changed[key] = record\n"
+        "                verdicts",
+        "                if record is not None:\n                    records[key] = record\n"
+        "                verdicts",
+        (MEMORY_INTERRUPTED + "a_batch_that_is_interrupted_is_claimed_whole_or_not_at_all",),
     ),
 )

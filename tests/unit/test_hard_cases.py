@@ -102,7 +102,7 @@ def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
             time.sleep(0.3)
             raise StoreUnavailable("disk full")
 
-    store.transaction = slow_and_failing  # type: ignore[method-assign]
+    store.transaction = slow_and_failing  # type: ignore[method-assign, assignment]
 
     def handler(job: Job) -> None:
         if job.event.id == "id-1":

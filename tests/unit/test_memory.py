@@ -61,3 +61,30 @@ def test_a_renewal_at_the_same_moment_does_not_undo_a_completion(
     assert store.settle([Settlement(fact(1), run.token, "extend")], NOW) == ["kept"]
     other.join()
     assert store.claim([fact(2)], NOW)[0].kind == "duplicate"
+
+
+def test_what_expired_is_dropped_by_the_claims_that_follow() -> None:
+    """No more is held than twice what lives, however long it goes on."""
+    store = MemoryStore()
+    most = 0
+    for second in range(50):
+        for number in range(100):
+            key = second.to_bytes(8, "big") + number.to_bytes(8, "big")
+            claim = Claim(key, 1, 60_000, 1_000, 5)
+            now = NOW + second * 1_000
+            (run,) = store.claim([claim], now)
+            store.settle([Settlement(claim, run.token, "complete")], now)
+        most = max(most, store.stats().records)
+    assert most <= 300
+
+
+def test_what_lives_is_not_dropped_by_claims() -> None:
+    store = MemoryStore()
+    kept = [Claim(n.to_bytes(16, "big"), 1, 60_000, 864_000_000, 5) for n in range(100)]
+    runs = store.claim(kept, NOW)
+    ends = [Settlement(it, run.token, "complete") for it, run in zip(kept, runs, strict=True)]
+    store.settle(ends, NOW)
+    for n in range(1_000):
+        store.claim([Claim(b"other" + n.to_bytes(8, "big"), 1, 1_000, 1_000, 5)], NOW + n)
+    kinds = {verdict.kind for verdict in store.claim(kept, NOW + 1_000)}
+    assert kinds == {"duplicate"}

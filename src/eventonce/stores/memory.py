@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from typing import Final
 
 from eventonce import ledger
 from eventonce.clock import wall_clock
@@ -14,9 +15,16 @@ from eventonce.masking import masked
 from eventonce.ports import Stats
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
+LOOKS: Final = 2
+"""Records looked at for each claim, to drop what expired. A claim adds one at most, so the store
+holds no more than twice what lives, and no call ever goes through all of it."""
+
 
 class MemoryStore:
-    """Records in a dict, judged under one lock. Safe in many threads; gone with the process."""
+    """Records in a dict, judged under one lock. Safe in many threads; gone with the process.
+
+    A call that is interrupted at any instant has written all of its records, or none.
+    """
 
     embedded = True
 
@@ -25,7 +33,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records: dict[bytes, Record] = {}
         self._letters: dict[str, Letter] = {}
-        self._unswept: Iterator[bytes] = iter(())
+        self._unswept: deque[bytes] = deque()
+        """Each key that has a record, the one looked at last at the end."""
 
     @classmethod
     def from_uri(cls, uri: str) -> MemoryStore:
@@ -37,27 +46,41 @@ class MemoryStore:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         verdicts = []
         records = self._records
+        changed: dict[bytes, Record] = {}
         with self._lock:
             now = self._clock() if now is None else now
             for claim in claims:
-                verdict, record = ledger.judge(records.get(claim.key), claim, now)
+                key = claim.key
+                known = changed.get(key) or records.get(key)
+                verdict, record = ledger.judge(known, claim, now)
                 if record is not None:
-                    records[claim.key] = record
+                    changed[key] = record
                 verdicts.append(verdict)
+            self._write(changed)
+            self._sweep(LOOKS * len(claims), now)
         return verdicts
 
     def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
         answers = []
         records = self._records
+        changed: dict[bytes, Record] = {}
         with self._lock:
             now = self._clock() if now is None else now
             for settlement in settlements:
                 key = settlement.claim.key
-                kept, record = ledger.settle(records.get(key), settlement, now)
+                known = changed.get(key) or records.get(key)
+                kept, record = ledger.settle(known, settlement, now)
                 if record is not None:
-                    records[key] = record
+                    changed[key] = record
                 answers.append(kept)
+            self._write(changed)
         return answers
+
+    def _write(self, changed: dict[bytes, Record]) -> None:
+        # The keys first: one that stands there without a record is dropped in passing, but a
+        # record whose key does not would never be swept. Each step is one call of C.
+        self._unswept.extend([key for key in changed if key not in self._records])
+        self._records.update(changed)
 
     def show(self, key: bytes) -> Record | None:
         record = self._records.get(key)
@@ -82,18 +105,23 @@ class MemoryStore:
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         with self._lock:
-            now = self._clock() if now is None else now
-            keys = list(islice(self._unswept, limit))
-            if not keys:
-                self._unswept = iter(list(self._records))
-                keys = list(islice(self._unswept, limit))
-            swept = 0
-            for key in keys:
-                record = self._records.get(key)
-                if record is not None and not ledger.lives(record, now):
-                    del self._records[key]
+            return self._sweep(limit, self._clock() if now is None else now)
+
+    def _sweep(self, limit: int, now: int) -> int:
+        """Look at so many records, those first that have not been looked at for longest."""
+        records, keys = self._records, self._unswept
+        swept = 0
+        for _ in range(min(limit, len(keys))):
+            record = records.get(keys[0])
+            if record is not None and ledger.lives(record, now):
+                keys.rotate(-1)
+            else:
+                # The record first, for the same reason.
+                if record is not None:
+                    del records[keys[0]]
                     swept += 1
-            return swept
+                keys.popleft()
+        return swept
 
     def forget(self, keys: Sequence[bytes]) -> int:
         with self._lock:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -56,6 +57,11 @@ class Place(msgspec.Struct, frozen=True):
     """Seconds to wait for another's lock."""
     synchronous: Synchronous = "normal"
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The file, its write-ahead log, and the index of the log that all processes share."""
+        return str(self.path), f"{self.path}-wal", f"{self.path}-shm"
+
     def open_for_reading(self) -> sqlite3.Connection:
         """A connection to the file that is there."""
         return self._connect("rw", self.wait, sqlite3.Connection)
@@ -77,19 +83,6 @@ class Place(msgspec.Struct, frozen=True):
         execute = sqlite3.Connection.execute
         self._patiently(lambda: execute(connection, "BEGIN IMMEDIATE"))
 
-    @contextmanager
-    def writing(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """A transaction: commits on a normal exit, rolls back on an exception."""
-        self.begin(connection)
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            # SQLite has already rolled back after some errors, such as a full disk.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
     def _patiently(self, attempt: Callable[[], T]) -> T:
         deadline = time.monotonic() + self.wait
         while True:
@@ -101,6 +94,7 @@ class Place(msgspec.Struct, frozen=True):
             time.sleep(random.uniform(0, POLL))
 
     def _take_up(self, kind: type[C]) -> C:
+        _make_private(self.path)
         connection = self._connect("rwc", 0, kind)
         try:
             _admit(connection, self.path)
@@ -126,6 +120,17 @@ class Place(msgspec.Struct, frozen=True):
             check_same_thread=False,
             factory=kind,
         )
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, if it is not there, for its owner alone: letters hold whole events. SQLite
+    gives its log and the log's index the same permissions."""
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        if sys.platform == "linux":
+            # Without opening it: closing it again would end the locks of our other connections.
+            os.mknod(path, 0o600)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _admit(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One process's hold on the file: whose turn it is, over threads, transactions and forks."""
+"""One process's hold on the file: its connections, over threads, interruptions and forks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.sqlite.file import Place, explained
-from eventonce.stores.sqlite.lent import Lent
+from eventonce.stores.sqlite.file import Place, explain, explained
+from eventonce.stores.sqlite.lent import Lent, undo
+from eventonce.stores.sqlite.turn import Ticket, Turn
+
+T = TypeVar("T")
 
 QUEUE: Final = 60.0
 """Seconds a handler waits for its transaction behind other threads': as long as the default lease,
@@ -25,170 +27,206 @@ class Handle:
     SQLite lets one write at a time, so threads take turns on one connection for the store's own
     work; a caller's transaction has another, because what the caller sets on it must not reach the
     store's work; and every reading has its own, so that it waits for nobody and nobody for it.
+
+    An exception may come out of a signal at any instant. Work is given as a function and not done
+    in a `with` block, because Python may be interrupted as it enters `__exit__`; and what must
+    happen at the end is done by calls of C and assignments, which are done once they are begun.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._turn = threading.Lock()
-        self._holder: int | None = None
+        self.turn = Turn()
+        self.guest: Lent | None = None
+        """The connection for callers' transactions."""
+        self.lending: Ticket | None = None
+        """Whose transaction is open on it."""
         self._worker: sqlite3.Connection | None = None
-        self._guest: Lent | None = None
-        self._file: tuple[int, int] | None = None
-        self._gone = ""
+        self._names = place.names
+        self._files: list[tuple[int, int] | None] = []
+        self.gone = ""
+        """Why nothing can be done with it any more."""
         with explained(place, opening=True):
-            self._open()
+            self.open()
         _handles.add(self)
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction of the store's own: commits on a normal exit, else rolls back."""
-        with self._holding(self.place.wait), explained(self.place):
-            connection = self._open()
-            with self.place.writing(connection):
-                yield connection
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do this in a transaction of the store's own: commits if it returns, else rolls back."""
+        turn, ticket = self.turn, Ticket()
+        connection: sqlite3.Connection | None = None
+        try:
+            try:
+                self.take(ticket, self.place.wait)
+                connection = self.open()
+                self.place.begin(connection)
+                answer = work(connection)
+                connection.execute("COMMIT")
+            finally:
+                try:
+                    # SQLite has already rolled back after some errors, such as a full disk.
+                    if connection is not None and connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                finally:
+                    if turn.holder is ticket:
+                        turn.holder = None
+        except sqlite3.Error as error:
+            raise explain(error, self.place) from error
+        finally:
+            turn.wake()
+        return answer
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what is committed."""
-        self._still_here()
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do this on a connection that sees what is committed."""
+        self.still_here()
         with explained(self.place):
             connection = self.place.open_for_reading()
             try:
-                yield connection
+                return work(connection)
             finally:
                 connection.close()
 
-    @contextmanager
-    def lending(self) -> Iterator[Lent]:
-        """A transaction for the caller's own statements, whose errors stay as they are."""
-        with self._holding(QUEUE):
-            with explained(self.place):
-                self._open()
-                if self._guest is None:
-                    self._guest = self.place.open_to_lend()
-                connection = self._guest
-                self.place.begin(connection)
-            self._holder = connection.lent_to = threading.get_ident()
-            try:
-                yield connection
-                self._still_here()
-                self.still_lent(connection)
-                with explained(self.place):
-                    connection.keep()
-            except BaseException:
-                if not self._gone:
-                    with suppress(sqlite3.Error):
-                        if connection.running:
-                            connection.undo()
-                        # The next one shall not suffer from what this one may have set.
-                        sqlite3.Connection.close(connection)
-                    self._guest = None
-                raise
-            finally:
-                self._holder = connection.lent_to = None
-
-    def still_lent(self, connection: Lent) -> None:
-        """Refuse to go on if the transaction has ended."""
-        if not connection.running:
-            raise StoreError(
-                f"{self.place.path}: the transaction was ended inside its block: by an error at "
-                f"which SQLite rolls back, an `OR ROLLBACK`, or closing the connection. Nothing of "
-                f"it counts; let such an error end the handler too."
-            )
-
     def close(self) -> None:
         """Let go of everything; closing again does nothing."""
-        if not self._gone:
-            with self._holding(self.place.wait):
-                self._gone = "this store was closed; open another"
-                self._let_go()
+        if self.gone:
+            return
+        turn, ticket = self.turn, Ticket()
+        try:
+            self.take(ticket, self.place.wait)
+            self.gone = "this store was closed; open another"
+            self._let_go()
+        finally:
+            if turn.holder is ticket:
+                turn.holder = None
 
-    @contextmanager
-    def _holding(self, wait: float) -> Iterator[None]:
-        """This thread's turn at writing."""
-        self._still_here()
-        if self._holder == threading.get_ident():
+    def take(self, ticket: Ticket, wait: float, *, handler: bool = False) -> None:
+        """Take the turn at writing."""
+        self.still_here()
+        if self._in_transaction():
             raise StoreError(
                 f"{self.place.path}: this thread has a transaction of this store open, and the "
                 f"store waits for its end. Settle through the transaction, or leave it first."
             )
-        if not self._turn.acquire(timeout=wait):
+        if not self.turn.take(ticket, wait, handler=handler):
             raise StoreUnavailable(
                 f"{self.place.path}: other threads have held the store for longer than {wait:g} s. "
                 f"Try again; if it stays so, look for a handler's transaction that is held open."
             )
-        try:
-            self._still_here()
-            yield
-        finally:
-            self._turn.release()
+        self.still_here()
 
-    def _still_here(self) -> None:
-        if self._gone:
-            raise StoreError(f"{self.place.path}: {self._gone}")
+    def _in_transaction(self) -> bool:
+        """Whether this thread is in a transaction of a caller's."""
+        held = self.lending is not None and self.turn.holder is self.lending
+        return held and self.guest is not None and self.guest.lent_to == threading.get_ident()
 
-    def _open(self) -> sqlite3.Connection:
-        """The connection that does the work, opened again after a fork."""
-        if self._worker is not None and self._file != self._identity():
-            # Going on would write into a file that no other process finds.
+    def still_here(self) -> None:
+        """Refuse to go on with what was closed."""
+        if self.gone:
+            raise StoreError(f"{self.place.path}: {self.gone}")
+
+    def open(self) -> sqlite3.Connection:
+        """The connection that does the work; opened again after a fork, and freed of what an
+        interruption left open. The turn is the caller's."""
+        if self.lending is not None:
+            if self.guest is not None:
+                undo(self.guest)
+            self.guest = self.lending = None
+        worker = self._worker
+        if worker is not None and self._files != self._identities():
+            # Going on would write into a file that no other process finds. All connections of this
+            # process must go: the next one would share their log and its index.
             self._let_go()
+            for other in list(_handles):
+                other.let_go_if_idle(self.place)
             raise StoreUnavailable(
-                f"{self.place.path}: the file was removed or replaced while it was open. What it "
-                f"remembered is in the file that was moved; the next call takes what is there now."
+                f"{self.place.path}: the file, or the log beside it (-wal, -shm), was removed or "
+                f"replaced while it was open. What it remembered is in the file that was moved; "
+                f"the next call takes what is there now."
             )
-        if self._worker is None:
-            self._worker = self.place.open_for_writing()
-            self._file = self._identity()
-        return self._worker
+        if worker is None:
+            worker = self.place.open_for_writing()
+            self._files = self._identities()
+            self._worker = worker
+        elif worker.in_transaction:
+            worker.execute("ROLLBACK")
+        return worker
 
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            status = self.place.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
+    def open_guest(self) -> Lent:
+        """The connection for a caller's transaction. The turn is the caller's."""
+        self.open()
+        if self.guest is None:
+            self.guest = self.place.open_to_lend()
+        return self.guest
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        """What tells the file, its log and the log's index from others under the same names."""
+        return [_identity(name) for name in self._names]
 
     def _let_go(self) -> None:
-        for connection in (self._guest, self._worker):
+        # Before they are closed: one that is closed must not be found here, whatever happens.
+        guest, worker = self.guest, self._worker
+        self.guest = self._worker = None
+        for connection in (guest, worker):
             if connection is not None:
                 # A caller's own `close` would be refused.
                 sqlite3.Connection.close(connection)
-        self._guest = self._worker = None
 
-    def before_fork(self) -> bool:
-        """Close what must not live on in two processes; whether that could be done.
+    def let_go_if_idle(self, place: Place) -> None:
+        """Close the connections to this file; the next call opens them again."""
+        turn, ticket = self.turn, Ticket()
+        try:
+            if self.place.path == place.path and turn.take(ticket, 0):
+                self._let_go()
+        finally:
+            if turn.holder is ticket:
+                turn.holder = None
+
+    def before_fork(self, ticket: Ticket) -> None:
+        """Close what must not live on in two processes, if nobody is in the midst of it.
 
         SQLite's locks belong to a process. The child of a fork has none of them, but SQLite in it
         believes it has, even for connections that it opens anew beside those it was born with.
         """
-        if self._holder == threading.get_ident() or not self._turn.acquire(timeout=self.place.wait):
-            return False
-        self._let_go()
-        return True
+        if not self._in_transaction() and self.turn.take(ticket, self.place.wait):
+            self._let_go()
 
-    def after_fork(self, *, closed: bool, child: bool) -> None:
+    def after_fork(self, ticket: Ticket, *, child: bool) -> None:
         """Go on, in both processes."""
-        if closed:
-            self._turn.release()
+        if self.turn.holder is not ticket:
+            if child:
+                self.gone = (
+                    "this process was forked while a transaction was open, and SQLite cannot be "
+                    "used in it. Fork outside of transactions, or start processes by spawn"
+                )
         elif child:
-            self._gone = (
-                "this process was forked while a transaction was open, and SQLite cannot be used "
-                "in it. Fork outside of transactions, or start processes by spawn"
-            )
+            # Without the threads that were waiting in the parent.
+            self.turn = Turn()
+        else:
+            self.turn.holder = None
+            self.turn.wake()
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(name)  # noqa: PTH116  in every transaction, and half the price of a Path's
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
-_forking: list[tuple[Handle, bool]] = []
+_forking: list[tuple[Handle, Ticket]] = []
 
 
 def _before_fork() -> None:
-    _forking[:] = [(handle, handle.before_fork()) for handle in list(_handles)]
+    for handle in list(_handles):
+        ticket = Ticket()
+        _forking.append((handle, ticket))
+        handle.before_fork(ticket)
 
 
 def _after_fork(*, child: bool) -> None:
     while _forking:
-        handle, closed = _forking.pop()
-        handle.after_fork(closed=closed, child=child)
+        handle, ticket = _forking.pop()
+        handle.after_fork(ticket, child=child)
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -7,15 +7,19 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final, NoReturn, Self
 
-from eventonce.errors import StoreError
+from eventonce.errors import StoreError, StoreUnavailable
 
 ENDED: Final = (
     "the transaction this connection was lent for has ended, or is another thread's. Ask for the "
     "connection anew in each run, and let an error that ended the transaction end the handler too."
 )
 
+INTERRUPTED: Final = (
+    "a signal's exception fell on a question of SQLite's and was lost there, with the statement. "
+    "Nothing was committed; let this error end the handler too, and try again."
+)
+
 KEEP: Final = "COMMIT -- the store's own"
-UNDO: Final = "ROLLBACK -- the store's own"
 """In words that no caller uses: the driver keeps statements prepared by their text, and SQLite does
 not ask again whether it may run one that is."""
 
@@ -30,6 +34,9 @@ class Lent(sqlite3.Connection):
     _ours = True
     """Whether it is the store that asks."""
 
+    denied = False
+    """Whether it was us who refused a statement."""
+
     lent_to: int | None = None
     """The thread whose transaction is open: one that kept the connection writes into no other's."""
 
@@ -41,16 +48,9 @@ class Lent(sqlite3.Connection):
 
     def keep(self) -> None:
         """Commit."""
-        self._end(KEEP)
-
-    def undo(self) -> None:
-        """Roll back."""
-        self._end(UNDO)
-
-    def _end(self, statement: str) -> None:
         self._ours = True
         try:
-            super().execute(statement)
+            super().execute(KEEP)
         finally:
             self._ours = False
 
@@ -100,7 +100,28 @@ class Lent(sqlite3.Connection):
     def _authorize(self, action: int, first: str | None, *_: object) -> int:
         # One within another is SQLite's to refuse.
         ends = action == sqlite3.SQLITE_TRANSACTION and first != "BEGIN"
-        return sqlite3.SQLITE_DENY if ends and not self._ours else sqlite3.SQLITE_OK
+        self.denied = ends and not self._ours
+        return sqlite3.SQLITE_DENY if self.denied else sqlite3.SQLITE_OK
+
+
+def undo(lent: Lent) -> None:
+    """Roll back and close, whatever the caller has done to it; again it does nothing.
+
+    Closing alone rolls nothing back as long as a cursor is in the midst of its rows, and an
+    authorizer that is interrupted forbids the rollback. Each step is the driver's own, in C, and is
+    taken even if an exception falls on the one before.
+    """
+    try:
+        sqlite3.Connection.set_authorizer(lent, None)
+    except sqlite3.Error:
+        pass  # closed
+    finally:
+        try:
+            sqlite3.Connection.rollback(lent)
+        except sqlite3.Error:
+            pass  # closed, or SQLite has rolled back
+        finally:
+            sqlite3.Connection.close(lent)
 
 
 class Statements(sqlite3.Cursor):
@@ -128,6 +149,8 @@ def run(
         return execute(*asked)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            if not lent.denied:
+                raise StoreUnavailable(INTERRUPTED) from error
             refuse(str(asked[0]).strip(), error)
         raise
 

@@ -204,14 +204,22 @@ def _completions(settlements: Sequence[Settlement], now: int) -> Values:
 def read(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, Record]:
     """The records there are under these keys, expired ones too."""
     wanted = [bytearray(key) for key in keys]
-    cursor = connection.cursor()
-    # The caller of a transaction may have set one on the connection.
-    cursor.row_factory = None
     return {
         key: unpack(token, until, body)
         for start, stop in _chunks(len(wanted))
-        for key, token, until, body in cursor.execute(_read(stop - start), wanted[start:stop])
+        # All at once, by a cursor that no variable holds: one that an exception's traceback keeps
+        # in the midst of its rows would keep the connection in the past.
+        for key, token, until, body in _cursor(connection)
+        .execute(_read(stop - start), wanted[start:stop])
+        .fetchall()
     }
+
+
+def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    # The caller of a transaction may have set one on the connection.
+    cursor.row_factory = None
+    return cursor
 
 
 def write(connection: sqlite3.Connection, records: Mapping[bytes, Record]) -> None:
@@ -265,6 +273,26 @@ def sweep(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, in
     # Fewer than asked for: that was the last of them, and the next round begins.
     connection.execute("UPDATE eventonce_tables SET swept = ?", (last if looked == limit else b"",))
     return looked, dropped
+
+
+def sweep_in_passing(
+    connection: sqlite3.Connection, after: bytes, limit: int, now: int
+) -> tuple[bytes, bool]:
+    """Drop what expired of so many records after this key; answers the last of them, and whether
+    any was dropped. Where the next one goes on is not written down, so nothing is written where
+    nothing has expired."""
+    looked, last, soonest = connection.execute(
+        "SELECT count(*), max(key), min(until) FROM"
+        " (SELECT key, until FROM eventonce_records WHERE key > ? ORDER BY key LIMIT ?)",
+        (after, limit),
+    ).fetchone()
+    expired = bool(looked) and soonest <= now
+    if expired:
+        connection.execute(
+            "DELETE FROM eventonce_records WHERE until <= ?3 AND key > ?1 AND key <= ?2",
+            (after, last, now),
+        )
+    return last if looked == limit else b"", expired
 
 
 def _next(connection: sqlite3.Connection, after: bytes, limit: int) -> tuple[int, bytes]:

@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from eventonce import ledger
 from eventonce.clock import wall_clock
-from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.errors import StoreError
 from eventonce.ledger import Record
 from eventonce.ports import Stats
 from eventonce.stores.sqlite import letters as shelf
 from eventonce.stores.sqlite import records
 from eventonce.stores.sqlite.address import WAIT, absolute, read
-from eventonce.stores.sqlite.file import Place, Synchronous, explain, explained
+from eventonce.stores.sqlite.file import Place, Synchronous
 from eventonce.stores.sqlite.handle import Handle
-from eventonce.stores.sqlite.lent import Lent
+from eventonce.stores.sqlite.transaction import SQLiteTransaction
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
 SWEEP_STEP: Final = 1_000
 """Records looked at in one transaction of a sweep: about a millisecond for which others wait."""
 
+LOOKS: Final = 3.0
+"""Records looked at for each claim, to drop what expired, where the last look found some …"""
+
+FEW_LOOKS: Final = 0.5
+"""… and where it found none. A claim adds one at most, so the file holds no more than about three
+times what lives, without anybody sweeping it."""
+
+LOOKS_AT_ONCE: Final = 512
+"""Fewer are saved up: a tenth of a millisecond, once in a while, instead of a look in every call.
+Where each of them is to be dropped, it is half a millisecond."""
+
 PAGE: Final = 200
 """Letters read at once: each holds a whole event, and reading on may take its reader a while."""
-
-
-class SQLiteTransaction:
-    """A transaction open for the caller's writes."""
-
-    def __init__(self, connection: Lent, handle: Handle, clock: Callable[[], int]) -> None:
-        self.connection = connection
-        self._handle = handle
-        self._clock = clock
-
-    def settle(self, settlement: Settlement) -> Kept:
-        """Settle within this transaction: it counts only if the transaction commits."""
-        self._handle.still_lent(self.connection)
-        with explained(self._handle.place):
-            (kept,) = records.settle(self.connection, [settlement], self._clock())
-        return kept
-
-    def failed(self, error: BaseException) -> bool:
-        """Whether the file or the disk, and not the caller's own statements, raised this."""
-        if isinstance(error, sqlite3.Error):
-            error = explain(error, self._handle.place)
-        return isinstance(error, StoreUnavailable)
 
 
 class SQLiteStore:
@@ -73,6 +65,10 @@ class SQLiteStore:
         self._handle = Handle(Place(absolute(path), wait, synchronous))
         self._clock = clock
         self._hopeful = True
+        # Anywhere, and at any time: a process that lives for a few claims does its share too.
+        self._swept = random.randbytes(16)
+        self._looks = random.uniform(0, LOOKS_AT_ONCE)
+        self._expired = True
 
     @classmethod
     def from_uri(cls, uri: str) -> SQLiteStore:
@@ -83,90 +79,105 @@ class SQLiteStore:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if not claims:
             return []
+
+        def judge(connection: sqlite3.Connection) -> tuple[list[Verdict], bool]:
+            at = self._clock() if now is None else now
+            judged = records.claim(connection, claims, at, hopeful=self._hopeful)
+            self._sweep_in_passing(connection, len(claims), at)
+            return judged
+
         try:
-            with self._handle.writing() as connection:
-                at = self._clock() if now is None else now
-                verdicts, hopeful = records.claim(connection, claims, at, hopeful=self._hopeful)
+            verdicts, self._hopeful = self._handle.write(judge)
         except OverflowError as error:
             # A number that SQLite cannot hold is the trouble of its claim alone.
             if len(claims) > 1:
                 return [self.claim([claim], now)[0] for claim in claims]
             return [Verdict("error", error=StoreError(f"{self._handle.place.path}: {error}"))]
-        self._hopeful = hopeful
         return verdicts
 
     def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
         if not settlements:
             return []
-        with self._handle.writing() as connection:
-            now = self._clock() if now is None else now
-            return records.settle(connection, settlements, now)
 
-    @contextmanager
-    def transaction(self) -> Iterator[SQLiteTransaction]:
+        def judge(connection: sqlite3.Connection) -> list[Kept]:
+            return records.settle(connection, settlements, self._clock() if now is None else now)
+
+        return self._handle.write(judge)
+
+    def transaction(self) -> SQLiteTransaction:
         """A transaction in which the caller's own tables and a settlement commit together.
 
-        Threads queue for it. Until it ends nobody else can write, so it should be short: a call of
-        this store in the same thread is refused, one in another thread waits its `wait` and is then
-        `StoreUnavailable`, as it is in another process. Reading goes on.
+        Threads queue for it, in their order; a call of this store waits for the one that is open,
+        and for none of those that queue. Until it ends nobody else can write, so it should be
+        short: a call of this store in the same thread is refused, one in another thread waits its
+        `wait` and is then `StoreUnavailable`, as it is in another process. Reading goes on.
         """
-        with self._handle.lending() as connection:
-            yield SQLiteTransaction(connection, self._handle, self._clock)
+        return SQLiteTransaction(self._handle, self._clock)
 
     def show(self, key: bytes) -> Record | None:
-        with self._handle.reading() as connection:
-            record = records.read(connection, [key]).get(key)
+        record = self._handle.read(lambda connection: records.read(connection, [key])).get(key)
         return record if record is not None and ledger.lives(record, self._clock()) else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        with self._handle.writing() as connection:
-            shelf.put(connection, letters)
+        self._handle.write(lambda connection: shelf.put(connection, letters))
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
         after = shelf.FIRST
         while True:
-            with self._handle.reading() as connection:
-                page = shelf.page(connection, consumer, after, PAGE)
+            page = self._handle.read(
+                partial(shelf.page, consumer=consumer, after=after, limit=PAGE)
+            )
             yield from page
             if len(page) < PAGE:
                 return
             after = page[-1].at, page[-1].id
 
     def letter(self, id: str) -> Letter | None:
-        with self._handle.reading() as connection:
-            return shelf.one(connection, id)
+        return self._handle.read(lambda connection: shelf.one(connection, id))
 
     def drop_letters(self, ids: Sequence[str]) -> int:
-        with self._handle.writing() as connection:
-            return shelf.drop(connection, ids)
+        return self._handle.write(lambda connection: shelf.drop(connection, ids))
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         looked = swept = 0
         while looked < limit:
             step = min(SWEEP_STEP, limit - looked)
-            with self._handle.writing() as connection:
-                now = self._clock() if now is None else now
-                seen, dropped = records.sweep(connection, step, now)
+            seen, dropped = self._handle.write(partial(self._sweep_step, limit=step, now=now))
             looked += seen
             swept += dropped
             if seen < step:
                 break
         return swept
 
+    def _sweep_in_passing(self, connection: sqlite3.Connection, claims: int, now: int) -> None:
+        self._looks += claims * (LOOKS if self._expired else FEW_LOOKS)
+        if self._looks >= LOOKS_AT_ONCE:
+            self._swept, self._expired = records.sweep_in_passing(
+                connection, self._swept, int(self._looks), now
+            )
+            self._looks = 0
+
+    def _sweep_step(
+        self, connection: sqlite3.Connection, limit: int, now: int | None
+    ) -> tuple[int, int]:
+        return records.sweep(connection, limit, self._clock() if now is None else now)
+
     def forget(self, keys: Sequence[bytes]) -> int:
-        with self._handle.writing() as connection:
-            return records.forget(connection, keys)
+        return self._handle.write(lambda connection: records.forget(connection, keys))
 
     def stats(self) -> Stats:
-        with self._handle.reading() as connection:
-            (kept,) = connection.execute("SELECT count(*) FROM eventonce_records").fetchone()
-            (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
+        kept, letters = self._handle.read(_counts)
         size = 0
-        path = self._handle.place.path
-        for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        for name in self._handle.place.names:
             with suppress(FileNotFoundError):
-                size += file.stat().st_size
+                size += Path(name).stat().st_size
         return Stats(records=kept, letters=letters, bytes=size)
 
     def close(self) -> None:
         self._handle.close()
+
+
+def _counts(connection: sqlite3.Connection) -> tuple[int, int]:
+    (kept,) = connection.execute("SELECT count(*) FROM eventonce_records").fetchone()
+    (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
+    return kept, letters

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from eventonce.errors import ConfigError, StoreMismatch
@@ -74,7 +76,7 @@ class SQLiteFile:
         return self._take(steps, dry_run=dry_run)
 
     def check(self) -> list[Finding]:
-        """Look at the file, its tables, its log, our permissions, and for damage."""
+        """Look at the file, its tables, its log, permissions, and for damage."""
         there = f"{self._path} is there"
         if not os.access(self._path, os.F_OK):
             fix = f'make it: eventonce store create "{self._uri}"; whatever opens it does so too'
@@ -100,6 +102,10 @@ class SQLiteFile:
             yield Finding("it keeps a write-ahead log", fine=not fix, fix=fix)
             fix = self._unwritable()
             yield Finding("this user may write it", fine=not fix, fix=fix)
+            fix = self._readable_by_others()
+            yield Finding("others may not read it", fine=not fix, fix=fix)
+            fix = self._apart()
+            yield Finding("all who use it share its log", fine=not fix, fix=fix)
             # One fault suffices: there is nothing to be done about the second alone.
             (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
@@ -135,6 +141,31 @@ class SQLiteFile:
             with explained(self._place, opening=True):
                 self._place.open_for_writing().close()
         return [f"would {step}" if dry_run else step for step in steps]
+
+    def _readable_by_others(self) -> str:
+        """What to do where everybody on this machine may read the letters, which are events."""
+        reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in self._path.parents)
+        if os.name != "posix" or not reachable or not self._path.stat().st_mode & 0o006:
+            return ""
+        return f"everybody on this machine may: chmod o-rwx {' '.join(self._place.names)}"
+
+    def _apart(self) -> str:
+        """What to do where a process works on a log that was removed under it: it sees nothing of
+        what others write, nor they of its own. Linux tells it, of processes of this user."""
+        path = os.path.realpath(self._path)
+        removed = {f"{path}{end} (deleted)" for end in ("", "-wal", "-shm")}
+        apart = set()
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):
+                if os.readlink(link) in removed:  # noqa: PTH115  a Path would lose the mark
+                    apart.add(link.parts[2])
+        if not apart:
+            return ""
+        return (
+            f"the file, its -wal or its -shm was removed while it was open in process "
+            f"{', '.join(sorted(apart))}, which may run what others have run. Stop all that use "
+            f"the file, and start them again"
+        )
 
     def _unwritable(self) -> str:
         """Why this user cannot write here, as far as one can see without doing it."""

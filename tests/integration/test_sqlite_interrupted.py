@@ -1,0 +1,167 @@
+"""The SQLite store when exceptions come out of signals, as a soft time limit's or a notebook's do:
+whatever instant they fall on, nothing stays open, and the file is everybody's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from traceback import extract_tb
+
+import pytest
+
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Claim, Letter, Settlement
+from tests.unit.interrupts import Interrupt, interrupted_everywhere
+
+# What falls on a finalizer is told by Python, and goes no further.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+NOW = 1_790_000_000_000
+WAIT = 1.0
+"""Seconds until a test says that something is held for ever."""
+
+Act = Callable[[SQLiteStore], object]
+
+numbers = count(1)
+
+
+def fact(nonce: int = 1) -> Claim:
+    return Claim(next(numbers).to_bytes(16, "big"), nonce, 60_000, 864_000_000, 5)
+
+
+def letter() -> Letter:
+    return Letter(str(next(numbers)), "crm", "dead", "why", "rule", b"k", b"{}", NOW)
+
+
+def settled(store: SQLiteStore) -> None:
+    claim = fact()
+    (run,) = store.claim([claim])
+    store.settle([Settlement(claim, run.token, "complete")])
+
+
+def judged(store: SQLiteStore) -> None:
+    """By the law itself, row by row, because some are known."""
+    claim = fact()
+    store.claim([claim, fact()])
+    store.claim([claim, fact()])
+
+
+def written(store: SQLiteStore) -> None:
+    claim = fact()
+    (run,) = store.claim([claim])
+    with store.transaction() as transaction:
+        transaction.connection.execute("INSERT INTO effects VALUES (1)")
+        rows = transaction.connection.execute("SELECT n FROM effects UNION ALL SELECT 1")
+        next(rows)  # and the rest is not asked for
+        transaction.settle(Settlement(claim, run.token, "complete"))
+
+
+def failed(store: SQLiteStore) -> None:
+    try:
+        with store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+
+
+def shelved(store: SQLiteStore) -> None:
+    kept = letter()
+    store.put_letters([kept])
+    assert store.letter(kept.id) == kept
+    store.drop_letters([it.id for it in store.letters()])
+
+
+def tidied(store: SQLiteStore) -> None:
+    claim = fact()
+    store.claim([claim])
+    store.show(claim.key)
+    store.forget([claim.key])
+    store.sweep(10)
+    store.stats()
+
+
+def opened(store: SQLiteStore) -> None:
+    with closing(SQLiteStore(store._handle.place.path, wait=WAIT)) as another:
+        another.claim([fact()])
+
+
+ACTS: tuple[Act, ...] = (settled, judged, written, failed, shelved, tidied, opened)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "eventonce.db"
+
+
+@pytest.fixture
+def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteStore]:
+    monkeypatch.setattr("eventonce.stores.sqlite.transaction.QUEUE", WAIT)
+    with closing(SQLiteStore(path, clock=lambda: NOW, wait=WAIT)) as store:
+        with store.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE effects (n)")
+        yield store
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_an_interruption_at_any_instant_leaves_nothing_open(
+    path: Path, store: SQLiteStore, act: Act
+) -> None:
+    retained: list[BaseException | None] = []
+    for came in interrupted_everywhere(lambda: act(store)):
+        # As a debugger or a notebook does, with all frames it went through.
+        if act not in (written, failed):
+            retained.append(came)
+        del came
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as another:
+            another.execute("BEGIN IMMEDIATE")
+            another.execute("ROLLBACK")
+        settled(store)
+        written(store)
+
+
+def test_a_block_that_was_interrupted_as_it_was_left_is_ended_by_leaving_it_again(
+    path: Path, store: SQLiteStore
+) -> None:
+    blocks = [store.transaction()]
+
+    def act() -> None:
+        blocks.append(store.transaction())
+        blocks[-1].__enter__()
+        blocks[-1].connection.execute("INSERT INTO effects VALUES (1)")
+        blocks[-1].__exit__(None, None, None)
+
+    for came in interrupted_everywhere(act):
+        assert came is not None
+        blocks[-1].__exit__(Interrupt, came, None)
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as another:
+            another.execute("BEGIN IMMEDIATE")
+        settled(store)
+        written(store)
+
+
+def test_a_block_that_was_interrupted_as_it_was_entered_is_not_open(
+    path: Path, store: SQLiteStore
+) -> None:
+    """Though somebody still refers to it: nobody would think of leaving it."""
+    blocks = [store.transaction()]
+
+    def act() -> None:
+        blocks.append(store.transaction())
+        blocks[-1].__enter__()
+
+    within = 0
+    for came in interrupted_everywhere(act):
+        assert came is not None
+        if "__enter__" in [frame.name for frame in extract_tb(came.__traceback__)]:
+            within += 1
+            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as another:
+                another.execute("BEGIN IMMEDIATE")
+        blocks[-1].__exit__(None, None, None)
+        # So that each time it begins as it did before.
+        written(store)
+    blocks[-1].__exit__(None, None, None)
+    assert within > 10
