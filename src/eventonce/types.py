@@ -143,6 +143,9 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
     own_org: str = ""
     """The organisation as the event itself has it; empty where its source names it."""
+    delivery: str = ""
+    """Names this delivery where its source may bring it again by itself: the same then. It tells
+    attempts apart and is no part of a key that tells copies."""
     _detail: Any = msgspec.UNSET
 
     @property
