@@ -7,10 +7,12 @@ ROUNDS ?= 20
 ifndef SEED
 SEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
+FLOORS := .cache/floors
+CORE := rules proof keys envelope memory ledger_facts ledger_states consumer explain cli store_cli web_authentication
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test check bench histories mutants clean
+.PHONY: help demo examples test floors check bench histories mutants clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +38,17 @@ examples: $(STAMP) ## Set up and run every program in examples/
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(MAKE) --no-print-directory floors
+
+$(FLOORS)/.made: pyproject.toml tests/floors.py
+	@$(PY) -m venv --clear $(FLOORS)
+	@$(PY) tests/floors.py > $(FLOORS)/floors.txt
+	@$(FLOORS)/bin/python -m pip --disable-pip-version-check -q install -c $(FLOORS)/floors.txt \
+		-e ".[redis,dynamodb,postgres,web]" "pytest>=8" "hypothesis>=6.100" "pytest-xdist>=3.6" "httpx>=0.27"
+	@touch $@
+
+floors: $(FLOORS)/.made ## Pass the core's tests with the lowest versions that are allowed
+	@$(FLOORS)/bin/python -m pytest -n 2 $(CORE:%=tests/unit/test_%.py)
 
 check: $(STAMP) ## Lint, types and the import rule
 	@$(BIN)/ruff format --check src tests benchmarks examples

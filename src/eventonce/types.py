@@ -155,6 +155,9 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Which of several events of one HTTP request it is, by content and number; else empty."""
     own_org: str = ""
     """The organisation as the event itself has it; empty where its source names it."""
+    delivery: str = ""
+    """Names this delivery where its source may bring it again by itself: the same then. It tells
+    attempts apart and is no part of a key that tells copies."""
     _detail: Any = msgspec.UNSET
 
     @property

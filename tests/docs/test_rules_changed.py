@@ -24,6 +24,7 @@ BEFORE: dict[str, Any] = {
 }
 CHANGES: list[dict[str, Any]] = [
     {"key": ["detail.at", "detail.ticket", "hash(detail)"]},
+    {"scope": "tickets"},
     {"at": "detail.at"},
     {"at": "time"},
     {"ignore": []},

@@ -115,7 +115,7 @@ def arrival(row: dict[str, str], rule: Rule) -> Arrival:
     event = {
         "id": plain(row.get("id", "e-1")),
         "source": (*rule.match.source, "com.example.shop")[0],
-        "detail-type": (*rule.match.type, "any")[0].replace("*", "changed"),
+        "detail-type": plain(row.get("type", (*rule.match.type, "any")[0].replace("*", "changed"))),
         "time": MOMENT,
         "replay-name": plain(row.get("replay", "")),
         "detail": json.loads(plain(row["detail"])),
@@ -132,7 +132,7 @@ def arrival(row: dict[str, str], rule: Rule) -> Arrival:
 @pytest.mark.parametrize("table", PLAYED, ids=str)
 def test_what_comes_has_the_outcome_its_row_says(table: Table) -> None:
     rules = parse_rules(table.above["toml"], name="rules.md")
-    known = {"after", "id", "detail", "replay", "what goes wrong"}
+    known = {"after", "id", "type", "detail", "replay", "what goes wrong"}
     columns = [column for column in table.head if column not in known]
     for column in columns:
         chosen = rules

@@ -14,43 +14,50 @@ AUTO = [
             {"conversationId": "conv-1", "status": "alerting", "timestamp": ISO},
         ),
         hands_on={
-            "detail.conversationId": "eventbridge",
-            "detail.status": "eventbridge",
+            "detail.conversationId": "relayed.hash-timed",
+            "detail.status": "relayed.conversation",
             "time(detail.timestamp)": "eventbridge",
         },
     ),
     Row(
         "auto",
         "relayed.newest-timed",
-        relayed("interaction", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
-        hands_on={"detail.interactionId": "eventbridge", "time(detail.timestamp)": "eventbridge"},
-    ),
-    Row(
-        "auto",
-        "auto.id",
-        {"id": "m-1", "payload": {"light": "green"}, "timestamp": ISO},
-        hands_on={"id": "auto.published"},
+        relayed("call", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
+        hands_on={
+            "detail.interactionId": "relayed.hash-timed",
+            "time(detail.timestamp)": "eventbridge",
+        },
     ),
     Row(
         "auto",
         "auto.timed",
         {"light": "green", "timestamp": ISO},
-        hands_on={"detail.timestamp": "auto.content"},
+        hands_on={"detail.timestamp": "auto.unidentified"},
     ),
     Row(
         "auto",
         "auto.published",
         {"source": "acme", "detail-type": "probe", "time": ISO, "detail": {"light": "green"}},
-        hands_on={"time": "auto.content"},
+        hands_on={"time": "auto.unidentified"},
         timed=True,
     ),
     *(
-        Row("auto", f"auto.dated-{name}", {"light": "green", name: ISO})
+        Row(
+            "auto",
+            f"auto.dated-{name}",
+            {"light": "green", name: ISO},
+            hands_on={f"detail.{name}": "auto.unidentified"},
+        )
         for name in (
-            *("created", "createdAt", "created_at", "eventTime", "event_time", "occurredAt"),
-            *("occurred_at", "updatedAt", "updated_at", "Timestamp"),
+            *("eventTime", "event_time", "occurredAt", "occurred_at"),
+            *("updatedAt", "updated_at", "Timestamp"),
         )
     ),
-    Row("auto", "auto.dated-data-timestamp", {"light": "green", "data": {"timestamp": ISO}}),
-    Row("auto", "auto.content", {"light": "green", "lamp": 7}),
+    Row(
+        "auto",
+        "auto.dated-data-timestamp",
+        {"light": "green", "data": {"timestamp": ISO}},
+        hands_on={"detail.data.timestamp": "auto.unidentified"},
+    ),
+    Row("auto", "auto.unidentified", {"light": "green", "lamp": 7}, transport=True),
 ]

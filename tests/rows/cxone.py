@@ -68,7 +68,7 @@ CXONE = [
         "cxone",
         "cxone.contact",
         bridge("acme.cxone", "acd", ACD),
-        hands_on={"detail.Type": "transport-id", "detail.contactId": "cxone.acd"},
+        hands_on={"detail.Type": "transport-id", "detail.contactId": "cxone.acd-untimed"},
     ),
     Row(
         "cxone",
@@ -94,13 +94,20 @@ CXONE = [
                 "LastStateChangeTimeUTC": ISO,
             },
         ),
-        hands_on={"detail.Type": "transport-id", "detail.ContactID": "cxone.acd"},
+        hands_on={"detail.Type": "transport-id", "detail.ContactID": "cxone.acd-untimed"},
     ),
     Row(
         "cxone",
         "cxone.acd",
         {"Type": "AgentState", "CurrentState": "Available", "StartTimeUTC": ISO},
-        hands_on={"detail.Type": "transport-id"},
-        auto="auto.content",
+        hands_on={"detail.Type": "transport-id", "detail.StartTimeUTC": "cxone.acd-untimed"},
+        auto="auto.unidentified",
+    ),
+    Row(
+        "cxone",
+        "cxone.acd-untimed",
+        bridge("nice", "acd", {"Type": "AgentState", "CurrentState": "Available"}),
+        transport=True,
+        auto="eventbridge",
     ),
 ]

@@ -82,6 +82,7 @@ GENESYS = [
         "genesys",
         "genesys.level-untimed",
         genesys("v2.outbound.campaigns.{id}.progress", {"percentage": 40}, timestamp=None),
+        transport=True,
     ),
     Row(
         "genesys",
@@ -108,18 +109,7 @@ GENESYS = [
         "genesys",
         "genesys.presence-timed",
         genesys("v2.users.{id}.presence", without(PRESENCE, "modifiedDate"), USER),
-        hands_on={"detail.timestamp": "genesys.presence-untimed"},
-    ),
-    Row(
-        "genesys",
-        "genesys.presence-untimed",
-        {
-            "topicName": f"v2.users.{USER}.presence",
-            "version": "2",
-            "eventBody": without(PRESENCE, "modifiedDate"),
-            "metadata": {"CorrelationId": "ws-1"},
-        },
-        hands_on={"topic(2)": "transport-id"},
+        hands_on={"detail.timestamp": "genesys.notice-untimed"},
     ),
     Row(
         "genesys",
@@ -244,23 +234,6 @@ GENESYS = [
     ),
     Row(
         "genesys",
-        "genesys.summary",
-        genesys(
-            "v2.users.{id}.conversations.summaries",
-            {"summaryId": "summary-1", "createdDate": ISO, "conversationId": CALL},
-            USER,
-        ),
-    ),
-    Row(
-        "genesys",
-        "genesys.speech-topics",
-        genesys(
-            "v2.speechandtextanalytics.conversation.{id}.topics",
-            {"conversationId": CALL, "transcriptId": "transcript-1", "topics": [{"id": "t-1"}]},
-        ),
-    ),
-    Row(
-        "genesys",
         "genesys.notice",
         genesys("v2.users.{id}.station", {"associatedStation": {"name": "desk 4"}}, USER),
         hands_on=NOTICE_UNTIMED,
@@ -269,6 +242,7 @@ GENESYS = [
         "genesys",
         "genesys.notice-untimed",
         genesys("v2.users.{id}.geolocation", {"city": "Graz"}, USER, timestamp=None),
+        transport=True,
     ),
     Row(
         "genesys",
@@ -295,9 +269,14 @@ GENESYS = [
         bridge(
             "acme.relay",
             "Genesys",
-            {"topicName": f"v2.users.{USER}.station", "eventBody": {"name": "desk 4"}},
+            {
+                "topicName": f"v2.users.{USER}.station",
+                "eventBody": {"name": "desk 4"},
+                "metadata": {"CorrelationId": "relay-1"},
+            },
         ),
         hands_on={"topic": "transport-id", "hash(detail.eventBody)?": "transport-id"},
+        transport=True,
     ),
     Row(
         "genesys",
@@ -305,7 +284,7 @@ GENESYS = [
         bridge(
             f"aws.partner/genesys.com/cloud/{ORG}/desk-events",
             "something.else",
-            {"topicName": "something.else", "note": "no body"},
+            {"topicName": "something.else", "note": "no body", "timestamp": ISO},
         ),
     ),
 ]

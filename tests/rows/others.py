@@ -43,6 +43,12 @@ SALESFORCE = "aws.partner/salesforce.com/00D000000000001/0YL000000000001"
 OTHERS = [
     Row(
         "eventbridge",
+        "eventbridge.own-id",
+        {"id": "m-1", "payload": {"light": "green"}, "timestamp": ISO},
+        hands_on={"id": "transport-id"},
+    ),
+    Row(
+        "eventbridge",
         "eventbridge",
         bridge("aws.ec2", "EC2 Instance State-change Notification", {"state": "stopped"}),
         hands_on={"id": "transport-id"},
@@ -174,7 +180,7 @@ OTHERS = [
                 "updatedProperties": ["UserDefinedAttributes"],
             },
         ),
-        timed=True,
+        transport=True,
     ),
     Row(
         "standard-webhooks",

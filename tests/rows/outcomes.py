@@ -29,6 +29,12 @@ def statuses(preset: str, events: Events, every: float = 0) -> list[str]:
     return found
 
 
+def together(preset: str, events: Events) -> list[str]:
+    """What becomes of these events, given in one call."""
+    consumer = Consumer(MemoryStore(), name="test", rules=preset, handler=lambda _: None)
+    return [outcome.status for outcome in consumer.process(list(events))]
+
+
 def at(second: int, millisecond: int = 0) -> str:
     return f"2026-03-03T09:{30 + second // 60:02}:{second % 60:02}.{millisecond:03}Z"
 

@@ -16,12 +16,7 @@ RELAYED = [
         "relayed",
         "relayed.analytics-contact",
         relayed("interaction.analytics.contact", {"interaction-id": "i-1", "timestamp": ISO}),
-        hands_on={"detail.interaction-id": "relayed.analytics-contact-hash"},
-    ),
-    Row(
-        "relayed",
-        "relayed.analytics-contact-hash",
-        relayed("interaction.analytics.contact", {"handled": 41, "timestamp": ISO}),
+        hands_on={"detail.interaction-id": "relayed.hash-timed"},
     ),
     Row(
         "relayed",
@@ -30,6 +25,11 @@ RELAYED = [
             "interaction.routing.update",
             {"interaction-id": "i-1", "state": "QUEUED", "timestamp": ISO},
         ),
+        hands_on={
+            "detail.interaction-id": "relayed.hash-timed",
+            "detail.state": "relayed.interaction",
+            "detail.timestamp": "relayed.hash",
+        },
     ),
     Row(
         "relayed",
@@ -38,6 +38,7 @@ RELAYED = [
             "Conversation Status Change",
             {"event_id": "evt-1", "conversation_id": "conv-1", "status": "ended"},
         ),
+        hands_on={"detail.event_id": "relayed.hash"},
     ),
     Row(
         "relayed",
@@ -81,21 +82,19 @@ RELAYED = [
     Row(
         "relayed",
         "relayed.id",
-        relayed("conversation:call:status", {"id": "e-1", "type": "call", "state": "connected"}),
-        hands_on={"detail.id": "relayed.hash"},
+        relayed(
+            "conversation:call:status",
+            {"id": "e-1", "type": "call", "state": "connected", "timestamp": MS},
+        ),
+        hands_on={"detail.id": "relayed.hash-timed", "detail.timestamp": "relayed.id-untimed"},
     ),
     Row(
         "relayed",
-        "relayed.state",
-        relayed(
-            "conversation:call:status",
-            {"conversationId": "conv-1", "state": "connected", "timestamp": MS},
-        ),
-        hands_on={
-            "detail.conversationId": "relayed.hash-timed",
-            "detail.state": "relayed.conversation-minute",
-            "detail.timestamp": "relayed.hash",
-        },
+        "relayed.id-untimed",
+        relayed("conversation:call:status", {"id": "e-1", "type": "call", "state": "connected"}),
+        hands_on={"detail.id": "relayed.hash"},
+        transport=True,
+        auto="eventbridge",
     ),
     Row(
         "relayed",
@@ -106,7 +105,7 @@ RELAYED = [
         ),
         hands_on={
             "detail.conversationId": "relayed.hash-timed",
-            "detail.status": "relayed.conversation-minute",
+            "detail.status": "relayed.conversation",
             "time(detail.timestamp)": "relayed.hash",
         },
     ),
@@ -129,21 +128,32 @@ RELAYED = [
         {"payload": {"interactionId": "i-1", "state": "ended", "timestamp": ISO}},
         hands_on={
             "detail.interactionId": "relayed.hash-timed",
-            "detail.timestamp": "relayed.payload-untimed",
+            "detail.timestamp": "relayed.hash",
         },
         auto="auto.timed",
     ),
     Row(
         "relayed",
-        "relayed.payload-untimed",
-        {"payload": {"interactionId": "i-1", "state": "ended"}, "source": "nice"},
-        hands_on={"detail.interactionId": "relayed.hash"},
-        auto="auto.content",
+        "relayed.interaction-newest-timed",
+        relayed("Interaction Held", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
+        hands_on={
+            "detail.interactionId": "relayed.hash-timed",
+            "time(detail.timestamp)": "relayed.interaction-newest",
+        },
+    ),
+    Row(
+        "relayed",
+        "relayed.interaction-newest",
+        relayed("interaction.held", {"interactionId": "i-1", "state": "held"}),
+        hands_on={"detail.interactionId": "relayed.hash", "time(time)": "relayed.hash"},
+        timed=True,
+        transport=True,
+        auto="eventbridge",
     ),
     Row(
         "relayed",
         "relayed.newest-timed",
-        relayed("interaction", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
+        relayed("call", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
         hands_on={
             "detail.interactionId": "relayed.hash-timed",
             "time(detail.timestamp)": "relayed.newest",
@@ -152,23 +162,15 @@ RELAYED = [
     Row(
         "relayed",
         "relayed.newest",
-        relayed("interaction", {"interactionId": "i-1", "state": "held"}),
-        hands_on={
-            "detail.interactionId": "relayed.hash",
-            "time(time)": "relayed.interaction-id",
-        },
+        relayed("call", {"interactionId": "i-1", "state": "held"}),
+        hands_on={"detail.interactionId": "relayed.hash", "time(time)": "relayed.hash"},
+        timed=True,
+        transport=True,
         auto="eventbridge",
     ),
     Row(
         "relayed",
-        "relayed.interaction-id",
-        {"source": "nice", "detail-type": "ended", "detail": {"interactionId": "i-1", "n": 1}},
-        hands_on={"detail.interactionId": "relayed.hash"},
-        auto="auto.content",
-    ),
-    Row(
-        "relayed",
-        "relayed.conversation-minute",
+        "relayed.conversation",
         bridge(
             "com.mycompany.test",
             "TestEvent",
@@ -180,21 +182,21 @@ RELAYED = [
         ),
         hands_on={
             "detail.conversationId": "relayed.hash-timed",
-            'floor(detail.timestamp, "1m")': "relayed.hash",
+            "detail.timestamp": "relayed.hash",
         },
-        auto="eventbridge",
     ),
     Row(
         "relayed",
         "relayed.hash-timed",
         bridge("acme.bench", "probe", {"light": "green", "timestamp": ISO}),
-        hands_on={'floor(detail.timestamp, "1s")': "relayed.hash"},
+        hands_on={"detail.timestamp": "relayed.hash"},
         auto="eventbridge",
     ),
     Row(
         "relayed",
         "relayed.hash",
         bridge("acme.bench", "probe", {"light": "green"}),
+        transport=True,
         auto="eventbridge",
     ),
 ]

@@ -130,8 +130,9 @@ def test_filter_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
     run: Run, tmp_path: Path
 ) -> None:
+    Path("mine.toml").write_text('[[rule]]\nname = "mine"\nkey = ["body.sessionId"]\n')
     capture = lines(tmp_path / "capture.jsonl", event(1), "{", "", event(2, sessionId=None))
-    result = run("filter", capture, "--rejects", "bad.jsonl", "--rules", "genesys", "--json")
+    result = run("filter", capture, "--rejects", "bad.jsonl", "--rules", "mine.toml", "--json")
     assert result.code == 1
     assert len(result.out.splitlines()) == 1
     rejected = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
@@ -263,9 +264,26 @@ def test_explain_shows_rule_parts_and_key(run: Run) -> None:
 
 def test_explain_names_a_missing_part_and_fails(run: Run, tmp_path: Path) -> None:
     broken = lines(tmp_path / "event.json", event(1, sessionId=None))
-    result = run("explain", broken, "--rules", "genesys")
+    Path("mine.toml").write_text('[[rule]]\nname = "mine"\nkey = ["body.sessionId"]\n')
+    result = run("explain", broken, "--rules", "mine.toml")
     assert result.code == 1
     assert "sessionId" in result.out
+    result = run("explain", broken, "--rules", "genesys")
+    assert result.code == 0
+    assert "keyed by its transport id, because body.sessionId is null" in result.out
+
+
+def test_explain_says_how_strong_a_key_is_and_when_there_is_none(run: Run, tmp_path: Path) -> None:
+    assert "strength business key, remembered for 10d" in run("explain", VOICE).out
+    unknown = lines(tmp_path / "unknown.json", '{"light": "green"}')
+    result = run("explain", unknown)
+    assert result.code == 0
+    assert "strength none: nothing tells a copy of it, so that every delivery runs" in result.out
+    document = json.loads(run("explain", unknown, "--json").out)
+    assert (document["key"], document["strength"], document["remember"]) == (None, "none", 0)
+    compared = run("explain", unknown, unknown)
+    assert "every delivery runs" in compared.out
+    assert json.loads(run("explain", unknown, unknown, "--json").out)["same"] is False
 
 
 def test_explain_compares_two_events(run: Run, tmp_path: Path) -> None:

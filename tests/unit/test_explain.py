@@ -101,7 +101,7 @@ def test_a_key_by_the_content_is_held_against_one_by_the_parts(explain: Explain)
     }
     document = json.loads(explain(*events, more=("--json",)))
     assert document["differ"] == ["keyed by"]
-    assert [one["by_content"] for one in document["events"]] == [[], ["detail.c is missing"]]
+    assert [one["lacking"] for one in document["events"]] == [[], ["detail.c is missing"]]
     other = explain(order(id=1), order(id=2), more=("--json",))
     assert json.loads(other)["differ"] == ["hash(body)"]
 

@@ -157,7 +157,7 @@ def turned(value: Any) -> Any:
 
 @given(st.dictionaries(st.sampled_from("abcde"), json_values, max_size=5))
 def test_the_order_of_fields_does_not_change_a_key(value: Any) -> None:
-    rules = [Rule(name="h", key=["hash(detail)"], missing="hash")]
+    rules = [Rule(name="h", key=["hash(detail)", "type"], missing="hash")]
     ruleset = Ruleset(rules, name="crm")
     one = ruleset.plan(event(value), 1)[1]
     other = ruleset.plan(event(turned(value)), 1)[1]

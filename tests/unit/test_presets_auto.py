@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.rows.outcomes import at, statuses
+from eventonce import presets
+from tests.rows.outcomes import at, statuses, together
 from tests.rows.relayed import relayed
+from tests.rows.row import bridge
 
 Events = list[dict[str, Any]]
 
@@ -19,7 +22,8 @@ def without_id(detail: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def told_by(name: str) -> Events:
-    return [{"state": "ended", name: f"{name}-1"}, {"state": "ended", name: f"{name}-2"}]
+    ended = {"state": "ended", "timestamp": at(45)}
+    return [{**ended, name: f"{name}-1"}, {**ended, name: f"{name}-2"}]
 
 
 def call(status: str, second: int) -> dict[str, Any]:
@@ -55,6 +59,9 @@ DIFFERENT: dict[str, Events] = {
     "told by a trace's id": told_by("traceId"),
     "told by when it was received": told_by("receivedAt"),
     "told by a counter": told_by("retryCount"),
+    "told by a request's id, by a relay": [
+        relayed("probe", detail, id="") for detail in told_by("requestId")
+    ],
     "told by an id while the time is the same": [
         {"timestamp": at(45), "requestId": "r-1", "status": "ok"},
         {"timestamp": at(45), "requestId": "r-2", "status": "ok"},
@@ -110,10 +117,55 @@ def test_what_differs_in_anything_runs_and_what_does_not_is_a_duplicate(events: 
     assert statuses("auto", [*events, *events])[len(events) :] == ["duplicate"] * len(events)
 
 
-def test_without_any_time_or_id_a_return_is_told_from_a_copy_by_ten_seconds() -> None:
-    agent = [{"agent": "ada", "state": state} for state in ("idle", "busy", "idle")]
-    assert statuses("auto", agent, every=6) == ["done"] * 3
-    assert statuses("auto", [agent[0], agent[0]], every=6) == ["done", "duplicate"]
+UNIDENTIFIED: dict[str, Events] = {
+    "a plain line": [{"agent": "ada", "state": state} for state in ("idle", "busy", "idle")],
+    "an envelope that lost its id and time": [
+        without_id({"agent": "ada", "state": state}) for state in ("idle", "busy", "idle")
+    ],
+    "content that says when it was created, and no more": [
+        {"order": 1, "createdAt": at(1), "state": state} for state in ("paid", "held", "paid")
+    ],
+    "a payload under a relay's name": [
+        {"source": "nice", "payload": {"interactionId": "i-1", "state": state}}
+        for state in ("held", "connected", "held")
+    ],
+    "nothing at all": [{}, {}, {}],
+}
+
+
+@pytest.mark.parametrize("events", UNIDENTIFIED.values(), ids=UNIDENTIFIED)
+@pytest.mark.parametrize("preset", ["auto", "relayed"])
+def test_what_has_neither_id_nor_time_runs_at_every_delivery(preset: str, events: Events) -> None:
+    assert statuses(preset, [*events, *events]) == ["done"] * 2 * len(events)
+    assert together(preset, [*events, *events]) == ["done"] * 2 * len(events)
+
+
+CHANGE = "Conversation Status Change"
+
+
+def test_a_seed_shape_of_another_source_goes_by_its_transport_id() -> None:
+    """A type alone proves no source: without the fields of its shape a rule is not asked."""
+    crm = bridge("com.acme.crm", CHANGE, {"conversation_id": "c", "status": "ended"})
+    events = [crm, {**crm, "id": "another"}, crm]
+    assert statuses("auto", events) == ["done", "done", "duplicate"]
+    for kind in (CHANGE, "interaction.routing.update", "interaction.analytics.contact"):
+        for source in ("aws.partner/acme.com/1/crm", "aws.connect"):
+            detail = {"event_id": "e", "interaction-id": "i", "state": "s", "timestamp": at(1)}
+            event = bridge(source, kind, detail)
+            assert statuses("auto", [event, {**event, "id": "another"}]) == ["done", "done"]
+
+
+def test_an_entity_with_an_id_of_its_own_is_never_merged_by_it() -> None:
+    orders = [{"id": "order-1", "payload": {"state": state}} for state in ("paid", "packed")]
+    for preset in presets.names():
+        assert statuses(preset, orders) == ["done", "done"], preset
+
+    def message(id: str, order: dict[str, Any]) -> dict[str, Any]:
+        return {"messageId": id, "body": json.dumps(order)}
+
+    returned = [message("1", orders[0]), message("2", orders[1]), message("3", orders[0])]
+    for preset in presets.names():
+        assert statuses(preset, [*returned, returned[2]]) == [*["done"] * 3, "duplicate"], preset
 
 
 def test_what_a_queue_brings_has_the_id_of_its_message() -> None:

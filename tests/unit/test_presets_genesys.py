@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer
-from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
 from tests.rows.bodies import (
     ACTIVITY,
     ATTRIBUTES,
@@ -150,24 +147,63 @@ def test_what_repeats_by_right_runs_every_time_and_its_copies_do_not(events: Eve
     assert statuses("auto", [*events, *copies])[len(events) :] == ["duplicate"] * len(copies)
 
 
-def test_a_websocket_presence_is_told_from_its_copy_by_ten_seconds() -> None:
-    """It has no time of its own, and nothing else tells a copy from an agent's real return."""
-    clock = ManualClock()
-    store = MemoryStore(clock=clock)
-    consumer = Consumer(store, name="test", rules="genesys", handler=lambda _: None, clock=clock)
+def notified(topic: str, body: dict[str, Any], correlation: str = "") -> dict[str, Any]:
+    """As a WebSocket brings it: no transport id, and no time."""
+    metadata = {"metadata": {"CorrelationId": correlation}} if correlation else {}
+    return {"topicName": topic, "eventBody": body, **metadata}
 
-    def notice(definition: str) -> str:
-        body = {"source": "PURECLOUD", "presenceDefinition": {"id": definition}, "message": ""}
-        event = {"topicName": f"v2.users.{USER}.presence", "eventBody": body}
-        return consumer.process([event])[0].status
 
-    assert [notice("available"), notice("available"), notice("meal")] == [
-        "done",
-        "duplicate",
-        "done",
-    ]
-    clock.advance(11)
-    assert notice("available") == "done"
+OVER_SOCKET: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "presence": (
+        f"v2.users.{USER}.presence",
+        {"source": "PURECLOUD", "presenceDefinition": {"id": "available"}, "message": ""},
+        {"source": "PURECLOUD", "presenceDefinition": {"id": "meal"}, "message": ""},
+    ),
+    "a level": ("v2.outbound.campaigns.c.progress", {"percentage": 40}, {"percentage": 50}),
+    "a snapshot": (f"v2.users.{USER}.conversations", {"id": CALL, "n": 1}, {"id": CALL, "n": 2}),
+    "a summary": (f"v2.users.{USER}.conversations.summaries", {"summaryId": 1}, {"summaryId": 2}),
+    "a topic nobody knows": ("v2.of.the.year", {"light": "green"}, {"light": "red"}),
+}
+
+
+@pytest.mark.parametrize("preset", ["genesys", "genesys:latest", "auto"])
+@pytest.mark.parametrize("notice", OVER_SOCKET.values(), ids=OVER_SOCKET)
+def test_a_return_over_a_websocket_runs_however_soon_it_comes(
+    notice: tuple[str, dict[str, Any], dict[str, Any]], preset: str
+) -> None:
+    topic, one, other = notice
+    bodies = (one, other, one)
+    assert statuses(preset, [notified(topic, body) for body in bodies]) == ["done"] * 3
+    told = [notified(topic, body, f"c-{n}") for n, body in enumerate(bodies)]
+    assert statuses(preset, [*told, *told]) == [*["done"] * 3, *["duplicate"] * 3]
+
+
+@pytest.mark.parametrize("preset", ["genesys", "genesys:latest", "auto"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "v2.detail.events.conversation.{id}.acd.edn",
+        "v2.detail.events.conversation.{id}.acd.end",
+        "v2.user.{id}.presence",
+        "v2.users.{id}.routingStatus",
+        "v2.quality.evaluations",
+        "v2.outbound.campaigns.{id}",
+        "v2.flows.instances.flow.{id}",
+        "V2.Users.Presence",
+        "",
+    ],
+)
+def test_a_topic_that_is_mistyped_or_lacks_what_it_should_have_runs(
+    preset: str, topic: str
+) -> None:
+    """None is refused, for each has a transport id."""
+    event = genesys(topic or "v2.users.{id}.presence", {"note": 1})
+    if not topic:
+        del event["detail"]["topicName"]
+    untold = {**event, "detail": {"note": ""}}
+    for one in (event, untold):
+        assert statuses(preset, [one, one]) == ["done", "duplicate"]
+    assert statuses(preset, [untold, {**untold, "id": "another"}]) == ["done", "done"]
 
 
 # --- genesys:latest ---

@@ -10,7 +10,7 @@ import pytest
 from tests.rows.cxone import ACD
 from tests.rows.outcomes import Story, at, statuses
 from tests.rows.relayed import relayed
-from tests.rows.row import bridge
+from tests.rows.row import bridge, without
 
 # --- CXone ---
 
@@ -42,8 +42,8 @@ def test_a_cxone_reply_shares_its_callers_id_and_is_still_its_own_fact() -> None
 # --- relayed: the shapes of the recipes that go round ---
 
 
-def status_notice(status: str, timestamp: Any) -> dict[str, Any]:
-    detail = {"conversationId": "conv-1", "status": status, "timestamp": timestamp}
+def status_notice(status: str, timestamp: Any, **more: Any) -> dict[str, Any]:
+    detail = {"conversationId": "conv-1", "status": status, "timestamp": timestamp, **more}
     return relayed("conversation:call:status", detail)
 
 
@@ -56,17 +56,23 @@ def minute(timestamp: Any, status: str = "connected") -> dict[str, Any]:
     return bridge("com.mycompany.test", "TestEvent", detail)
 
 
-def routed(state: str, timestamp: Any) -> dict[str, Any]:
-    detail = {"interaction-id": "i-1", "state": state, "timestamp": timestamp}
-    return relayed("interaction.routing.update", detail)
+def routed(
+    state: str, timestamp: Any, interaction: str = "i-1", id: str = "1", **more: Any
+) -> dict[str, Any]:
+    detail = {"interaction-id": interaction, "state": state, "timestamp": timestamp, **more}
+    return relayed("interaction.routing.update", detail, id=id)
 
 
 def closed(detail: dict[str, Any]) -> dict[str, Any]:
     return relayed("interaction.analytics.contact", detail)
 
 
-def typed(kind: str, state: str) -> dict[str, Any]:
-    return relayed("GenesysEvent", {"type": kind, "data": {"id": "conv-1", "state": state}})
+def typed(kind: str, state: str, **more: Any) -> dict[str, Any]:
+    return relayed("GenesysEvent", {"type": kind, "data": {"id": "conv-1", "state": state}}, **more)
+
+
+def told(kind: str, state: str, **more: Any) -> dict[str, Any]:
+    return relayed(kind, {"interactionId": "i-1", "state": state}, **more)
 
 
 T = 1_772_530_245.0
@@ -81,34 +87,65 @@ RELAYED: dict[str, Story] = {
         (status_notice("connected", T + 0.96), "done"),
         (status_notice("held", T + 0.2), "stale"),
     ],
+    "a status said twice, the second time of another participant": [
+        (status_notice("connected", T), "done"),
+        (status_notice("connected", T, participant="p-2"), "done"),
+        (status_notice("connected", T + 0.3, participant="p-1"), "done"),
+    ],
     "the newest of an interaction, by whole seconds": [
         (interaction("queued", "2026-03-03T09:30:45Z"), "done"),
         (interaction("queued", "2026-03-03T09:30:45Z"), "duplicate"),
         (interaction("alerting", "2026-03-03T09:30:45Z"), "done"),
         (interaction("connected", "2026-03-03T09:30:47Z"), "done"),
         (interaction("held", "2026-03-03T09:30:46Z"), "stale"),
-        (interaction("connected", "2026-03-03T10:30:00Z"), "unchanged"),
+        (interaction("connected", "2026-03-03T10:30:00Z"), "done"),
+    ],
+    "a return of an interaction within a second, under ids of their own": [
+        (told("call", "queued", id="1"), "done"),
+        (told("call", "alerting", id="2"), "done"),
+        (told("call", "queued", id="3"), "done"),
+        (told("call", "queued", id="3"), "duplicate"),
+    ],
+    "the newest of an interaction, whatever its type": [
+        (told("Interaction Update", "held", time="2026-03-03T10:00:05Z"), "done"),
+        (told("Interaction Ended", "ended", time="2026-03-03T10:00:01Z"), "stale"),
+        (told("Interaction Ended", "ended", time="2026-03-03T10:00:05Z"), "done"),
+        (told("interaction.ended", "ended", time="2026-03-03T10:00:05Z"), "done"),
+        (told("Survey", "ended", time="2026-03-03T10:00:01Z"), "done"),
+    ],
+    "the newest of an interaction by its own time, whatever its type": [
+        (told("Interaction Update", "held", time="2026-03-03T10:00:05Z"), "done"),
+        (
+            relayed("Interaction Ended", {"interactionId": "i-1", "timestamp": at(1)}),
+            "stale",
+        ),
     ],
     "the newest of an interaction, by its own time": [
         (interaction("queued", "2026-03-03T09:31:00Z", timestamp=at(1)), "done"),
         (interaction("connected", "2026-03-03T09:30:00Z", timestamp=at(2)), "done"),
         (interaction("queued", "2026-03-03T09:39:00Z", timestamp=at(1)), "stale"),
     ],
-    "a conversation stamped anew with each try": [
+    "a conversation that returns within a minute": [
         (minute(T), "done"),
-        (minute(T + 9), "duplicate"),
+        (minute(T), "duplicate"),
         (minute(T + 9, "held"), "done"),
-        (minute(T + 70), "done"),
+        (minute(T + 12), "done"),
     ],
-    "a routing update whose milliseconds differ": [
+    "a routing update that returns within a second": [
         (routed("QUEUED", at(1, 100)), "done"),
-        (routed("QUEUED", at(1, 900)), "duplicate"),
-        (routed("CONNECTED", at(1, 900)), "done"),
-        (routed("QUEUED", at(2, 100)), "done"),
+        (routed("QUEUED", at(1, 100)), "duplicate"),
+        (routed("CONNECTED", at(1, 500)), "done"),
+        (routed("QUEUED", at(1, 900)), "done"),
+    ],
+    "routing updates whose interaction has an empty name": [
+        (routed("QUEUED", at(1), interaction="", id="1"), "done"),
+        (routed("QUEUED", at(1), interaction="", id="2", queue="q-2"), "done"),
+        (routed("QUEUED", at(1), interaction=" ", id="3", queue="q-3"), "done"),
     ],
     "the closing snapshot of an interaction": [
         (closed({"interaction-id": "i-1", "handled": 41}), "done"),
-        (closed({"interaction-id": "i-1", "handled": 42}), "duplicate"),
+        (closed({"interaction-id": "i-1", "handled": 41, "timestamp": 9}), "duplicate"),
+        (closed({"interaction-id": "i-1", "handled": 42}), "conflict"),
         (closed({"interaction-id": "i-2", "handled": 41}), "done"),
         (closed({"handled": 41}), "done"),
         (closed({"handled": 41}), "duplicate"),
@@ -127,6 +164,8 @@ RELAYED: dict[str, Story] = {
         (relayed("a", {"event_id": "e-1", "status": "begun"}), "conflict"),
         (relayed("b", {"id": "e-1"}), "done"),
         (relayed("b", {"id": "e-1"}), "duplicate"),
+        (relayed("b", {"id": "e-1"}, time="2026-03-03T09:31:00Z"), "done"),
+        (relayed("b", {"id": "e-1", "state": "held"}), "done"),
         (relayed("c", {"event-id": "e-1"}), "done"),
         (relayed("c", {"eventId": "e-1"}), "done"),
     ],
@@ -142,22 +181,28 @@ RELAYED: dict[str, Story] = {
         (relayed("a", {"call": 1}, IdempotencyKey="k-2"), "done"),
     ],
     "a payload": [
-        ({"payload": {"interactionId": "i-1", "state": "held"}}, "done"),
-        ({"payload": {"state": "held", "interactionId": "i-1"}}, "duplicate"),
-        ({"payload": {"interactionId": "i-1", "state": "ended"}}, "done"),
+        ({"payload": {"interactionId": "i-1", "state": "held", "timestamp": at(1)}}, "done"),
+        ({"payload": {"state": "held", "interactionId": "i-1", "timestamp": at(1)}}, "duplicate"),
+        ({"payload": {"interactionId": "i-1", "state": "held", "timestamp": at(2)}}, "done"),
     ],
-    "content alone, without what a relay writes anew": [
-        ({"light": "green", "traceId": "a", "metadata": {"CorrelationId": "a"}}, "done"),
-        ({"light": "green", "traceId": "b", "metadata": {"CorrelationId": "b"}}, "duplicate"),
-        ({"light": "red", "traceId": "b", "metadata": {"CorrelationId": "b"}}, "done"),
+    "content with its time": [
         ({"light": "green", "timestamp": at(1, 100)}, "done"),
-        ({"light": "green", "timestamp": at(1, 300)}, "duplicate"),
-        ({"light": "green", "timestamp": at(9)}, "done"),
+        ({"light": "green", "timestamp": at(1, 100)}, "duplicate"),
+        ({"light": "green", "timestamp": at(1, 100), "traceId": "b"}, "done"),
+        ({"light": "green", "timestamp": at(1, 300)}, "done"),
+        ({"light": "green", "timestamp": "noon"}, "done"),
+        ({"light": "green", "timestamp": "noon"}, "duplicate"),
     ],
-    "a part that cannot be told makes the event invalid": [
-        (routed("QUEUED", "noon"), "invalid"),
-        (relayed("interaction.routing.update", {"state": "QUEUED", "timestamp": 1}), "invalid"),
-        (relayed("Conversation Status Change", {"conversation_id": "c"}), "invalid"),
+    "a part that is missing leaves the transport id": [
+        (relayed("interaction.routing.update", {"state": "QUEUED", "timestamp": 1}), "done"),
+        (relayed("Conversation Status Change", {"conversation_id": "c"}), "done"),
+        (relayed("Conversation Status Change", {"conversation_id": "c"}), "duplicate"),
+        (relayed("Conversation Status Change", {"conversation_id": "c"}, id="another"), "done"),
+    ],
+    "an order that cannot be told leaves the transport id": [
+        (status_notice("connected", "noon"), "done"),
+        (status_notice("connected", "noon"), "duplicate"),
+        (status_notice("held", "noon"), "done"),
     ],
 }
 
@@ -170,23 +215,42 @@ def test_relayed_shapes_come_to_their_expected_outcomes(
     assert statuses("relayed", events) == expected
 
 
-NO_TIME = {
-    "a status": lambda state: relayed("call", {"conversationId": "conv-1", "status": state}),
-    "an interaction": lambda state: relayed("call", {"interaction-id": "i-1", "state": state}),
-    "a type and its data": lambda state: typed("conversation:call:updated", state),
-    "a payload": lambda state: {"payload": {"interactionId": "i-1", "state": state}},
-    "an id alone": lambda state: {
-        "source": "nice",
-        "detail-type": "call",
-        "detail": {"interactionId": "i-1", "state": state},
-    },
+Notice = Callable[..., dict[str, Any]]
+
+NO_TIME: dict[str, Notice] = {
+    "a status": lambda state, **more: relayed(
+        "call", {"conversationId": "conv-1", "status": state}, **more
+    ),
+    "an interaction": lambda state, **more: relayed(
+        "call", {"interaction-id": "i-1", "state": state}, **more
+    ),
+    "a type and its data": lambda state, **more: typed("conversation:call:updated", state, **more),
+    "the newest": lambda state, **more: told("call", state, **more),
+    "an entity with an id": lambda state, **more: relayed(
+        "call", {"id": "conv-1", "state": state}, **more
+    ),
+    "words": lambda state, **more: relayed("call", {"light": state}, **more),
 }
 
 
-@pytest.mark.parametrize("event", NO_TIME.values(), ids=NO_TIME)
-def test_without_any_time_a_return_is_told_from_a_copy_by_five_minutes(
-    event: Callable[[str], dict[str, Any]],
+@pytest.mark.parametrize("preset", ["relayed", "auto"])
+@pytest.mark.parametrize("notice", NO_TIME.values(), ids=NO_TIME)
+def test_a_call_that_is_connected_held_and_connected_runs_three_times(
+    notice: Notice, preset: str
 ) -> None:
-    calls = [event("connected"), event("held"), event("connected")]
-    assert statuses("relayed", calls, every=160) == ["done"] * 3
-    assert statuses("relayed", [calls[0], calls[0]], every=160) == ["done", "duplicate"]
+    states = ("connected", "held", "connected")
+    later = [notice(state, id=f"{n}", time=at(n)) for n, state in enumerate(states)]
+    assert statuses(preset, later) == ["done"] * 3
+    assert statuses(preset, [*later, later[2]])[3:] == ["duplicate"]
+    stamped = [without(event, "id") for event in later]
+    assert statuses(preset, stamped) == ["done"] * 3
+
+
+@pytest.mark.parametrize("preset", ["relayed", "auto"])
+@pytest.mark.parametrize("notice", NO_TIME.values(), ids=NO_TIME)
+def test_within_a_second_the_transport_id_tells_a_return(notice: Notice, preset: str) -> None:
+    states = ("connected", "held", "connected")
+    at_once = [notice(state, id=f"{n}", time=at(1)) for n, state in enumerate(states)]
+    assert statuses(preset, at_once) == ["done"] * 3
+    untimed = [without(event, "time") for event in at_once]
+    assert statuses(preset, [*untimed, untimed[2]]) == [*["done"] * 3, "duplicate"]

@@ -170,7 +170,10 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
         ({**FACT, "verify": 7}, "verify: expected a string or a list"),
         ({**FACT, "match": {"kind": "x"}}, "match: expected source, type or form, not kind"),
         ({**FACT, "match": 7}, "match: expected a string or a list of strings"),
-        ({**FACT, "missing": "skip"}, "missing: expected 'invalid' or 'hash', not 'skip'"),
+        (
+            {**FACT, "missing": "skip"},
+            "missing: expected 'invalid' or 'hash' or 'id' or 'run', not 'skip'",
+        ),
         ({**FACT, "remember": "10 days"}, "remember: expected a duration such as"),
         ({**FACT, "remember": 0}, "remember: expected more than nothing"),
         ({**FACT, "lease": -1}, "lease: expected a duration such as"),

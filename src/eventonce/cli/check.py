@@ -34,7 +34,8 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A file with the event, from where the list of expected keys stands."""
     rule: str = ""
     key: str = ""
-    """The key in hexadecimal; "invalid" for an event that shall have none."""
+    """The key in hexadecimal; "invalid" for an event that shall have none, "none" for one that runs
+    at every delivery."""
 
 
 @click.command()
@@ -157,4 +158,6 @@ def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, s
         found = rules.explain(read(source))
     except EnvelopeError:
         return "", "invalid"
-    return found.rule, found.key.hex() if found.key is not None else "invalid"
+    if found.key is None:
+        return found.rule, "invalid" if found.missing else "none"
+    return found.rule, found.key.hex()

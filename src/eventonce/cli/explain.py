@@ -23,6 +23,7 @@ from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.rules.explanation import Explanation, PartFound
+from eventonce.rules.instants import duration_text
 from eventonce.sources.chunks import Chunk, chunks
 from eventonce.sources.pieces import Unreadable, unpacked
 
@@ -46,7 +47,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Explain the event in FILE (- is stdin): the rule that takes it, each part of its key with its
-    path and value, the key, the order, the state. A missing part is named, and the exit code is 1.
+    path and value, the key, how strong it is and for how long it is remembered, the order, the
+    state. A missing part is named, and the exit code is 1.
 
     With two files: whether both have the same key, or which parts differ.
     """
@@ -54,7 +56,7 @@ def command(
     first = _explained(file, chosen)
     if other is None:
         click.echo(_json(first) if as_json else _page(first))
-        return 0 if first.key is not None else FAILED
+        return _exit_code(first)
     second = _explained(other, chosen)
     same = first.key is not None and first.key == second.key
     if as_json:
@@ -64,7 +66,11 @@ def command(
         click.echo(msgspec.json.encode(compared).decode())
     else:
         click.echo(_comparison(first, second, same=same))
-    return 0 if first.key is not None and second.key is not None else FAILED
+    return max(_exit_code(first), _exit_code(second))
+
+
+def _exit_code(found: Explanation) -> int:
+    return FAILED if found.missing else 0
 
 
 def _explained(file: str, rules: Ruleset) -> Explanation:
@@ -108,17 +114,19 @@ def _json(found: Explanation) -> str:
 def _page(found: Explanation) -> str:
     lines = [f"rule   {found.rule} ({found.kind})"]
     lines += [f"type   {_name(found.type)}"]
+    lines += [f"scope  {_name(found.scope)} (in the key in place of the type)"] * bool(found.scope)
     lines += [f"org    {_name(found.org)}"] if found.org else []
-    lines += ["parts", table(_rows(found.parts), indent=2)]
-    if found.key is None:
+    lines += ["parts", table(_rows(found.parts), indent=2)] if found.parts else []
+    if found.missing:
         lines += [click.style("no key", fg="red")]
         lines += [f"  {fault}" for fault in found.missing]
         return "\n".join(lines)
-    if found.by_content:
+    if found.lacking:
         lines += [f"keyed by {_keyed_by(found)}"]
     if found.replay:
         lines += [f"replay {found.replay} (a part of the key, for it is forced)"]
-    lines += [f"key    {found.key.hex()}"]
+    lines += [f"key    {found.key.hex()}"] if found.key is not None else []
+    lines += [f"strength {_strength(found)}"]
     if found.kind == "state":
         lines += [f"order  {found.order}", "state", table(_rows(found.state), indent=2)]
     return "\n".join(lines)
@@ -136,10 +144,17 @@ def _name(text: str) -> str:
     return one_line(text) or "(none)"
 
 
+def _strength(found: Explanation) -> str:
+    if found.strength == "none":
+        return "none: nothing tells a copy of it, so that every delivery runs"
+    return f"{found.strength}, remembered for {duration_text(int(found.remember * 1000))}"
+
+
 def _keyed_by(found: Explanation) -> str:
-    if found.by_content:
-        return f"its content, because {'; '.join(found.by_content)}"
-    return _expressions(found.parts)
+    if not found.lacking:
+        return _expressions(found.parts)
+    other = {"none": "nothing", "transport id": "its transport id"}.get(found.strength)
+    return f"{other or 'its content'}, because {'; '.join(found.lacking)}"
 
 
 def _expressions(parts: Sequence[PartFound]) -> str:
@@ -151,7 +166,8 @@ def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str
     if first.rule != second.rule:
         return [("rule", first.rule, second.rule)]
     rows = [
-        ("type", _name(first.type), _name(second.type)),
+        ("scope", _name(first.scope), _name(second.scope)),
+        *([] if first.scope else [("type", _name(first.type), _name(second.type))]),
         ("org", _name(first.org), _name(second.org)),
     ]
     if _expressions(first.parts) == _expressions(second.parts):
@@ -176,10 +192,12 @@ def _pairs(first: Sequence[PartFound], second: Sequence[PartFound]) -> list[tupl
 
 
 def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
-    if first.rule != second.rule:
+    if first.rule != second.rule and not same:
         return f"different rules: {first.rule} and {second.rule}"
-    if first.key is None or second.key is None:
+    if first.missing or second.missing:
         return "\n".join([*first.missing, *second.missing])
+    if first.key is None or second.key is None:
+        return f"no key: {first.rule}\nnothing tells a copy, so that every delivery runs"
     verdict = "same key" if same else "different keys"
     rows = _differences(first, second)
     if same and first.kind == "fact":

@@ -141,7 +141,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.override:
             return chosen
         # With what takes all that no rule does: in shadow mode nothing at all is to be dropped.
-        return [*presets.overridden([*chosen, TRANSPORT], **self.override)]
+        return [*presets.overridden([*chosen, *TRANSPORT], **self.override)]
 
     def consumer(
         self,

@@ -221,15 +221,17 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
             event = read(content, **limits._replace(layers=limits.layers - 1)._asdict())
         except EnvelopeError as error:
             raise within(wrapped.place, error) from None
+    # A blank id names nothing; one that stands in the event itself may be an entity's.
+    own = "" if event.form == "cxone" else event.id.strip()
     if not wrapped.keep:
-        if event.id and not wrapped.headers:
+        if (own or not wrapped.id) and not wrapped.headers:
             return event
         carrier = None
     found = msgspec.structs.replace(
         event,
         raw=carrier or event.raw,
         envelope_raw=event.envelope_raw or (event.raw if carrier else None),
-        id=event.id or wrapped.id,
+        id=event.id if own else wrapped.id or event.id,
         source=event.source or wrapped.source,
         type=event.type or wrapped.type,
         own_org=event.org or organisation(wrapped.source),

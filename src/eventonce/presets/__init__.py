@@ -38,6 +38,9 @@ _AUTO_ORDER: Final = (
 """Business keys before transport headers: a relay that wraps a Genesys event in a webhook gives it
 a new webhook id with every publish."""
 
+_AWS: Final = Match(source=("aws.*",))
+"""Sources that no relay can take: EventBridge keeps the names for AWS and its partners."""
+
 _SUFFIX: Final = ".toml"
 
 OVERRIDABLE: Final = (
@@ -163,7 +166,7 @@ def _read(name: str, path: str) -> Preset:
     header = tomllib.loads(text[: text.index("[[rule]]")])
     ignored = tuple(header.get("ignore", ()))
     rules = [
-        msgspec.structs.replace(rule, ignore=rule.ignore or ignored)
+        _completed(rule, ignored)
         for rule in _parsed(text, os.path.basename(path))  # noqa: PTH119
     ]
     if "then" in header:
@@ -180,24 +183,40 @@ def _read(name: str, path: str) -> Preset:
     )
 
 
+def _completed(rule: Rule, ignored: tuple[str, ...]) -> Rule:
+    """A preset's rule with what all of them have in common.
+
+    An event that lacks what its source should send still has a transport id: it is not refused for
+    it. Fields that are written anew are left out only where something else tells events apart: an
+    id that is verified, or a version's order.
+    """
+    left_out = ignored if rule.verify or rule.kind == "state" else ()
+    missing = "id" if rule.missing == "invalid" else rule.missing
+    return msgspec.structs.replace(rule, ignore=rule.ignore or left_out, missing=missing)
+
+
 @cache
 def _auto() -> tuple[Rule, ...]:
-    """All presets in one: the rows that know their source or type, those that know their shape,
-    those for known relays, the transport id, and for what has none its whole content.
+    """All presets in one: the rows that know their source, for others of AWS and its partners the
+    transport id, the rows that know their type, those that know their shape, those for known
+    relays, the transport id, and for what has none its content with its time.
 
     Facts only: that older news is dropped must be chosen by name.
     """
     found = [load(name) for name in _AUTO_ORDER]
     narrow = [rule for preset in found for rule in _facts(preset) if rule.name not in preset.broad]
-    own = load(AUTO).rules
+    matched = [rule for rule in narrow if rule.match != Match()]
+    of_relays = set(_facts(load("relayed")))
+    by_id = load("eventbridge").rules
     return (
-        *(rule for rule in narrow if rule.match != Match()),
+        *(rule for rule in matched if rule not in of_relays),
+        *(msgspec.structs.replace(rule, match=_AWS) for rule in by_id if rule.match == Match()),
+        *(rule for rule in matched if rule in of_relays),
         *(rule for rule in narrow if rule.match == Match()),
         *(rule for preset in found for rule in _for_relays(preset)),
-        *(rule for rule in own if rule.match != Match()),
-        *load("eventbridge").rules,
+        *by_id,
         *(rule for preset in found for rule in _for_anyone(preset)),
-        *(rule for rule in own if rule.match == Match()),
+        *load(AUTO).rules,
     )
 
 
@@ -229,6 +248,8 @@ def _version(rule: Rule) -> Rule:
         order="",
         state=(),
         unchanged_within=0,
+        scope="",
+        ignore=(),
     )
 
 

@@ -10,17 +10,18 @@ import msgspec
 from msgspec.structs import astuple
 
 from eventonce.rules.evaluation import Incomplete
-from eventonce.rules.expressions import paths
+from eventonce.rules.expressions import Hash, paths
 from eventonce.rules.extraction import Values
 from eventonce.rules.instants import SECONDS_BELOW
 from eventonce.rules.keys import (
-    ABSENT,
+    EMPTY_HASHES,
     FORMAT,
     Hasher,
     blake2b,
     content_hash,
     encode,
     hasher,
+    is_empty,
     key_of,
     packed,
 )
@@ -32,8 +33,14 @@ Claimer = Callable[[Event, Values, int], Claim]
 """Makes the claim, under this nonce; raises Incomplete where the values do not suffice."""
 
 
-Header = tuple[str, str, str]
+Header = tuple[str, str, str | list[str]]
 """Consumer, organisation and type, which are part of every key."""
+
+
+def header_of(plan: Plan, consumer: str, event: Event) -> Header:
+    """The header of this event's key; a scope stands in a list, and so is no type's name."""
+    scope = plan.rule.scope if plan.kind in ("fact", "state") else ""
+    return consumer, event.org, [scope] if scope else event.type
 
 
 class Keyring(msgspec.Struct, frozen=True):
@@ -94,6 +101,8 @@ def quick_claimer(plan: Plan, header: Header, keyring: Keyring) -> Quick | None:
             at = at_of(values)
             if at is None:
                 raise ValueError
+        if _has_blank(values):
+            raise ValueError
         hash_ = after_time()
         hash_.update(packed(values))
         by = event.id.encode()
@@ -112,11 +121,14 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
     order_of, content_of = view.order, view.content
     digest_of, by_of = keyring.digest, keyring.by
     # Picked values are packed without a net: what does not fit is an unusual shape.
-    pack = encode if view is plan.walked else packed
+    walked = view is plan.walked
+    pack = encode if walked else packed
     lease, remember, attempts, sliding = _terms(rule)
     within_ = int(rule.unchanged_within)
     forced = rule.on_replay == "force"
-    optional = any(path.optional for tree in plan.trees for path in paths(tree))
+    said = not any(
+        isinstance(tree, Hash) or any(path.optional for path in paths(tree)) for tree in plan.trees
+    )
 
     def hash_for(size: int, replay: str) -> blake2b:
         return _fresh(size, plan, header, keyring, replay)()
@@ -126,6 +138,9 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
     def claim(event: Event, values: Values, nonce: int) -> Claim:
         parts = values if parts_of is None else parts_of(values)
         whole_key = (*parts, event.part) if shared and event.part else parts
+        if not walked and _has_blank(parts):
+            # The walk knows which of them may be.
+            raise ValueError
         at = None if at_place is None else values[at_place]
         if at_of is not None and not (type(at) is int and SECONDS_BELOW <= at <= MAX_ORDER):
             at = at_of(values)
@@ -135,7 +150,7 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
             # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
             key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
         else:
-            if optional or not any(parts):
+            if not said:
                 _refuse_empty(plan, parts)
             hash_ = hash_for(16, event.replay) if forced and event.replay else whole()
             hash_.update(pack(whole_key))
@@ -151,6 +166,9 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
                 at = order
             if at is not None:
                 within = within_
+        content = content_of(values) if content_of else None
+        if content is not None and not walked and _has_blank(content):
+            raise ValueError
         return Claim(
             key,
             nonce,
@@ -159,7 +177,7 @@ def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer
             attempts,
             by,
             sliding,
-            digest_of(encode(content_of(values))) if content_of else b"",
+            b"" if content is None else digest_of(encode(content)),
             order,
             at or 0,
             within,
@@ -175,5 +193,27 @@ def _terms(rule: Rule) -> tuple[int, int, int, bool]:
 
 def _refuse_empty(plan: Plan, parts: Sequence[Any]) -> None:
     """A key that says nothing would be shared by every event of its type."""
-    if all(part is ABSENT or part is None or part in ("", []) for part in parts):
+    if all(is_empty(part) or part == [] or _is_empty_hash(part) for part in parts):
         raise Incomplete(paths(plan.trees[0])[0], "is empty, and so is the whole key")
+
+
+def _is_empty_hash(part: Any) -> bool:
+    return type(part) is bytes and part in EMPTY_HASHES
+
+
+def _has_blank(values: Sequence[Any]) -> bool:
+    for value in values:  # noqa: SIM110  a generator takes three times as long
+        if value.__class__ is str and (not value or value.isspace()):
+            return True
+    return False
+
+
+def unique_claim(plan: Plan, header: Header, keyring: Keyring, delivery: str, nonce: int) -> Claim:
+    """A claim that no other delivery shares, so that it always runs: nothing tells this event from
+    another. A source that brings a delivery again by itself gives it a name, by which its attempts
+    are counted. The key never comes again, so it is not remembered for longer than a run lasts.
+    """
+    hash_ = _fresh(16, plan, header, keyring)()
+    hash_.update(packed(delivery))
+    lease, remember, attempts, sliding = _terms(plan.rule)
+    return Claim(hash_.digest(), nonce, lease, min(remember, lease), attempts, b"", sliding)

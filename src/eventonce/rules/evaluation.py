@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.msgpack import Ext
+
 from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
 from eventonce.rules.extraction import Need, Slot, Values, in_order, kind_of, walk
 from eventonce.rules.instants import floor, instant
-from eventonce.rules.keys import ABSENT, content_hash, encode
+from eventonce.rules.keys import ABSENT, content_hash, encode, is_empty
 from eventonce.types import MAX_ORDER
 
 Part = Callable[[Values], Any]
@@ -19,13 +21,20 @@ Steps = tuple[str, ...]
 
 
 class Incomplete(Exception):
-    """This part cannot be told: where it was looked for, and why it will not do."""
+    """This part cannot be told: where it was looked for, and why it will not do.
 
-    def __init__(self, path: Path, reason: str, *, absent: bool = False) -> None:
+    The reason names the kind of a value and never the value itself, which may be personal: reasons
+    are logged. `value` is for those who look at the event anyway.
+    """
+
+    def __init__(
+        self, path: Path, reason: str, *, absent: bool = False, value: Any = ABSENT
+    ) -> None:
         super().__init__(reason)
         self.path = path
         self.reason = reason
         self.absent = absent
+        self.value = value
 
 
 def slots_for(trees: Sequence[Expression], existing: Sequence[Path] = ()) -> tuple[Slot, ...]:
@@ -104,14 +113,27 @@ def order_of(value: Any) -> int | None:
     return value
 
 
+def shown(value: Any) -> str:
+    """A value as `explain` shows it: short, and as it was written."""
+    text = bytes(value.data).decode() if isinstance(value, Ext) else str(value)
+    return repr(text[:40])
+
+
+def missing(value: Any) -> str:
+    """What is said of a value that names nothing."""
+    if value is ABSENT:
+        return "is missing"
+    return "is null" if value is None else "is empty"
+
+
 def _value(path: Path, places: Places) -> Part:
-    """The value of a path, whatever it is; None and ABSENT only where it is optional."""
+    """The value of a path, whatever it is; an empty one only where it is optional."""
     place = places[path.root, path.steps]
 
     def value(values: Values) -> Any:
         found = values[place]
-        if (found is ABSENT or found is None) and not path.optional:
-            raise Incomplete(path, "is missing" if found is ABSENT else "is null", absent=True)
+        if not path.optional and is_empty(found):
+            raise Incomplete(path, missing(found), absent=True)
         return found
 
     return value
@@ -190,6 +212,8 @@ def _topic(tree: Topic, places: Places) -> Part:
             if tree.of.optional:
                 return ABSENT
             raise Incomplete(tree.of, f"has only {len(segments)} segments")
+        if not tree.of.optional and is_empty(segments[tree.index]):
+            raise Incomplete(tree.of, f"has nothing as its segment {tree.index}")
         return segments[tree.index]
 
     return segment
@@ -206,12 +230,13 @@ def _time(tree: Time, inner: Part) -> Part:
 
     def moment(values: Values) -> Any:
         value = inner(values)
-        if value is ABSENT or value is None:
+        if is_empty(value):
             return value
         at = instant(value, form)
         if at is None:
             expected = f' of the form "{form}"' if form else ""
-            raise Incomplete(first, f"is {kind_of(value)}, not a time{expected}")
+            reason = f"is {kind_of(value)}, not a time{expected}"
+            raise Incomplete(first, reason, value=value)
         return floor(at, tree.width)
 
     return moment
@@ -229,11 +254,12 @@ def _max(tree: Max, parts: Sequence[Part]) -> Part:
                 if not incomplete.absent:
                     raise
                 continue
-            if value is ABSENT or value is None:
+            if is_empty(value):
                 continue
             order = order_of(value)
             if order is None:
-                raise Incomplete(paths(path)[0], f"is {kind_of(value)}, neither whole nor a time")
+                reason = f"is {kind_of(value)}, neither whole nor a time"
+                raise Incomplete(paths(path)[0], reason, value=value)
             found.append(order)
         if found:
             return max(found)
@@ -253,6 +279,8 @@ def _each(tree: Each, places: Places) -> Part:
             return found
         if type(found) is not list:
             raise Incomplete(tree.of, f"is {kind_of(found)}, not an array")
+        if not found and not tree.of.optional:
+            raise Incomplete(tree.of, "is empty", absent=True)
         picked = [_fields(tree, item) for item in found]
         return sorted(picked, key=encode)
 
@@ -263,13 +291,15 @@ def _fields(tree: Each, item: Any) -> Any:
     if not tree.fields:
         if isinstance(item, (dict, list)) or item is None:
             raise Incomplete(tree.of, f"holds {kind_of(item)}: name the fields to take")
+        if is_empty(item):
+            raise Incomplete(tree.of, "holds an empty text")
         return item
     fields = []
     for field in tree.fields:
         value = walk(item, field.steps)
         if isinstance(value, (dict, list)):
             raise Incomplete(tree.of, f"holds {kind_of(value)} as {'.'.join(field.steps)}")
-        if (value is ABSENT or value is None) and not field.optional:
+        if is_empty(value) and not field.optional:
             raise Incomplete(tree.of, f"holds an item without {'.'.join(field.steps)}")
         fields.append(value)
     return fields

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.msgpack import Ext
 
-from eventonce.rules.evaluation import Incomplete, Part
+from eventonce.rules.evaluation import Incomplete, Part, shown
+from eventonce.rules.expressions import Expression, Hash, Root, Time, Topic, parse, paths
 from eventonce.rules.extraction import Tree, Values
 from eventonce.rules.keys import ABSENT
 from eventonce.rules.plans import Plan
 from eventonce.types import Claim
+
+Strength = Literal["business key", "transport id", "content and time", "content", "none"]
+"""What proves that an event is a copy: what it is about, as the event itself says; the id that its
+transport gave it; its whole content, with or without a time in it; or nothing at all."""
 
 
 class PartFound(msgspec.Struct, frozen=True):
@@ -29,16 +34,22 @@ class Explanation(msgspec.Struct, frozen=True):
     rule: str
     kind: Literal["fact", "state"]
     type: str
-    """As the organisation, a part of every key: events of two types are never the same."""
+    """As the organisation, a part of every key: events of two types are never the same, unless the
+    rule has a scope."""
     org: str
     parts: tuple[PartFound, ...]
     key: bytes | None
+    strength: Strength
+    remember: float
+    """Seconds for which a copy is known as one; 0 where nothing tells a copy."""
     order: int | None = None
     state: tuple[PartFound, ...] = ()
     missing: tuple[str, ...] = ()
     """What the event lacks, each with the reason; empty if it has a key."""
-    by_content: tuple[str, ...] = ()
-    """What the event lacks, where it has a key by its content instead: `missing = "hash"`."""
+    lacking: tuple[str, ...] = ()
+    """What the event lacks, where it has another key instead, or runs without: `missing`."""
+    scope: str = ""
+    """What stands in the key in place of the type."""
     replay: str = ""
     """The replay that brought it, where the rule makes that a part of the key."""
 
@@ -47,6 +58,8 @@ class Complaint(NamedTuple):
     """One thing that keeps an event from having a key."""
 
     said: str
+    value: str
+    """What stands there, for those who may see it; empty if nothing does."""
     absent: bool
     """Whether it is not there at all; what is there is of no use as it is."""
 
@@ -57,21 +70,27 @@ def explanation(plan: Plan, own: Plan, claim: Claim | None, tree: Tree) -> Expla
     rule = plan.rule
     values = plan.walk(tree)
     lacking = () if claim and plan is own else complaints(own, own.walk(tree), tree)
-    said = tuple(complaint.said for complaint in lacking)
+    said = tuple(complaint.said + complaint.value for complaint in lacking)
     state = rule.state or ("hash(body)",)
-    is_state = rule.kind == "state"
-    joined = (PartFound("part", tree.event.part, True),) if plan.shared and tree.event.part else ()
+    is_state = plan.kind == "state"
+    always = plan.kind == "run"
+    parts = _found(plan.texts, plan.walked.pieces, values)
+    if plan.shared and tree.event.part:
+        parts = (*parts, PartFound("part", tree.event.part, True))
     return Explanation(
         rule=rule.name,
-        kind=rule.kind,
+        kind="state" if is_state else "fact",
         type=tree.event.type,
         org=tree.event.org,
-        parts=(*_found(plan.texts, plan.walked.pieces, values), *joined),
-        key=claim.key if claim else None,
+        parts=parts,
+        key=claim.key if claim and not always else None,
+        strength=_strength(plan, parts),
+        remember=0 if always else int(rule.remember) / 1000,
         order=claim.order if claim else None,
         state=_found(state, plan.walked.contents, values) if is_state else (),
         missing=() if claim else said,
-        by_content=said if claim else (),
+        lacking=said if claim else (),
+        scope=rule.scope if plan is own else "",
         replay=tree.event.replay if rule.on_replay == "force" else "",
     )
 
@@ -85,10 +104,12 @@ def complaints(plan: Plan, values: Values, tree: Tree) -> Iterator[Complaint]:
         except Incomplete as incomplete:
             complete = False
             reason = tree.obstacle(incomplete.path) if incomplete.absent else incomplete.reason
-            yield Complaint(f"{text} {reason}", incomplete.absent)
+            there = incomplete.value is not ABSENT and not incomplete.absent
+            value = f" ({shown(incomplete.value)})" if there else ""
+            yield Complaint(f"{text} {reason}", value, incomplete.absent)
     if complete:
         reason = "every part of the key is empty, so that all events of this type would share it"
-        yield Complaint(reason, absent=False)
+        yield Complaint(reason, "", absent=False)
 
 
 def refusal(plan: Plan, values: Values, tree: Tree) -> str:
@@ -97,8 +118,46 @@ def refusal(plan: Plan, values: Values, tree: Tree) -> str:
     said = "; ".join(complaint.said for complaint in found)
     if not any(complaint.absent for complaint in found):
         return said
-    other = ', or missing = "hash" to key on the content' if plan.kind == "fact" else ""
-    return f'{said} (write a part that may be absent with "?"{other})'
+    if plan.rule.missing == "id":
+        return f"{said}, and it has no transport id to go by instead"
+    return (
+        f'{said} (write a part that may be absent with "?"; missing = "id" goes by the transport '
+        "id instead)"
+    )
+
+
+def _strength(plan: Plan, parts: Sequence[PartFound]) -> Strength:
+    """What proves a copy by this plan, of the parts that the event has."""
+    if plan.kind == "run":
+        return "none"
+    at = {(path.root, path.steps) for path in paths(parse(plan.rule.at))} if plan.rule.at else set()
+    timed, named = False, set[str]()
+    for tree, part in zip(plan.trees, parts, strict=True):
+        if not part.present or isinstance(tree, Hash):
+            continue
+        if isinstance(tree, Time) or _place(tree) in at or _place(tree) == _PUBLISHED:
+            timed = True
+        elif isinstance(tree, Topic) or _place(tree) not in _KINDS:
+            named.add("transport id" if _place(tree) in _TRANSPORT else "business key")
+    if "business key" in named:
+        return "business key"
+    if named:
+        return "transport id"
+    return "content and time" if timed else "content"
+
+
+def _place(tree: Expression) -> tuple[Root, tuple[str, ...]]:
+    """Where the first value of a part stands; of a header whichever it is."""
+    path = paths(tree)[0]
+    return path.root, () if path.root == "headers" else path.steps
+
+
+_TRANSPORT: Final = frozenset[tuple[Root, tuple[str, ...]]]((("event", ("id",)), ("headers", ())))
+_PUBLISHED: Final = ("event", ("time",))
+_KINDS: Final = frozenset[tuple[Root, tuple[str, ...]]](
+    (*(("event", (name,)) for name in ("type", "source", "org")), ("detail", ("topicName",)))
+)
+"""What tells kinds of event apart, and not events."""
 
 
 def _found(texts: Sequence[str], pieces: Sequence[Part], values: Values) -> tuple[PartFound, ...]:

@@ -12,7 +12,7 @@ import msgspec
 
 from eventonce.errors import EnvelopeError
 from eventonce.rules.expressions import EVENT_NAMES, Path, Root
-from eventonce.rules.keys import ABSENT, decode_exact, number
+from eventonce.rules.keys import ABSENT, decode_exact, is_empty, number
 from eventonce.types import Event
 
 Values = tuple[Any, ...]
@@ -60,9 +60,8 @@ class Tree:
         return walk(self.root(root), steps)
 
     def has(self, path: Path) -> bool:
-        """Whether something stands there; an empty string names nothing."""
-        value = walk(self.root(path.root), path.steps)
-        return not (value is ABSENT or value is None or value == "")
+        """Whether something stands there; a blank text names nothing."""
+        return not is_empty(walk(self.root(path.root), path.steps))
 
     def obstacle(self, path: Path) -> str:
         """Why the path leads nowhere, in the words of a complaint."""
@@ -74,7 +73,9 @@ class Tree:
             value = value.get(step, ABSENT)
             if value is ABSENT:
                 break
-        return "is null" if value is None else "is missing"
+        if value is None:
+            return "is null"
+        return "is missing" if value is ABSENT else "is empty"
 
     def _unpacked(self, root: Root) -> Any:
         event = self.event

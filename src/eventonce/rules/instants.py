@@ -72,6 +72,12 @@ def floor(at: int, width: int) -> int:
     return at - at % width
 
 
+def duration_text(milliseconds: int) -> str:
+    """A duration as people write it, in the largest unit that has no fraction."""
+    unit = next(unit for unit in reversed(_UNITS) if milliseconds % _UNITS[unit] == 0)
+    return f"{milliseconds // _UNITS[unit]}{unit}"
+
+
 def duration(value: Any) -> int:
     """A duration in milliseconds, from `"500ms"`, `"10s"`, `"5m"`, `"24h"`, `"10d"` or seconds."""
     expected = (

@@ -23,6 +23,15 @@ FORMAT: Final = 1
 ABSENT: Final = Ext(0, b"")
 """An optional part that was not there: no JSON value encodes to the same bytes."""
 
+
+def is_empty(value: Any) -> bool:
+    """Whether a value names nothing: absent, null, or a text without anything but white space.
+
+    A hole by another name: a key with an empty part is shared by all events that have it so.
+    """
+    return value is ABSENT or value is None or (type(value) is str and not value.strip())
+
+
 _BIG: Final = 1
 """The MessagePack extension of an integer beyond 64 bits, written in decimal digits."""
 
@@ -116,3 +125,6 @@ def hasher(size: int, secret: bytes = b"") -> Hasher:
 
 content_hash: Final = hasher(16)
 """What `hash(path)` puts into a key: sixteen bytes, which the key's own digest then covers."""
+
+EMPTY_HASHES: Final = frozenset(map(content_hash, map(encode, ({}, [], None))))
+"""The hashes of content that says nothing: a key of nothing else is shared by unlike events."""

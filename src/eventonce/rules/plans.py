@@ -13,6 +13,7 @@ from eventonce.rules.evaluation import (
     Part,
     compiled,
     form_of,
+    missing,
     order_of,
     place_of,
     same_either_way,
@@ -29,15 +30,22 @@ from eventonce.rules.expressions import (
 )
 from eventonce.rules.extraction import Picker, Slot, Tree, Values, fast, kind_of, slow
 from eventonce.rules.instants import instant
-from eventonce.rules.keys import ABSENT
-from eventonce.rules.rule import Rule
+from eventonce.rules.keys import is_empty
+from eventonce.rules.rule import Missing, Rule
 
-Kind = Literal["fact", "state", "hash"]
+Kind = Literal["fact", "state", "hash", "id", "run"]
 
 BODY: Final = Path("body", ())
 
-FALLBACK: Final = ("topic?", "hash(body)")
-"""The key under `missing = "hash"`: the body alone, as the rest changes with every publish."""
+FALLBACKS: Final[dict[Missing, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
+    "invalid": (),
+    "hash": (("hash", ("topic?", "hash(body)")),),
+    "id": (("id", ("id", "hash(detail)")),),
+    "run": (("id", ("id", "hash(detail)")), ("run", ())),
+}
+"""The keys of an event with a hole in its own, in the order they are tried. Its content is the body
+alone, as the rest changes with every publish; beside the id it is the whole detail, since some call
+`id` what is an entity's. The last has no parts at all: no delivery is a copy of another."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -94,17 +102,18 @@ class Plan(msgspec.Struct, frozen=True):
         )
         if self.walked.order:
             asked.append((self.rule.order, self.walked.order))
-        asked.extend(zip(self.rule.state, self.walked.contents, strict=False))
+            asked.extend(zip(self.rule.state, self.walked.contents, strict=False))
         return asked
 
 
 def plan_for(rule: Rule, texts: Sequence[str], kind: Kind) -> Plan:
     """Compile this rule with these as the parts of its key."""
     trees = tuple(parse(text) for text in texts)
-    order = parse(rule.order) if rule.order else None
+    own = kind in ("fact", "state")
+    order = parse(rule.order) if rule.order and own else None
     # A time that is missing is missed, but makes no event invalid.
-    at = made_optional(parse(rule.at)) if rule.at and kind != "hash" else None
-    content = _content(rule)
+    at = made_optional(parse(rule.at)) if rule.at and own else None
+    content = _content(rule) if own or kind == "hash" else ()
     existing = tuple(parse_path(text) for text in rule.requires)
     ignored = tuple(parse_path(text) for text in rule.ignore)
     every = [*trees, *content, *(tree for tree in (order, at) if tree)]
@@ -209,11 +218,8 @@ def _several(parts: Sequence[Part]) -> Callable[[Values], Sequence[Any]]:
 
 def _exists(places: Sequence[int]) -> Callable[[Values], bool]:
     def exists(values: Values) -> bool:
-        # An empty string names nothing: the next rule may know the event better.
-        return not any(
-            values[place] is ABSENT or values[place] is None or values[place] == ""
-            for place in places
-        )
+        # A blank text names nothing: the next rule may know the event better.
+        return not any(is_empty(values[place]) for place in places)
 
     return exists
 
@@ -225,14 +231,14 @@ def _order(tree: Expression, part: Part) -> Callable[[Values], int]:
         value = part(values)
         place = order_of(value)
         if place is None:
-            absent = value is ABSENT or value is None
+            absent = is_empty(value)
             reason = (
-                "is missing: a version needs its order"
+                f"{missing(value)}: a version needs its order"
                 if absent
                 else f"is {kind_of(value)}, neither a whole number below 2^53 nor an ISO time"
                 f"{_as_time(tree, value)}"
             )
-            raise Incomplete(first, reason, absent=absent)
+            raise Incomplete(first, reason, absent=absent, value=value)
         return place
 
     return order

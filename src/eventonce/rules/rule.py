@@ -17,6 +17,10 @@ from eventonce.rules.matching import Match
 Strings = str | Sequence[str]
 Duration = str | float
 
+Missing = Literal["invalid", "hash", "id", "run"]
+"""What becomes of an event whose key has a hole: kept as a dead letter; keyed by its content; keyed
+by its transport id; or, where it has none, run at every delivery."""
+
 EVERYTHING: Final = Match()
 
 
@@ -29,7 +33,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match: Match = EVERYTHING
     requires: tuple[str, ...] = ()
-    """Paths that must lead to something (not null, not "") for the rule to apply."""
+    """Paths that must lead to something (not null, not blank) for the rule to apply."""
+    scope: str = ""
+    """What stands in the key in place of the event's type, so that a rule can span types."""
     key: tuple[str, ...] = ()
     subject: tuple[str, ...] = ()
     order: str = ""
@@ -38,7 +44,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
     ignore: tuple[str, ...] = ()
     verify: bool | tuple[str, ...] = False
-    missing: Literal["invalid", "hash"] = "invalid"
+    missing: Missing = "invalid"
     remember: int = Millis(864_000_000)
     """Ten days: a re-publish comes up to four days late, EventBridge retries for one more, and a
     queue keeps four by default."""
@@ -58,6 +64,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             name: str,
             match: Strings | Mapping[str, Strings] | Match = EVERYTHING,
             requires: Strings = (),
+            scope: str = "",
             key: Strings = (),
             subject: Strings = (),
             order: str = "",

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import count
 from typing import Final
 
 import msgspec
 
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.check import legacy_path
-from eventonce.rules.claims import Claimer, Keyring, Quick, claimer, keyring, quick_claimer
+from eventonce.rules.claims import (
+    Claimer,
+    Keyring,
+    Quick,
+    claimer,
+    header_of,
+    keyring,
+    quick_claimer,
+    unique_claim,
+)
 from eventonce.rules.evaluation import Incomplete
 from eventonce.rules.explanation import Explanation, explanation, refusal
 from eventonce.rules.expressions import Path, parse, paths
 from eventonce.rules.extraction import Picker, Tree, Values, walk
 from eventonce.rules.keys import ABSENT
-from eventonce.rules.plans import FALLBACK, Plan, plan_for
+from eventonce.rules.plans import FALLBACKS, Plan, plan_for
 from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Event
 
-TRANSPORT: Final = Rule(name="transport-id", key="id")
-"""With no rule the transport id is the fact."""
+_TRANSPORT_ID: Final = "transport-id"
+
+TRANSPORT: Final = (
+    Rule(name=_TRANSPORT_ID, match={"form": "cxone"}, key=["id", "hash(detail)", "time?"]),
+    Rule(name=_TRANSPORT_ID, key="id"),
+)
+"""With no rule the transport id is the fact. The id of the first form stands in the event itself:
+it may be an entity's, which has many events, and is never believed alone."""
 
 _REMEMBERED: Final = 2048
 """Types whose rules are remembered: far more than a bus carries, and a bound all the same."""
@@ -39,7 +55,7 @@ class _Entry(msgspec.Struct, frozen=True):
     """Every way to a key that a rule has."""
 
     plan: Plan
-    fallback: Plan | None
+    fallbacks: tuple[Plan, ...]
     also: tuple[Plan, ...]
     legacy: tuple[Path, ...]
 
@@ -70,6 +86,7 @@ class Ruleset:
         self._entries: dict[Rule, _Entry] = {}
         self._fits: dict[Names, list[_Fit]] = {}
         self._quick: dict[Names, Quick] = {}
+        self._deliveries = count()
 
     @cached_property
     def headers(self) -> frozenset[str]:
@@ -146,7 +163,7 @@ class Ruleset:
     def _find(self, event: Event) -> list[_Fit]:
         """The rules that match events of this kind, up to the first that requires nothing."""
         found = []
-        for rule in (*self.rules, TRANSPORT):
+        for rule in (*self.rules, *TRANSPORT):
             if rule.match.fits(event.form, event.source, event.type):
                 found.append(self._ready(rule, event))
                 if not rule.requires:
@@ -157,8 +174,8 @@ class Ruleset:
                 self._quick.clear()
             names = (event.form, event.source, event.own_org, event.type)
             self._fits[names] = found
-            header = (self.name, event.org, event.type)
-            quick = quick_claimer(found[0].entry.plan, header, self._keyring)
+            first = found[0].entry.plan
+            quick = quick_claimer(first, header_of(first, self.name, event), self._keyring)
             if quick:
                 self._quick[names] = quick
         return found
@@ -169,7 +186,7 @@ class Ruleset:
         if entry is None:
             entry = self._entries[rule] = _entry(rule)
         plan = entry.plan
-        header = (self.name, event.org, event.type)
+        header = header_of(plan, self.name, event)
         return _Fit(
             entry=entry,
             rule=rule,
@@ -190,24 +207,27 @@ class Ruleset:
         return last
 
     def _walked(self, fit: _Fit, tree: Tree, nonce: int) -> tuple[Plan, Claim]:
-        entry = fit.entry
-        values = entry.plan.walk(tree)
+        plan = fit.entry.plan
+        values = plan.walk(tree)
         try:
-            return entry.plan, _guarded(fit.walked, fit.rule, tree.event, values, nonce)
+            return plan, _guarded(fit.walked, fit.rule, tree.event, values, nonce)
         except Incomplete as incomplete:
-            if entry.fallback is None:
-                raise _error(entry.plan, values, tree, incomplete) from None
-        values = entry.fallback.walk(tree)
-        try:
-            claim = self._made(entry.fallback, values, tree.event, nonce, self._keyring)
-        except Incomplete as incomplete:
-            raise _error(entry.fallback, values, tree, incomplete) from None
-        return entry.fallback, claim
+            error = _error(plan, values, tree, incomplete)
+        for fallback in fit.entry.fallbacks:
+            try:
+                claim = self._made(fallback, fallback.walk(tree), tree.event, nonce, self._keyring)
+            except Incomplete:
+                continue
+            return fallback, claim
+        raise error
 
     def _made(
         self, plan: Plan, values: Values, event: Event, nonce: int, keyring: Keyring
     ) -> Claim:
-        header = (self.name, event.org, event.type)
+        header = header_of(plan, self.name, event)
+        if plan.kind == "run":
+            delivery = event.delivery or f"{nonce}-{next(self._deliveries)}"
+            return unique_claim(plan, header, keyring, delivery, nonce)
         make = claimer(plan, plan.walked, header, keyring)
         return _guarded(make, plan.rule, event, values, nonce)
 
@@ -216,7 +236,7 @@ def _entry(rule: Rule) -> _Entry:
     older = [old for old in rule.also if not isinstance(old, str)]
     return _Entry(
         plan=plan_for(rule, rule.key or rule.subject, rule.kind),
-        fallback=plan_for(rule, FALLBACK, "hash") if rule.missing == "hash" else None,
+        fallbacks=tuple(plan_for(rule, texts, kind) for kind, texts in FALLBACKS[rule.missing]),
         also=tuple(plan_for(rule, old, rule.kind) for old in older),
         legacy=tuple(legacy_path(old) for old in rule.also if isinstance(old, str)),
     )
@@ -239,7 +259,7 @@ def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int
 
 
 def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> EnvelopeError:
-    if plan.rule is TRANSPORT:
+    if plan.rule.name == _TRANSPORT_ID:
         return EnvelopeError(
             "no rule matches the event, and it has no id of its own: write a rule for it",
             place="id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class Lines:
         """Which files could not be read to their end, and why."""
         self._later: list[tuple[float, int, Delivery]] = []
         self._numbers = count()
+        self._reading = secrets.token_hex(8)
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
@@ -97,7 +99,11 @@ class Lines:
             self.unread = str(error)
         self._exhausted = len(bodies) < most
         self._next += len(bodies) / self._rate
-        return [Delivery(body, since=now, held=now) for body in bodies]
+        # An event that nothing tells from another has its attempts counted by this name.
+        return [
+            Delivery(body, f"{self._reading}-{next(self._numbers)}", since=now, held=now)
+            for body in bodies
+        ]
 
     def _pause(self, now: float) -> float:
         if self._exhausted:
