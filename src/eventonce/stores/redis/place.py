@@ -130,7 +130,8 @@ class Place(msgspec.Struct, frozen=True):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        wait = self.connection["socket_connect_timeout"]
+        # A server without TLS says nothing to a handshake: it waits for the end of the line.
+        wait = min(self.connection["socket_connect_timeout"], 1.0)
         for host, port in self.hosts:
             try:
                 with (

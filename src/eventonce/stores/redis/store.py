@@ -118,6 +118,7 @@ class RedisStore:
             return self._claim_some(claims, now)
         if len(answers) == 1:
             return packing.verdicts(claims, self._value(answers[0][1]))
+        self._proven |= not all(isinstance(reply, Exception) for _, reply in answers)
         given: dict[int, Verdict] = {}
         errors = []
         for places, reply in answers:
