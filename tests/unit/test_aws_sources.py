@@ -189,7 +189,9 @@ def test_cloudwatch_logs_that_only_ask_whether_somebody_is_there_are_answered(cr
 
 
 @pytest.mark.parametrize(
-    "data", ["", "no base64!", b64encode(b"{").decode(), b64encode(compress(b"{}")[:-9]).decode()]
+    "data",
+    ["", "no base64!", b64encode(b"{").decode(), b64encode(compress(b"{}")[:-9]).decode()],
+    ids=["nothing", "no base64", "not packed", "cut off"],
 )
 def test_cloudwatch_logs_that_cannot_be_unpacked_are_kept(crm: Crm, data: str) -> None:
     crm.handler({"awslogs": {"data": data}}, None)
