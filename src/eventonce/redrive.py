@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from secrets import token_hex
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,7 +21,10 @@ def settle(shelf: Shelf, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> N
     """Drop the letters that are settled; let the others say why they still are none."""
     pairs = list(pairs)
     shelf.drop_letters([letter.id for letter, outcome in pairs if outcome.status in SETTLED])
-    _rewrite(shelf, [newest for pair in pairs if (newest := _newest(*pair, now)) is not None])
+    newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
+    rewritten = [(old, letter) for old, letter in newest if letter is not None]
+    left_over = [old for old, _ in rewritten if _SPARE in old]
+    _rewrite(shelf, [letter for _, letter in rewritten], left_over)
 
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
@@ -30,7 +34,7 @@ def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
         return None
     return replace(
         letter,
-        id=letter.id.rstrip(_SPARE),
+        id=letter.id.partition(_SPARE)[0],
         status=letter.status if failed else outcome.status,
         reason=outcome.reason,
         rule=outcome.rule or letter.rule,
@@ -41,15 +45,18 @@ def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
 
 
 _SPARE: Final = "~"
+"""Stands in the id of a spare, before the name of the redrive that put it there."""
 
 
-def _rewrite(shelf: Shelf, letters: Sequence[Letter]) -> None:
+def _rewrite(shelf: Shelf, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
     """A shelf keeps the first letter of an id, so the old ones go first. Spare copies see to it
-    that at no moment there is none: a crash leaves one too many, and it is run again like any."""
+    that at no moment there is none: a crash leaves one too many, and it is run again like any.
+    Each redrive has spares of its own, because another one may drop what it put itself."""
     if letters:
         ids = [letter.id for letter in letters]
-        spares = [replace(letter, id=letter.id + _SPARE) for letter in letters]
+        suffix = _SPARE + token_hex(8)
+        spares = [replace(letter, id=letter.id + suffix) for letter in letters]
         shelf.put_letters(spares)
         shelf.drop_letters(ids)
         shelf.put_letters(letters)
-        shelf.drop_letters([spare.id for spare in spares])
+        shelf.drop_letters([*(spare.id for spare in spares), *left_over])

@@ -1,0 +1,64 @@
+"""Redrives at the same time: at no moment is a dead letter gone that is still needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eventonce import redrive
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Letter, Outcome
+
+LETTER = Letter("abc", "crm", "dead", "why", "rule", b"key", b"{}", 1_000)
+FAILED = Outcome(None, "failed", "not yet", error=ValueError("not yet"))
+
+
+class Noting:
+    """A shelf that only notes what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, Sequence[Any]]] = []
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self.steps.append(("put_letters", letters))
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        if ids:
+            self.steps.append(("drop_letters", ids))
+        return 0
+
+
+def _steps() -> list[tuple[str, Sequence[Any]]]:
+    noting: Any = Noting()
+    redrive.settle(noting, [(LETTER, FAILED)], now=2_000)
+    return list(noting.steps)
+
+
+def _interleaved(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]]:
+    if not one or not other:
+        yield [*one, *other]
+        return
+    for rest in _interleaved(one[1:], other):
+        yield [one[0], *rest]
+    for rest in _interleaved(one, other[1:]):
+        yield [other[0], *rest]
+
+
+def test_two_redrives_of_one_letter_never_leave_a_moment_without_it() -> None:
+    for steps in _interleaved(_steps(), _steps()):
+        shelf = MemoryStore()
+        shelf.put_letters([LETTER])
+        for name, argument in steps:
+            getattr(shelf, name)(argument)
+            assert list(shelf.letters()), "for a moment there was none"
+        assert [letter.id for letter in shelf.letters()] == ["abc"]
+
+
+def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
+    shelf = MemoryStore()
+    shelf.put_letters([LETTER])
+    for name, argument in _steps()[:2]:
+        getattr(shelf, name)(argument)
+    (spare,) = shelf.letters()
+    redrive.settle(shelf, [(spare, FAILED)], now=3_000)
+    assert [letter.id for letter in shelf.letters()] == ["abc"]
