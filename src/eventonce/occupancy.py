@@ -21,7 +21,8 @@ event from its turn for ever nor hold up all others."""
 STEP: Final = 0.01
 """Seconds between two looks; only an event that ended a process before makes anybody wait."""
 
-_inside: Final = ContextVar("eventonce_inside_handler", default=False)
+INSIDE: Final = ContextVar("eventonce_inside_handler", default=False)
+"""Whether the code that asks is a handler's."""
 
 
 class Occupancy:
@@ -44,7 +45,7 @@ class Occupancy:
 
         A handler that processes events itself enters at once: whoever waits would wait for it.
         """
-        if _inside.get():
+        if INSIDE.get():
             return self._let_in()
         end = time.monotonic() + LONGEST_WAIT
         if not alone:
@@ -98,11 +99,11 @@ class Occupancy:
 @contextmanager
 def inside_handler() -> Iterator[None]:
     """Marks the code within as a handler's."""
-    token = _inside.set(True)
+    token = INSIDE.set(True)
     try:
         yield
     finally:
-        _inside.reset(token)
+        INSIDE.reset(token)
 
 
 HERE: Final = Occupancy()
