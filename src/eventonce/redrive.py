@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from secrets import token_hex
+from os import urandom
 from typing import Final
 
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ def _rewrite(shelf: Shelf, letters: Sequence[Letter], left_over: Sequence[str]) 
     Each redrive has spares of its own, because another one may drop what it put itself."""
     if letters:
         ids = [letter.id for letter in letters]
-        suffix = _SPARE + token_hex(8)
+        suffix = _SPARE + urandom(8).hex()
         spares = [replace(letter, id=letter.id + suffix) for letter in letters]
         shelf.put_letters(spares)
         shelf.drop_letters(ids)

@@ -354,7 +354,8 @@ def test_a_message_that_kills_its_process_is_given_up_after_its_attempts(tmp_pat
             assert time.monotonic() < end, answer
             time.sleep(0.05)
         assert GIVEN_UP in env.said
-    assert exits == 5
+    # The first does not count: nobody knows what else ran in that process.
+    assert exits == 6
     store = SQLiteStore(tmp_path / "store.db")
     (letter,) = store.letters()
     assert letter.status == "dead"

@@ -225,8 +225,8 @@ def test_this_release_and_the_next_work_side_by_side(
     cluster.execute(NEXT)
     newer = PostgresStore(cluster.uri())
     columns = (
-        "key bytea, kind text, token bigint, attempt integer, until bigint, redelivery boolean, "
-        '"order" bigint, result bytea'
+        "key bytea, kind text, token bigint, attempt integer, wait bigint, redelivery boolean, "
+        '"order" bigint, result bytea, alone boolean, spared integer'
     )
     query = f"SELECT * FROM eventonce.claim_2(%s, %s, %s) AS c ({columns})".encode()
     newer._queries = msgspec.structs.replace(newer._queries, claim=query)

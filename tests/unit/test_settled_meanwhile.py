@@ -108,6 +108,9 @@ class Transactions(MemoryStore):
             raise Killed
         return super().settle(settlements, now)
 
+    def failed(self, error: BaseException) -> bool:
+        return False
+
 
 class Killed(BaseException):
     """The process is gone."""

@@ -75,14 +75,13 @@ def explanation(plan: Plan, own: Plan, claim: Claim | None, tree: Tree) -> Expla
     is_state = plan.kind == "state"
     always = plan.kind == "run"
     parts = _found(plan.texts, plan.walked.pieces, values)
-    if plan.shared and tree.event.part:
-        parts = (*parts, PartFound("part", tree.event.part, True))
+    joined = (PartFound("part", tree.event.part, True),) if plan.shared and tree.event.part else ()
     return Explanation(
         rule=rule.name,
         kind="state" if is_state else "fact",
         type=tree.event.type,
         org=tree.event.org,
-        parts=parts,
+        parts=(*parts, *joined),
         key=claim.key if claim and not always else None,
         strength=_strength(plan, parts),
         remember=0 if always else int(rule.remember) / 1000,

@@ -17,6 +17,8 @@ ELSEWHERE: Final = (
     "override",
     "sink",
     "letters",
+    "unhandled",
+    "keep_headers",
     "worker",
     "serve",
     "infra",

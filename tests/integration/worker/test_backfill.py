@@ -79,7 +79,7 @@ def test_what_fails_is_tried_again_and_what_cannot_succeed_makes_the_run_fail(si
         ("", ("--rate", "5"), 2, "--rate is for --from"),
         ('queue = "', (), 2, "no queue is named"),
         ("[[sink]]", (), 2, "write a [[sink]] table"),
-        ("", ("--concurrency", "0"), 2, "concurrency is 0"),
+        ("", ("--concurrency", "0"), 2, "worker.concurrency: expected"),
         ("", ("--drain", "soon"), 2, "drain: expected a duration"),
         ("", ("--health", "here"), 2, "health: expected HOST:PORT"),
         ("", ("--queue", "sqs://user:pw@queue"), 2, "Credentials do not belong"),

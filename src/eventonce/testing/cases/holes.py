@@ -83,6 +83,7 @@ def _state(
 
 DONE: Final = Settle((Ending("complete", 0, "every byte"),))
 FREED: Final = Settle((Ending("release"),))
+RETURNED: Final = Settle((Ending("return"),))
 BURIED: Final = Settle((Ending("bury"),))
 RENEWED: Final = Settle((Ending("extend"),))
 LATE_DONE: Final = Settle((Ending("complete", 1, "empty"),))
@@ -229,6 +230,13 @@ HOLES: Final[Mapping[str, Program]] = {
     ],
     "a peek leaves nothing behind": [
         *(_fact(peek=True), _fact(), _fact(peek=True), DONE, _fact(peek=True, sliding=True)),
+    ],
+    "an attempt that is returned does not count": [
+        *(_fact(attempts=1), RETURNED, _fact(attempts=1), RETURNED, _fact(attempts=1)),
+        *(FREED, _fact(attempts=1)),
+    ],
+    "a crash counts only for a run that was alone": [
+        *(_fact(attempts=1), CRASHED, _fact(attempts=1), CRASHED, _fact(attempts=1)),
     ],
     "a renewal holds off the takeover": [
         *(_fact(), Wait(MINUTE - 1), RENEWED, Wait(MINUTE - 1), _fact(), Wait(1), _fact()),
