@@ -86,8 +86,10 @@ class Batch:
                 _judge_replay(task, clock)
             if end is not None:
                 _fit(task, end)
-            if tries is not None and tries < claim.attempts:
-                task.claim = msgspec.structs.replace(task.claim, attempts=tries)
+            if tries is not None:
+                task.deliveries = tries
+                if tries < claim.attempts:
+                    task.claim = msgspec.structs.replace(task.claim, attempts=tries)
             self.tasks.append(task)
             self._places.append(len(self._outcomes))
             self._outcomes.append(UNDECIDED)

@@ -304,7 +304,8 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
         return _again(task, "failed", text, now)
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {text}", error=error)
-    counted = attempt - task.spared
+    # After its last delivery nobody brings it again, whichever attempts count.
+    counted = attempt if attempt >= task.deliveries else attempt - task.spared
     if counted >= task.claim.attempts and not task.unguarded and not task.blameless:
         return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None

@@ -227,6 +227,8 @@ class Task(msgspec.Struct, eq=False):
     attempt: int = 1
     spared: int = 0
     """Attempts that do not count towards giving up."""
+    deliveries: float = inf
+    """How often its transport brings it at the most: nothing comes after a failure in the last."""
     redelivery: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     unguarded: str = ""

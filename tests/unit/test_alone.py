@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule, envelope, occupancy
 from eventonce.occupancy import Occupancy, inside_handler
@@ -87,6 +88,23 @@ def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Occup
     assert [letter.event.count(b"id-1") for letter in store.letters()] == [1]
     # Once beside the others, which does not count, and then its two attempts alone.
     assert began.count("id-1") == 3
+
+
+def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_not_count(
+    here: Occupancy,
+) -> None:
+    """Lambda brings an event three times: once its process dies, and twice its handler raises."""
+    store, clock = MemoryStore(), [1_000_000]
+    process = Process(store, clock)
+    rule = replace(RULE, attempts=5)
+    consumer = Consumer(process, name="crm", rules=rule, handler=lambda _: 1 / 0)
+    store.claim([consumer.rules.plan(_read(0), 1)[1]], clock[0])
+    found = []
+    for _ in range(2):
+        clock[0] += 60_000
+        found += statuses(consumer.process([call(0)], tries=3))
+    assert found == ["failed", "dead"]
+    assert [letter.attempt for letter in store.letters()] == [3]
 
 
 def test_what_must_run_alone_is_not_claimed_while_another_of_its_batch_runs(
