@@ -203,6 +203,16 @@ def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
     assert [one["would"] for one in document["letters"]] == ["run", "ignored", "invalid"]
 
 
+def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> None:
+    with Path("eventonce.toml").open("a") as file:
+        file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
+    with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=never) as consumer:
+        consumer.process([{"a": 1}])
+    *_, foretold = json.loads(run("redrive", "--dry-run", "--json").out)["letters"]
+    assert foretold["would"] == "invalid"
+    assert json.loads(run("redrive", foretold["id"], "--json").err) == {"invalid": 1}
+
+
 def test_a_redrive_to_nobody_says_that_the_events_go_to_stdout(run: Run) -> None:
     redriven = run("redrive", "--rule", "call")
     assert (redriven.code, redriven.out) == (0, call(1).decode() + "\n")

@@ -17,6 +17,7 @@ from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.letterbox import Held
 from eventonce.ports import Handler
 from eventonce.reasons import reason
+from eventonce.routing import ignored
 from eventonce.sinks import imported
 from eventonce.types import Job
 
@@ -83,7 +84,8 @@ def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
     try:
         event = read(letter.event)
         if not consumer.takes(event.type):
-            return "ignored", f"no handler takes events of type {event.type!r}"
+            outcome = ignored(event)
+            return outcome.status, outcome.reason
         rule, claim = consumer.rules.plan(event, 1)
         older = consumer.rules.also(event, rule, 1)
     except EnvelopeError as error:
