@@ -249,9 +249,11 @@ def test_a_filter_says_where_it_remembers_and_for_how_long(run: Run) -> None:
     Path("rules.toml").write_text(RULE)
     uri = "sqlite:///seen.db?synchronous=full"
     told = run("filter", "capture", "--store", uri, "--rules", "rules.toml").err
-    assert told.startswith("eventonce: remembers in sqlite:///seen.db for 10 days\n")
-    several = run("filter", "capture", "--store", uri).err
-    assert several.startswith("eventonce: remembers in sqlite:///seen.db for up to 10 days\n")
+    assert told.startswith("eventonce: remembers in sqlite:///seen.db… for 10 days\n")
+    with Path("rules.toml").open("a") as file:
+        file.write('[[rule]]\nname = "brief"\nkey = ["id"]\nremember = "5m"\n')
+    several = run("filter", "capture", "--store", uri, "--rules", "rules.toml").err
+    assert several.startswith("eventonce: remembers in sqlite:///seen.db… for up to 10 days\n")
     counted = json.loads(run("filter", "capture", "-s", "sqlite:///seen.db", "--json").err)
     assert counted["store"] == "sqlite:///seen.db"
     assert json.loads(run("filter", "capture", "--json").err)["store"] is None
