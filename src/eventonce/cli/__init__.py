@@ -48,7 +48,7 @@ GROUPS: Final = {
     "Operate": {
         "stats": "Show how full the store is.",
         "show": "Show what the store knows of an event.",
-        "letters": "List, show, export and redrive events that were given up.",
+        "letters": "List, show, export, redrive and drop dead letters.",
         "sweep": "Drop expired records.",
         "forget": "Forget an event, so that it may run again.",
     },

@@ -30,14 +30,14 @@ def chosen_by(function: Any) -> Any:
     for decorate in reversed(
         (
             click.argument("ids", nargs=-1),
-            click.option("--status", type=statuses, help="Only letters of this status."),
-            click.option("--rule", help="Only letters of this rule."),
-            click.option("--reason", help="Only letters whose reason holds this text."),
+            click.option("--status", type=statuses, help="Only dead letters of this status."),
+            click.option("--rule", help="Only dead letters of this rule."),
+            click.option("--reason", help="Only dead letters whose reason holds this text."),
             click.option(
-                "--since", type=moment, metavar="TIME", help="Only letters since then (UTC)."
+                "--since", type=moment, metavar="TIME", help="Only dead letters since then (UTC)."
             ),
             click.option(
-                "--until", type=moment, metavar="TIME", help="Only letters before then (UTC)."
+                "--until", type=moment, metavar="TIME", help="Only dead letters before then (UTC)."
             ),
             click.option(
                 "--from",

@@ -40,13 +40,15 @@ from eventonce.stores import open_store
 @click.option("-s", "--store", metavar="URI", help="Remember here over runs: sqlite:///seen.db, …")
 @name_option
 @config_option
-@click.option("--rejects", type=click.File("ab"), help="Append what is no event, whole, with why.")
+@click.option(
+    "--rejects", type=click.File("ab"), help="Append invalid input here, whole, with the reason."
+)
 @click.option(
     "--max-bytes",
     type=click.IntRange(1),
     default=MAX_BYTES,
     show_default=True,
-    help="The longest event accepted.",
+    help="The bytes of the longest event accepted.",
 )
 @json_option
 def command(

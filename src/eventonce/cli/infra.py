@@ -35,11 +35,15 @@ def _planned_by(function: Any) -> Any:
         click.option("--profile", help="A profile of ~/.aws/config."),
         click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
         click.option("--region", help="The AWS region; as boto3 finds it, if not given."),
-        click.option("--receives", type=int, help="Receives until SQS gives a message up.  [100]"),
-        click.option("--timeout", type=int, help="Seconds of a function's run.  [60]"),
+        click.option(
+            "--receives", type=int, help="Receives after which SQS gives a message up.  [100]"
+        ),
+        click.option("--timeout", type=int, help="Seconds a function may run.  [60]"),
         click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
-        click.option("--rule", metavar="NAME", help="The rule.  [the name]"),
-        click.option("--queue", metavar="NAME", help="The queue.  [that of [worker], or the name]"),
+        click.option("--rule", metavar="NAME", help="The EventBridge rule's name.  [the name]"),
+        click.option(
+            "--queue", metavar="NAME", help="The queue's name.  [that of [worker], or the name]"
+        ),
         click.option("--pattern", metavar="JSON", help="Which events: a whole event pattern."),
         click.option(
             "--source", metavar="PREFIX", help="Which events: what their source begins with."
@@ -93,7 +97,7 @@ def _next(plan: Plan, *, dry_run: bool) -> str:
 def _printed(function: Any) -> Any:
     for decorate in (
         _planned_by,
-        click.option("--vpc", is_flag=True, help="Inside a VPC."),
+        click.option("--vpc", is_flag=True, help="Inside a VPC, with endpoints for it."),
         click.option(
             "--role",
             type=click.Choice(["lambda", "worker"]),

@@ -18,10 +18,25 @@ from eventonce.errors import ConfigError
 @click.command()
 @click.argument("file", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--preset", default="auto", show_default=True, help="The source your events come from."
+    "--preset",
+    default="auto",
+    show_default=True,
+    help="The preset of the source your events come from.",
 )
-@click.option("-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI")
-@click.option("--name", default="my-consumer", show_default=True, help="Part of every key.")
+@click.option(
+    "-s",
+    "--store",
+    default=DEFAULT_STORE,
+    show_default=True,
+    metavar="URI",
+    help="Where to remember.",
+)
+@click.option(
+    "--name",
+    default="my-consumer",
+    show_default=True,
+    help="The consumer's name: part of every key.",
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")
 @json_option
 def command(file: Path, preset: str, store: str, name: str, *, force: bool, as_json: bool) -> None:

@@ -25,8 +25,8 @@ from eventonce.redrive import SETTLED
 def command() -> None:
     """The events that were given up, each whole and with its reason.
 
-    They are in the store, or in a dead-letter queue: --from. Letters are chosen by id (or its
-    beginning), --status, --rule, --reason, --since and --until.
+    They are in the store, or in a dead-letter queue: --from. They are chosen by id (or its
+    beginning), --status, --rule, --reason, --since, --until and --name.
     """
 
 

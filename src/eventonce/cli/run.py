@@ -61,17 +61,21 @@ DRAW: Final = 0.2
     help="A file or folder of events instead of a queue; may be given several times.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="With --from: events a second."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="With --from: events a second at the most.",
 )
 @click.option(
-    "--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink."
+    "--handler",
+    metavar="MODULE:NAME",
+    help="A handler or a Consumer of yours, in place of the sinks.",
 )
 @store_option
 @name_option
 @rules_option
 @click.option("--concurrency", type=int, help="Handlers side by side. [default: 10]")
 @click.option(
-    "--drain", help='How long what is in work may take to end after SIGTERM. [default: "25s"]'
+    "--drain", help='How long running handlers may take to end after SIGTERM. [default: "25s"]'
 )
 @click.option(
     "--health", metavar="[HOST:]PORT", help="Where to answer /health/live and /health/ready."

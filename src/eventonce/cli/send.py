@@ -42,17 +42,19 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--bus", metavar="NAME", help="Put them on this EventBridge bus.")
+@click.option("--bus", metavar="NAME", help="Put the events on this EventBridge bus.")
 @click.option("--queue", metavar="URI", help="Send them to this queue: sqs://NAME, or its URL.")
 @click.option("--url", help="Post them to this receiver, one a request.")
-@click.option("--copies", type=click.IntRange(1), default=1, show_default=True, help="Times over.")
+@click.option(
+    "--copies", type=click.IntRange(1), default=1, show_default=True, help="How often each is sent."
+)
 @click.option(
     "--every",
     type=click.FloatRange(0, LONGEST),
     default=0.5,
     show_default=True,
     metavar="SECONDS",
-    help="The pause before each copy of all events.",
+    help="The pause before all are sent once more.",
 )
 @click.option(
     "--fresh", is_flag=True, help="Give copies a new id, as if they were published again."
@@ -62,7 +64,12 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     "--type", "type_", default="", help="With --bus: their detail-type, instead of their own."
 )
 @configured(
-    "--header", "headers", type=Header(), multiple=True, metavar="NAME: VALUE", help="With --url."
+    "--header",
+    "headers",
+    type=Header(),
+    multiple=True,
+    metavar="NAME: VALUE",
+    help="With --url: a header of each request; may be given several times.",
 )
 @click.option("--region", help="The AWS region; as boto3 finds it, if not given.")
 @click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's.")

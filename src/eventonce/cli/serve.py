@@ -25,16 +25,22 @@ from eventonce.observe import Tally, to_log
 
 @click.command()
 @click.option("--host", help="Where to listen. [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one. [default: 8080]")
 @click.option(
-    "--handler", metavar="MODULE:NAME", help="A handler or a Consumer of yours, for no sink."
+    "--port", type=click.IntRange(0, 65_535), help="The port; 0 takes a free one. [default: 8080]"
+)
+@click.option(
+    "--handler",
+    metavar="MODULE:NAME",
+    help="A handler or a Consumer of yours, in place of the sinks.",
 )
 @click.option(
     "--anyone-may-send-events",
     is_flag=True,
     help="Listen elsewhere than on loopback although no authentication is set.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Write a line for every event.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Log every event's outcome, not only the bad ones."
+)
 @store_option
 @name_option
 @rules_option

@@ -17,7 +17,7 @@ from eventonce.cli.table import table
 @config_option
 @json_option
 def command(store: str | None, config: Path | None, *, as_json: bool) -> None:
-    """Show how many records and letters the store holds, and why the letters are there."""
+    """Show how many records and dead letters the store holds, and why the latter are there."""
     shelf = opened(config, store)
     found = shelf.stats()
     reasons = Counter((letter.consumer, letter.status, letter.rule) for letter in shelf.letters())
