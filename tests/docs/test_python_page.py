@@ -196,7 +196,7 @@ def test_letters_are_listed_and_run_again(shown: Shown, capsys: pytest.CaptureFi
     shown.consumer.process([detail_event("acd.end"), b"no event"])
     shown.crm.known = True
     capsys.readouterr()
-    shown.run("Letters")
+    shown.run("Dead letters")
     assert "dead genesys.session rejected by the handler: no such call" in capsys.readouterr().out
     assert [outcome.status for outcome in shown.scope["outcomes"]] == ["done"]
     assert [letter.status for letter in shown.consumer.letters()] == ["invalid"]
