@@ -1,4 +1,4 @@
-"""Every contact-centre event takes effect once."""
+"""Every contact-centre event is settled once, and none is dropped without proof."""
 
 from eventonce.consumer import Consumer
 from eventonce.errors import (

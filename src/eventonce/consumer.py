@@ -41,7 +41,7 @@ ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
 
 
 class Consumer:
-    """Makes each event take effect once, for one named purpose.
+    """Settles each event once, for one named purpose.
 
     Safe to use from many threads. Consumers may share a store: each has its own name and runs
     every event for itself.

@@ -97,7 +97,7 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="eventonce", message="eventonce %(version)s")
 def cli() -> None:
-    """Every contact-centre event takes effect once."""
+    """Every contact-centre event is settled once, and none is dropped without proof."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -70,7 +70,7 @@ def description(settings: Serve, gate: Gate) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "eventonce receiver",
-            "summary": "Every event takes effect once, however often it is sent.",
+            "summary": "Every event is settled once, however often it is sent.",
             "version": eventonce.__version__,
         },
         "paths": {
