@@ -91,6 +91,36 @@ def test_what_explain_is_shown_to_print_is_what_it_prints(
     assert capsys.readouterr().out == shown
 
 
+def test_what_filter_is_shown_to_say_of_the_demo_is_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(*args: str) -> tuple[bytes, bytes]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(args))
+        assert not ended.value.code
+        return capfdbinary.readouterr()
+
+    Path("capture.jsonl").write_bytes(said("demo", "--events")[0])
+    (block,) = (block for block in blocks("console") if "re-publish" in block)
+    command, _, shown = block.partition("\n")
+    new, told = said(*command.removeprefix("$ eventonce ").removesuffix(" > new.jsonl").split())
+    assert told.decode() == shown
+    assert f", {len(new.splitlines())} new" in shown
+
+
+def test_a_template_is_printed_beside_the_file_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"^\$ eventonce (infra sam .*?) >", README, re.MULTILINE)
+    Path("eventonce.toml").write_text(blocks("toml")[0])
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert not ended.value.code, capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_the_rules_shown_are_rules(text: str) -> None:
     assert parse_rules(text, name="README.md")
