@@ -328,3 +328,8 @@ def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
         assert meant in line
     told = json.loads(check(sink, "--json").out)
     assert len(told["warnings"]) == 1
+
+
+def test_a_misspelt_field_of_a_rule_is_told_what_was_probably_meant(check: Check) -> None:
+    found = check('[[rule]]\nname = "call"\nkey = ["id"]\nmissng = "id"\n')
+    assert "there is no such field (did you mean 'missing'?)" in found.err

@@ -36,7 +36,10 @@ def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
     for field, value in given.items():
         check = _CHECKS.get(field)
         if check is None:
-            faults.append((field, f"there is no such field; there are {', '.join(_CHECKS)}"))
+            from eventonce.rules.tomltext import meant  # noqa: PLC0415  only a complaint needs it
+
+            known = f"{meant(field, _CHECKS)}; there are {', '.join(_CHECKS)}"
+            faults.append((field, f"there is no such field{known}"))
             continue
         try:
             kept[field] = check(value)
