@@ -138,7 +138,7 @@ class Consumer:
         Once no more than `margin` of them are left, no plain handler begins: what waits is freed.
 
         `tries` is how often an event is brought at the most, if whoever brings it then drops it: it
-        is given up at that attempt, and so kept as a letter, where its rule would allow more.
+        is given up at that attempt, and so kept as a dead letter, where its rule would allow more.
         """
         started = time.perf_counter()
         end = None if within is None else _end(within, margin)

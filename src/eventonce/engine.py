@@ -15,7 +15,7 @@ import msgspec
 from eventonce import envelope
 from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
 from eventonce.ports import Effects, Task
-from eventonce.reasons import NOT_STARTED, REFUSED, reason
+from eventonce.reasons import NOT_STARTED, REFUSED, given_up_after, reason
 from eventonce.types import (
     Claim,
     Letter,
@@ -71,7 +71,7 @@ async def refuse(
         msgspec.structs.replace(
             outcome,
             status="failed",
-            reason=f"{outcome.reason}; and its letter could not be kept: {lost}",
+            reason=f"{outcome.reason}; and its dead letter could not be kept: {lost}",
             error=lost,
             retry_at=now + backoff(1),
         )
@@ -307,7 +307,7 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
     # After its last delivery nobody brings it again, whichever attempts count.
     counted = attempt if attempt >= task.deliveries else attempt - task.spared
     if counted >= task.claim.attempts and not task.unguarded and not task.blameless:
-        return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
+        return _made(task, "dead", f"{given_up_after(attempt)}: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)
     return _again(task, "failed", said, now + delay, error)
@@ -367,7 +367,7 @@ async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) 
     lost = await _shelved(letters, effects)
     if lost is not None:
         for task in lettered:
-            why = f"{task.outcome.reason}; and its letter could not be kept: {lost}"
+            why = f"{task.outcome.reason}; and its dead letter could not be kept: {lost}"
             task.outcome = _again(task, "failed", why, now + backoff(1), lost)
 
 

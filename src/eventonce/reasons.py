@@ -22,10 +22,15 @@ REFUSED: Final[dict[Kept, str]] = {
 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
-GIVEN_UP: Final = "given up, kept as a letter"
+GIVEN_UP: Final = "given up, kept as a dead letter"
 """What a log says of such an event, and what an alarm looks for in it."""
 
 TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
+
+
+def given_up_after(attempts: int) -> str:
+    """The beginning of the sentence for an event whose attempts are used up."""
+    return f"given up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
 
 
 def reason(claim: Claim, verdict: Verdict) -> str:
@@ -49,7 +54,7 @@ def reason(claim: Claim, verdict: Verdict) -> str:
         case "dead" if verdict.order is not None:
             return f"version {verdict.order}, newer than {claim.order}, was tried and never settled"
         case "dead" if verdict.attempt:
-            return f"given up after {verdict.attempt} attempts, the last of which never returned"
+            return f"{given_up_after(verdict.attempt)}, the last of which never returned"
         case "dead":
             return "was given up before"
         case "conflict":

@@ -194,7 +194,7 @@ def test_what_is_given_up_is_in_the_log_whoever_observes(
     assert failures(lambda_handler(consumer)({"Records": records}, None)) == []
     a, b, x = sorted(caplog.messages, key=lambda line: "type=- " in line)
     assert a == f"{GIVEN_UP}: dead type=call id=a: rejected by the handler: no such call"
-    assert b.startswith(f"{GIVEN_UP}: dead type=call id=b: given up after 1 attempts: LookupError")
+    assert b.startswith(f"{GIVEN_UP}: dead type=call id=b: given up after 1 attempt: LookupError")
     assert x.startswith(f"{GIVEN_UP}: invalid type=- id=-: ")
     assert [one.exc_info is not None for one in caplog.records].count(True) == 1
 

@@ -21,9 +21,9 @@ READY: Final = "/ready"
 DESCRIPTION: Final = "/openapi.json"
 
 MEANS: Final = {
-    200: "Every event is settled, or kept as a letter if others beside it were settled.",
-    400: "No event, or its key is incomplete; kept as a letter.",
-    422: "The same key with other content; kept as a letter.",
+    200: "Every event is settled, or kept as a dead letter if others beside it were settled.",
+    400: "No event, or its key is incomplete; kept as a dead letter.",
+    422: "The same key with other content; kept as a dead letter.",
     429: "Another run holds an event, or its handler is still running: send again.",
     503: "A handler failed, the store is away, or too much is under way: send again.",
 }
