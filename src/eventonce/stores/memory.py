@@ -51,7 +51,7 @@ class MemoryStore:
             now = self._clock() if now is None else now
             for claim in claims:
                 key = claim.key
-                known = changed.get(key) or records.get(key)
+                known = changed[key] if key in changed else records.get(key)
                 verdict, record = ledger.judge(known, claim, now)
                 if record is not None:
                     changed[key] = record
@@ -68,7 +68,7 @@ class MemoryStore:
             now = self._clock() if now is None else now
             for settlement in settlements:
                 key = settlement.claim.key
-                known = changed.get(key) or records.get(key)
+                known = changed[key] if key in changed else records.get(key)
                 kept, record = ledger.settle(known, settlement, now)
                 if record is not None:
                     changed[key] = record
@@ -113,7 +113,8 @@ class MemoryStore:
         swept = 0
         for _ in range(min(limit, len(keys))):
             record = records.get(keys[0])
-            if record is not None and ledger.lives(record, now):
+            # `ledger.lives`, without the call.
+            if record is not None and (now < record.expires or now < record.held_until):
                 keys.rotate(-1)
             else:
                 # The record first, for the same reason.
