@@ -86,8 +86,8 @@ class Batch:
                 _judge_replay(task, clock)
             if end is not None:
                 _fit(task, end)
-            if tries is not None and tries < claim.attempts:
-                task.claim = msgspec.structs.replace(task.claim, attempts=tries)
+            if tries is not None:
+                _bound(task, tries)
             self.tasks.append(task)
             self._places.append(len(self._outcomes))
             self._outcomes.append(UNDECIDED)
@@ -153,6 +153,13 @@ def _fit(task: Task, end: End) -> None:
     task.covered = task.claim.lease >= end.lease
     if task.claim.order is None and task.covered:
         task.claim = msgspec.structs.replace(task.claim, lease=max(1, end.lease))
+
+
+def _bound(task: Task, tries: int) -> None:
+    """Nobody brings it more often than this."""
+    task.tries = tries
+    if tries < task.claim.attempts:
+        task.claim = msgspec.structs.replace(task.claim, attempts=tries)
 
 
 def as_bytes(incoming: object) -> bytes:

@@ -299,13 +299,14 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
     text = _text(error)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     attempt = task.attempt
-    if task.job is None:
+    last = attempt >= task.tries
+    if task.job is None and not last:
         # It did not come to its turn: no reason to give it up, whichever attempt this was.
         return _again(task, "failed", text, now)
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {text}", error=error)
-    counted = attempt - task.spared
-    if counted >= task.claim.attempts and not task.unguarded and not task.blameless:
+    spent = attempt - task.spared >= task.claim.attempts and not task.blameless
+    if (spent or last) and not task.unguarded:
         return _made(task, "dead", f"given up after {attempt} attempts: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)

@@ -227,6 +227,9 @@ class Task(msgspec.Struct, eq=False):
     attempt: int = 1
     spared: int = 0
     """Attempts that do not count towards giving up."""
+    tries: float = inf
+    """How often it is brought at the most: after that many attempts, spared or not, it is lost
+    unless it is kept."""
     redelivery: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     unguarded: str = ""
