@@ -19,7 +19,7 @@ from eventonce.occupancy import HERE, STEP, inside_handler
 from eventonce.portal import Portal
 from eventonce.ports import Task
 from eventonce.renewal import WAVE
-from eventonce.runners import World, invoke, is_async, salvage, settle_patiently
+from eventonce.runners import World, as_failure, invoke, is_async, salvage, settle_patiently
 from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
 
 T = TypeVar("T")
@@ -213,13 +213,11 @@ async def _awaited(task: Task) -> None:
         with inside_handler():
             value = await task.handler(task.started())
         engine.finish(task, value)
-    except (KeyboardInterrupt, SystemExit) as stop:
-        # asyncio lets these two through its loop, which would end it with all that runs on it.
-        engine.finish(task, error=InterruptedError(repr(stop)))
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise
         engine.finish(task, error=InterruptedError("something it awaited was cancelled"))
-    except Exception as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
-        engine.finish(task, error=error)
+    except BaseException as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
+        # asyncio would let some of these through its loop, and end it with all that runs on it.
+        engine.finish(task, error=as_failure(error))

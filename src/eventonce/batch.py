@@ -87,9 +87,7 @@ class Batch:
             if end is not None:
                 _fit(task, end)
             if tries is not None:
-                task.deliveries = tries
-                if tries < claim.attempts:
-                    task.claim = msgspec.structs.replace(task.claim, attempts=tries)
+                _bound(task, tries)
             self.tasks.append(task)
             self._places.append(len(self._outcomes))
             self._outcomes.append(UNDECIDED)
@@ -155,6 +153,13 @@ def _fit(task: Task, end: End) -> None:
     task.covered = task.claim.lease >= end.lease
     if task.claim.order is None and task.covered:
         task.claim = msgspec.structs.replace(task.claim, lease=max(1, end.lease))
+
+
+def _bound(task: Task, tries: int) -> None:
+    """Nobody brings it more often than this."""
+    task.deliveries = tries
+    if tries < task.claim.attempts:
+        task.claim = msgspec.structs.replace(task.claim, attempts=tries)
 
 
 def as_bytes(incoming: object) -> bytes:

@@ -20,7 +20,7 @@ from eventonce.occupancy import inside_handler
 from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
 from eventonce.routing import Route, Routes, Unhandled
 from eventonce.rules import Rule, Ruleset
-from eventonce.runners import AroundBlock, Inline, Scope, WorkOff, World, drive, salvage
+from eventonce.runners import AroundBlock, Inline, Scope, WorkOff, World, as_failure, drive, salvage
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -174,8 +174,7 @@ class Consumer:
             with inside_handler():
                 yield job
         except BaseException as error:
-            reason = error if isinstance(error, Exception) else InterruptedError(repr(error))
-            engine.finish(task, error=reason)
+            engine.finish(task, error=as_failure(error))
             if scope is not None:
                 scope.undo(error)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -41,18 +42,31 @@ REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
 
 async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
     """Bring every task to its outcome; one bad event never spoils its batch."""
+    if len(tasks) == 1 or len({task.claim.key for task in tasks}) == len(tasks):
+        await _together(tasks, effects, consumer)
+        return
     waiting = _by_key(tasks)
+    asking: set[Task] = set()
     while waiting:
-        leaders, followers = _line_up(waiting)
-        for task in await _round(leaders, effects, consumer, alone=False):
-            # It ended a process, or stood beside one that did. It is asked for again, alone, so
-            # that nothing is held meanwhile that would be lost with it.
-            await _round([task], effects, consumer, alone=True)
+        leaders, followers = _line_up(waiting, asking)
+        await _together(leaders, effects, consumer)
+        untold = []
         for task, leader in followers:
             if _tells_the_cause(leader, task):
                 task.outcome = _followed(task, leader)
             else:
-                waiting.setdefault(task.claim.key, deque()).appendleft(task)
+                untold.append(task)
+        # Those of one transport id side by side: the first of them asks for all.
+        for task in sorted(untold, key=_transport_id):
+            waiting.setdefault(task.claim.key, deque()).appendleft(task)
+        asking.update(untold)
+
+
+async def _together(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
+    for task in await _round(tasks, effects, consumer, alone=False):
+        # It ended a process, or stood beside one that did. It is asked for again, alone, so that
+        # nothing is held meanwhile that would be lost with it.
+        await _round([task], effects, consumer, alone=True)
 
 
 async def refuse(
@@ -86,18 +100,25 @@ def _by_key(tasks: Sequence[Task]) -> dict[bytes, deque[Task]]:
     return waiting
 
 
-def _line_up(waiting: dict[bytes, deque[Task]]) -> tuple[list[Task], list[tuple[Task, Task]]]:
+def _transport_id(task: Task) -> bytes:
+    return task.claim.by
+
+
+def _line_up(
+    waiting: dict[bytes, deque[Task]], asking: AbstractSet[Task]
+) -> tuple[list[Task], list[tuple[Task, Task]]]:
     """Who asks the store now, and who follows a copy that asks; the rest waits for its turn.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
-    a batch gives what its events would give one by one.
+    a batch gives what its events would give one by one. Those who are `asking` followed one who
+    could not tell their cause, and follow nobody now but their own redelivery.
     """
     leaders: list[Task] = []
     followers: list[tuple[Task, Task]] = []
     for key, line in list(waiting.items()):
         leader = line.popleft()
         leaders.append(leader)
-        while line and _is_copy(line[0], leader):
+        while line and _is_copy(line[0], leader) and not _asks(line[0], leader, asking):
             followers.append((line.popleft(), leader))
         if line:
             # A new nonce: otherwise the store would return the previous version's grant.
@@ -111,6 +132,10 @@ def _is_copy(task: Task, leader: Task) -> bool:
     mine, first = task.claim, leader.claim
     same = (first.order, first.digest, first.peek) == (mine.order, mine.digest, mine.peek)
     return same and not task.rule.shadow
+
+
+def _asks(task: Task, leader: Task, asking: AbstractSet[Task]) -> bool:
+    return task in asking and task.claim.by != leader.claim.by
 
 
 def _tells_the_cause(leader: Task, task: Task) -> bool:
@@ -299,14 +324,14 @@ def _raised(task: Task, error: Exception, now: int) -> Outcome:
     text = _text(error)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     attempt = task.attempt
-    if task.job is None:
+    last = attempt >= task.deliveries
+    if task.job is None and not last:
         # It did not come to its turn: no reason to give it up, whichever attempt this was.
         return _again(task, "failed", text, now)
     if isinstance(error, Reject):
         return _made(task, "dead", f"rejected by the handler: {text}", error=error)
-    # After its last delivery nobody brings it again, whichever attempts count.
-    counted = attempt if attempt >= task.deliveries else attempt - task.spared
-    if counted >= task.claim.attempts and not task.unguarded and not task.blameless:
+    spent = attempt - task.spared >= task.claim.attempts and not task.blameless
+    if (spent or last) and not task.unguarded:
         return _made(task, "dead", f"{given_up_after(attempt)}: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)

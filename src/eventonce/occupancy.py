@@ -99,11 +99,13 @@ class Occupancy:
 @contextmanager
 def inside_handler() -> Iterator[None]:
     """Marks the code within as a handler's."""
-    token = INSIDE.set(True)
+    before = INSIDE.get()
+    INSIDE.set(True)
     try:
         yield
     finally:
-        INSIDE.reset(token)
+        # Not by a token: a framework may leave a block in another context than it entered it in.
+        INSIDE.set(before)
 
 
 HERE: Final = Occupancy()

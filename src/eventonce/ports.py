@@ -228,7 +228,8 @@ class Task(msgspec.Struct, eq=False):
     spared: int = 0
     """Attempts that do not count towards giving up."""
     deliveries: float = inf
-    """How often its transport brings it at the most: nothing comes after a failure in the last."""
+    """How often its transport brings it at the most: after that many attempts, spared or not, it is
+    lost unless it is kept."""
     redelivery: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     unguarded: str = ""

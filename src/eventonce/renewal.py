@@ -18,6 +18,7 @@ import msgspec
 
 from eventonce.engine import settlement
 from eventonce.errors import StoreError
+from eventonce.ledger import LONGEST_LEASE
 from eventonce.log import log
 from eventonce.ports import Store, Task
 from eventonce.types import Claim, Settlement, effect_id
@@ -192,9 +193,12 @@ class Renewer:
 
 def _due(tasks: Sequence[Task]) -> float:
     """When the first of them needs it, however often they were watched since; `inf` for never."""
-    return min(
-        [inf if task.covered else task.renewed + task.claim.lease / 1000 / SHARE for task in tasks]
-    )
+    return min([inf if task.covered else task.renewed + _pause(task.claim) for task in tasks])
+
+
+def _pause(claim: Claim) -> float:
+    """Seconds between two renewals: whoever asks with a shorter lease may cut this one down."""
+    return min(claim.lease, LONGEST_LEASE) / 1000 / SHARE
 
 
 def _asked(task: Task, now: float) -> Claim:

@@ -171,7 +171,7 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
             scope.undo(error)
         if _ends_the_process(error):
             raise
-        engine.finish(task, error=_as_failure(error))
+        engine.finish(task, error=as_failure(error))
     else:
         engine.finish(task, value)
         if scope is not None:
@@ -189,7 +189,8 @@ def _ends_the_process(error: BaseException) -> bool:
     return type(error).__name__ != "CancelledError"
 
 
-def _as_failure(error: BaseException) -> Exception:
+def as_failure(error: BaseException) -> Exception:
+    """What a handler raised, as what became of its event."""
     return error if isinstance(error, Exception) else InterruptedError(repr(error))
 
 

@@ -139,7 +139,7 @@ AWS = (
     Mutant(
         "engine: what did not come to its turn is given up",
         "src/eventonce/engine.py",
-        "    if task.job is None:\n",
+        "    if task.job is None and not last:\n",
         "    if False:\n",
         (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),
     ),

@@ -65,7 +65,7 @@ ENGINES = (
     Mutant(
         "engine: the last attempt is released like any other",
         ENGINE,
-        "    if counted >= task.claim.attempts and not task.unguarded and not task.blameless:",
+        "    if (spent or last) and not task.unguarded:",
         "    if False:",
         (CONSUMER + "a_failed_handler_is_tried_again_and_then_kept_as_a_letter",),
     ),

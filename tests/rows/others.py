@@ -49,6 +49,13 @@ OTHERS = [
     ),
     Row(
         "eventbridge",
+        "eventbridge.cloudevent",
+        {"specversion": "1.0", "id": "B-1", "source": "/calls", "type": "ended", "data": {"n": 1}},
+        hands_on={"id": "transport-id"},
+        auto="cloudevents",
+    ),
+    Row(
+        "eventbridge",
         "eventbridge",
         bridge("aws.ec2", "EC2 Instance State-change Notification", {"state": "stopped"}),
         hands_on={"id": "transport-id"},

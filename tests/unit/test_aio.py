@@ -152,6 +152,18 @@ def test_whatever_a_plain_handler_raises_in_its_thread_is_that_events_failure(
 
 
 @pytest.mark.parametrize("end", ENDS)
+def test_whatever_an_async_handler_raises_is_that_events_failure(end: type[BaseException]) -> None:
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0)
+        if job.event.id == "id-0":
+            raise end
+
+    assert statuses(processed(handler, 2)) == ["failed", "done"]
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        assert statuses(consumer.process([call(0), call(1)])) == ["failed", "done"]
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_one(
     end: type[BaseException],
 ) -> None:

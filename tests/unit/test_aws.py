@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Rule
+from eventonce import Consumer, Job, Reject, Rule, envelope
 from eventonce.aws import NotSettled, lambda_handler
+from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
 from eventonce.observe import Tally
 from eventonce.reasons import GIVEN_UP
@@ -284,6 +285,20 @@ def test_a_pipe_that_reads_no_answer_leaves_a_letter_before_lambda_drops_its_rec
     assert failures(crm.handler([record("a")], None)) == []
     (letter,) = crm.consumer.letters()
     assert letter.attempt == 3
+
+
+def test_what_lambda_will_drop_is_a_letter_though_an_attempt_was_not_its_own() -> None:
+    """The first invocation ended with its process, which does not count towards the rule's
+    attempts; the third is the last all the same."""
+    crm = Crm()
+    claim = crm.consumer.rules.plan(envelope.read(event("a")), 1)[1]
+    crm.consumer.store.claim([claim], wall_clock() - RULE.lease)
+    crm.failing = {"a"}
+    with pytest.raises(NotSettled):
+        crm.handler(event("a"), None)
+    crm.handler(event("a"), None)
+    (letter,) = crm.consumer.letters()
+    assert (letter.status, letter.attempt) == ("dead", 3)
 
 
 REQUEST = {"requestContext": {}, "body": json.dumps(event("a"))}

@@ -65,12 +65,23 @@ class Counting(MemoryStore):
         return super().claim(claims, now)
 
 
-def test_many_versions_of_one_subject_cost_no_more_in_one_call_than_one_by_one() -> None:
-    """Each is asked for once, and looked at once or twice on its way there."""
-    store, looks = Counting(), 0
+VERSIONS = [agent(f"v{number}", number) for number in range(300)]
+REPUBLISHED = [call(f"r{number}") for number in range(300)]
 
-    versions = [agent(f"v{number}", number) for number in range(300)]
-    with Consumer(store, rules=STATE, handler=lambda _: None) as consumer:
+
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [(VERSIONS, "done"), (REPUBLISHED, "duplicate")],
+    ids=["versions of a subject", "re-publishes of what is done"],
+)
+def test_many_events_of_one_key_cost_no_more_in_one_call_than_one_by_one(
+    events: Sequence[dict[str, Any]], status: str
+) -> None:
+    """Each is asked for once, and looked at a few times on its way there."""
+    store, looks = Counting(), 0
+    with Consumer(store, rules=[FACT, STATE], handler=lambda _: None) as consumer:
+        consumer.process([call("e")])
+        store.asked = 0
 
         def count(frame: Any, what: str, _: Any) -> Any:
             nonlocal looks
@@ -78,12 +89,12 @@ def test_many_versions_of_one_subject_cost_no_more_in_one_call_than_one_by_one()
 
         sys.setprofile(count)
         try:
-            outcomes = consumer.process(versions)
+            outcomes = consumer.process(events)
         finally:
             sys.setprofile(None)
-    assert [outcome.status for outcome in outcomes] == ["done"] * 300
+    assert [outcome.status for outcome in outcomes] == [status] * 300
     assert store.asked == 300
-    assert looks <= 2 * 300
+    assert looks <= 4 * 300
 
 
 class Answering(MemoryStore):

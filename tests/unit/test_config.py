@@ -13,6 +13,7 @@ from eventonce.config import Config, Serve, Worker, load
 from eventonce.config.shape import WORDS
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
+from eventonce.rules import TRANSPORT
 from eventonce.sinks import Sink
 
 FILE = """
@@ -53,8 +54,8 @@ def test_an_override_takes_the_place_of_every_rules_own_fields(tmp_path: Path) -
     assert {rule.also for rule in rules if rule.kind == "fact"} == {("sha256(detail)",)}
     assert {rule.also for rule in rules if rule.kind == "state"} == {()}
     plain = presets.resolve(["genesys:latest"])
-    assert [rule.key for rule in rules[1:-2]] == [rule.key for rule in plain]
-    assert {rule.name for rule in rules[-2:]} == {"transport-id"}, (
+    assert [rule.key for rule in rules[1 : -len(TRANSPORT)]] == [rule.key for rule in plain]
+    assert {rule.name for rule in rules[-len(TRANSPORT) :]} == {"transport-id"}, (
         "what no rule takes is overridden too"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -375,6 +376,15 @@ def test_once_completes_a_block_and_skips_its_copy(consumer: Consumer) -> None:
     assert ran == 1
     assert job.outcome is not None
     assert (job.outcome.status, job.result) == ("duplicate", "ticket")
+
+
+def test_once_may_be_left_in_another_context_than_it_was_entered_in(consumer: Consumer) -> None:
+    """FastAPI enters and leaves a plain dependency in two threads, each with its own context."""
+    block = consumer.once(call(1))
+    job = contextvars.copy_context().run(block.__enter__)
+    contextvars.copy_context().run(block.__exit__, None, None, None)
+    assert job.outcome is not None
+    assert job.outcome.status == "done"
 
 
 def test_once_frees_a_block_that_raised(consumer: Consumer) -> None:

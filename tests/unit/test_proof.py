@@ -294,6 +294,22 @@ def test_how_strong_a_key_is_and_for_how_long_it_is_remembered(
     assert not found.missing
 
 
+@pytest.mark.parametrize("name", ["none", *presets.names()])
+def test_a_cloudevents_id_proves_nothing_of_another_sources_event(name: str) -> None:
+    rules = Ruleset([] if name == "none" else presets.resolve(name), name="crm")
+    attributes = {"specversion": "1.0", "type": "ended", "id": "1"}
+    keys = set()
+    for source in ("/calls", "/chats"):
+        named = {**attributes, "source": source}
+        binary = {f"ce-{attribute}": value for attribute, value in named.items()}
+        for given in (
+            read({**named, "data": {"n": 1}}),
+            read({"n": 1}, headers=binary),
+        ):
+            keys.add((source, rules.plan(given, 1)[1].key))
+    assert len({key for _, key in keys}) == len(keys)
+
+
 PERSONAL = "ada@example.org since noon, +43 660 1234567"
 
 

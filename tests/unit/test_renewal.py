@@ -113,6 +113,18 @@ def test_a_block_longer_than_its_lease_keeps_it() -> None:
     assert kept(story) == ["done"]
 
 
+def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def story(held: Held) -> list[str]:
+        for module in ("ledger", "renewal"):
+            monkeypatch.setattr(f"eventonce.{module}.LONGEST_LEASE", int(held.lease * 1000))
+        consumer = Consumer(held.store, rules=ruled(3600), handler=lambda _: held.wait_past(1))
+        return [outcome.status for outcome in consumer.process([call(1)])]
+
+    assert kept(story) == ["done"]
+
+
 def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None:
     class Refusing(MemoryStore):
         def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:

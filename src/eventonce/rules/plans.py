@@ -40,12 +40,13 @@ BODY: Final = Path("body", ())
 FALLBACKS: Final[dict[Missing, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
     "invalid": (),
     "hash": (("hash", ("topic?", "hash(body)")),),
-    "id": (("id", ("id", "hash(detail)")),),
-    "run": (("id", ("id", "hash(detail)")), ("run", ())),
+    "id": (("id", ("source?", "id", "hash(detail)")),),
+    "run": (("id", ("source?", "id", "hash(detail)")), ("run", ())),
 }
 """The keys of an event with a hole in its own, in the order they are tried. Its content is the body
 alone, as the rest changes with every publish; beside the id it is the whole detail, since some call
-`id` what is an entity's. The last has no parts at all: no delivery is a copy of another."""
+`id` what is an entity's, and the source, within which a CloudEvent's id is unique. The last has no
+parts at all: no delivery is a copy of another."""
 
 
 class View(msgspec.Struct, frozen=True):

@@ -34,10 +34,12 @@ _TRANSPORT_ID: Final = "transport-id"
 
 TRANSPORT: Final = (
     Rule(name=_TRANSPORT_ID, match={"form": "cxone"}, key=["id", "hash(detail)", "time?"]),
+    Rule(name=_TRANSPORT_ID, match={"form": "cloudevents"}, key=["source?", "id"]),
     Rule(name=_TRANSPORT_ID, key="id"),
 )
 """With no rule the transport id is the fact. The id of the first form stands in the event itself:
-it may be an entity's, which has many events, and is never believed alone."""
+it may be an entity's, which has many events, and is never believed alone. That of a CloudEvent is
+unique within its source."""
 
 _REMEMBERED: Final = 2048
 """Types whose rules are remembered: far more than a bus carries, and a bound all the same."""
