@@ -48,8 +48,8 @@ STORES = (
     Mutant(
         "memory: a sweep drops what lives",
         MEMORY,
-        "if record is not None and ledger.lives(record, now):\n                keys.rotate",
-        "if False:\n                keys.rotate",
+        "if record is not None and (now < record.expires or now < record.held_until):",
+        "if False:",
         (CONTRACT.format("Memory", "a_sweep_goes_through_everything_in_small_steps"),),
     ),
     Mutant(
