@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from eventonce import engine
-from eventonce.occupancy import HERE, STEP, inside_handler
+from eventonce.occupancy import HERE, INSIDE, STEP, inside_handler
 from eventonce.portal import Portal
 from eventonce.ports import Task
 from eventonce.renewal import WAVE
@@ -182,6 +182,7 @@ class OnAsyncio:
 
     def _work(self, context: contextvars.Context) -> None:
         """In a thread: the plain handlers that wait, one after the other."""
+        context.run(INSIDE.set, True)
         while True:
             try:
                 task = self._waiting.popleft()

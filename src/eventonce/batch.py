@@ -60,7 +60,13 @@ class Batch:
         """Read each event and find its handler, rule and claim."""
         for incoming in events:
             try:
-                event = _read(incoming, max_bytes)
+                if type(incoming) is not Event:
+                    event = envelope.read(incoming, max_bytes=max_bytes)
+                elif len(incoming.raw) <= max_bytes:
+                    event = incoming
+                else:
+                    # Held to the same limit, whoever read it.
+                    raise envelope.too_large(len(incoming.raw), max_bytes)
             except EnvelopeError as error:
                 known = incoming if type(incoming) is Event else None
                 self._refuse(as_bytes(incoming), Outcome(known, "invalid", str(error), error=error))
@@ -120,15 +126,6 @@ class Batch:
         for place, task in zip(self._places, self.tasks, strict=True):
             self._outcomes[place] = task.outcome
         return self._outcomes
-
-
-def _read(incoming: Incoming, max_bytes: int) -> Event:
-    """The event; one that was read before is held to the same limit, whoever read it."""
-    if type(incoming) is not Event:
-        return envelope.read(incoming, max_bytes=max_bytes)
-    if len(incoming.raw) > max_bytes:
-        raise envelope.too_large(len(incoming.raw), max_bytes)
-    return incoming
 
 
 def _judge_replay(task: Task, clock: Callable[[], int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from eventonce import engine
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
-from eventonce.occupancy import HERE, INSIDE, STEP
+from eventonce.occupancy import HERE, STEP, inside_handler
 from eventonce.ports import Handler, Letterbox, Store, Task, Transaction, Transactional
 from eventonce.reasons import TOO_LATE
 from eventonce.renewal import WAVE, Renewer
@@ -157,8 +157,6 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
         return
     job = task.started()
     scope = Scope(task, job, transactions) if transactions is not None else None
-    # Without `inside_handler`, which takes as long as a quick handler does.
-    inside = INSIDE.set(True)
     try:
         value = task.handler(job)
         if value is not None and hasattr(value, "__await__"):
@@ -176,8 +174,6 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
         engine.finish(task, value)
         if scope is not None:
             scope.keep()
-    finally:
-        INSIDE.reset(inside)
 
 
 def _ends_the_process(error: BaseException) -> bool:
@@ -245,7 +241,8 @@ class Inline:
         finished: list[Task] = []
         ticket = self._world.renewer.watch(tasks, finished)
         try:
-            self._world.work_off(tasks, finished, self._world.run)
+            with inside_handler():
+                self._world.work_off(tasks, finished, self._world.run)
         except BaseException:
             salvage(tasks, self._world.store)
             raise

@@ -69,8 +69,8 @@ AWS = (
     Mutant(
         "batch: an event that was read before has no limit",
         BATCH,
-        "    if len(incoming.raw) > max_bytes:\n",
-        "    if False:\n",
+        "elif len(incoming.raw) <= max_bytes:",
+        "elif True:",
         ("tests/unit/test_limits.py::test_an_event_that_was_read_before_is_held_to_the_limit",),
     ),
     Mutant(

@@ -13,7 +13,7 @@ from eventonce.errors import ConfigError
 from eventonce.ledger import Record
 from eventonce.masking import masked
 from eventonce.ports import Stats
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import MAX_ORDER, Claim, Kept, Letter, Settlement, Verdict
 
 LOOKS: Final = 2
 """Records looked at for each claim, to drop what expired. A claim adds one at most, so the store
@@ -35,6 +35,8 @@ class MemoryStore:
         self._letters: dict[str, Letter] = {}
         self._unswept: deque[bytes] = deque()
         """Each key that has a record, the one looked at last at the end."""
+        self._soonest = MAX_ORDER
+        """No record expires before this instant: until then nobody looks."""
 
     @classmethod
     def from_uri(cls, uri: str) -> MemoryStore:
@@ -47,17 +49,21 @@ class MemoryStore:
         verdicts = []
         records = self._records
         changed: dict[bytes, Record] = {}
+        shortest = MAX_ORDER
         with self._lock:
             now = self._clock() if now is None else now
             for claim in claims:
                 key = claim.key
+                shortest = min(shortest, claim.remember)
                 known = changed[key] if key in changed else records.get(key)
                 verdict, record = ledger.judge(known, claim, now)
                 if record is not None:
                     changed[key] = record
                 verdicts.append(verdict)
+            self._soonest = min(self._soonest, now + shortest)
             self._write(changed)
-            self._sweep(LOOKS * len(claims), now)
+            if now >= self._soonest:
+                self._sweep(LOOKS * len(claims), now)
         return verdicts
 
     def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:

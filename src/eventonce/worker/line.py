@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 
+from eventonce.occupancy import inside_handler
 from eventonce.ports import Task
 
 
@@ -44,7 +45,8 @@ class Line:
         with self._left:
             self._helpers += 1
         try:
-            self.work()
+            with inside_handler():
+                self.work()
         except BaseException as fault:  # noqa: BLE001  it is raised where the line was taken
             self._waiting.clear()
             self._fault = fault
