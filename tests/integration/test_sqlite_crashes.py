@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from multiprocessing import get_context
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from eventonce.errors import StoreError
-from eventonce.stores.sqlite import SQLiteStore, file
+from eventonce.stores.sqlite import SQLiteStore, file, handle
 from eventonce.types import Claim, Settlement
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -185,6 +186,24 @@ def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path
         verdicts = sqlite.claim([fact(number, nonce=2) for number in range(4)])
     assert [verdict.kind for verdict in verdicts] == ["busy"] * 4
     assert integrity(path) == "ok"
+
+
+def test_two_threads_that_fork_at_once_give_back_their_own_turns(tmp_path: Path) -> None:
+    """As the system calls it around a fork: the second thread waits while the first one forks."""
+
+    def forks() -> None:
+        handle._before_fork()
+        handle._after_fork(child=False)
+
+    with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=5.0)) as sqlite:
+        handle._before_fork()
+        second = threading.Thread(target=forks)
+        second.start()
+        while not sqlite._handle.turn._calls:
+            assert second.is_alive()
+        handle._after_fork(child=False)
+        second.join(PATIENCE)
+        assert sqlite.claim([fact(1)])[0].kind == "run"
 
 
 def test_a_fork_inside_a_transaction_leaves_the_child_without_a_store(tmp_path: Path) -> None:

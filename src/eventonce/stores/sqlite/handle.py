@@ -213,19 +213,28 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
-_forking: list[tuple[Handle, Ticket]] = []
+
+
+class _Forking(threading.local):
+    """The turns that this thread took to fork; others may be about to fork too."""
+
+    def __init__(self) -> None:
+        self.turns: list[tuple[Handle, Ticket]] = []
+
+
+_forking = _Forking()
 
 
 def _before_fork() -> None:
     for handle in list(_handles):
         ticket = Ticket()
-        _forking.append((handle, ticket))
+        _forking.turns.append((handle, ticket))
         handle.before_fork(ticket)
 
 
 def _after_fork(*, child: bool) -> None:
-    while _forking:
-        handle, ticket = _forking.pop()
+    while _forking.turns:
+        handle, ticket = _forking.turns.pop()
         handle.after_fork(ticket, child=child)
 
 
