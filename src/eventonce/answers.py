@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome, Status
 
@@ -32,6 +33,9 @@ HTTP_STATUS: Final[Mapping[Status, int]] = {
 """EventBridge's API destinations send again after 401, 407, 409, 429 and 5xx, and most webhooks
 after 429 and 5xx at least: so 429 and 503 are for what must come again, copies are a success, and a
 conflict, whose letter is kept, is no 409."""
+
+_AGAIN: Final = frozenset((408, 429))
+"""What asks for the same again, and is no server error."""
 
 SOONEST_RETRY: Final = 1
 """Seconds: Retry-After takes whole ones."""
@@ -91,6 +95,16 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
         status = min((HTTP_STATUS[outcome.status] for outcome in outcomes), default=200)
     report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
     return Answer(status, headers, msgspec.json.encode(report))
+
+
+def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
+    """The answer as the sender of a request with these headers understands it.
+
+    SNS sends again after 5xx alone: any 4xx is a delivery to it, and the message would be lost.
+    """
+    if SNS_TYPE in headers and answer.status in _AGAIN:
+        return msgspec.structs.replace(answer, status=503)
+    return answer
 
 
 def _seconds(again: Sequence[Outcome], now: int) -> int:

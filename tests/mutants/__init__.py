@@ -12,6 +12,7 @@ from tests.mutants.law import LAW
 from tests.mutants.mutant import Mutant
 from tests.mutants.postgres import POSTGRES
 from tests.mutants.redis import REDIS
+from tests.mutants.sns import SNS
 from tests.mutants.stores import STORES
 from tests.mutants.ways_out import WAYS_OUT
 from tests.mutants.worker import WORKERS
@@ -27,5 +28,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *ENGINES,
     *AWS,
     *WAYS_OUT,
+    *SNS,
     *WORKERS,
 )

@@ -85,6 +85,8 @@ def check(
         ("[worker]\nreceivers = 101", "2: worker.receivers: expected 1 to 100, not 101"),
         ('[worker]\nhealth = "here"', "2: worker.health: expected HOST:PORT or a port"),
         ('[serve]\nwebhook_secrets = ["hush"]', "2: serve.webhook_secrets: holds something that"),
+        ('[serve]\ngithub_secrets = ["hush"]', "2: serve.github_secrets: holds a secret of less"),
+        ('[serve]\nsns_topics = ["calls"]', "2: serve.sns_topics: holds 'calls': the ARN of"),
         ('[serve]\nusers = { "a:b" = "c" }', "2: serve.users: holds 'a:b': with Basic"),
         ('[serve]\napi_keys = [" "]', "2: serve.api_keys: holds an empty text"),
         ('[serve]\napi_key_header = "a b"', "2: serve.api_key_header: is 'a b', which is no name"),

@@ -68,6 +68,8 @@ def test_a_setting_that_does_not_exist_or_cannot_be_is_named(refused: Refused) -
 def test_the_environment_brings_credentials_too(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EVENTONCE_SNS_TOPICS", "calls")
+    assert "sns_topics holds 'calls'" in refused(settings=SINK)
     monkeypatch.setenv("EVENTONCE_USERS", "a1:pw a2:")
     assert "users holds an empty text" in refused(settings=SINK)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.answers import Answer, counts, respond
+from eventonce.answers import Answer, counts, respond, understood
 from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
 from eventonce.aws.request import Request, is_request, request_of, response
 from eventonce.aws.visibility import Visibility
@@ -230,7 +230,8 @@ def _answer_request(
         keep=consumer.kept_headers,
         max_bytes=consumer.max_bytes,
     )
-    return respond(_processed(consumer, incoming, clock), wall_clock())
+    answer = respond(_processed(consumer, incoming, clock), wall_clock())
+    return understood(answer, request.headers)
 
 
 def _refusal(status: int, why: str, **headers: str) -> Answer:

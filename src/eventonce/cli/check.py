@@ -113,11 +113,14 @@ def _of_commands() -> meaning.Checks:
     }
     if find_spec("starlette") is not None:
         from eventonce.web.authentication import Gate  # noqa: PLC0415  see above
+        from eventonce.web.signatures import SCHEMES  # noqa: PLC0415  see above
 
         def gate(field: str) -> Callable[[Any], object]:
             return lambda value: Gate(Serve(**{field: value}))
 
-        fields = ("api_keys", "api_key_header", "users", "webhook_secrets")
+        fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
+        if find_spec("cryptography") is not None:
+            fields.append("sns_topics")
         checks |= {("serve", field): gate(field) for field in fields}
     return checks
 

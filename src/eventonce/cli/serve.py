@@ -63,8 +63,9 @@ def command(
 
     Keys and secrets are named in the file's [serve] table, or in the environment:
     EVENTONCE_API_KEYS, EVENTONCE_USERS (name:password), EVENTONCE_WEBHOOK_SECRETS,
-    EVENTONCE_STRIPE_SECRETS, EVENTONCE_SHOPIFY_SECRETS and EVENTONCE_GITHUB_SECRETS, several with
-    spaces between. With none of them it listens on loopback only.
+    EVENTONCE_STRIPE_SECRETS, EVENTONCE_SHOPIFY_SECRETS, EVENTONCE_GITHUB_SECRETS and
+    EVENTONCE_SNS_TOPICS, several with spaces between. With none of them it listens on loopback
+    only.
     """
     from eventonce.web import receiver  # noqa: PLC0415  an extra, and --help shall do without
     from eventonce.web.authentication import Gate  # noqa: PLC0415  likewise
@@ -110,6 +111,7 @@ def _with_environment(settings: Serve) -> Serve:
             "stripe_secrets",
             "shopify_secrets",
             "github_secrets",
+            "sns_topics",
         )
     }
     given = {user: password for user, _, password in users}

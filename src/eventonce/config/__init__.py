@@ -80,6 +80,11 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     github_secrets: list[str] = []
     """The secret of each webhook."""
     webhook_tolerance: float | str = "5m"
+    sns_topics: list[str] = []
+    """The ARNs of the topics whose subscriptions are confirmed, and whose messages are taken."""
+    sns_tolerance: float | str = "1d"
+    """SNS tries for an hour, after what a throttled subscription waits; what is recorded and sent
+    again within this time is a duplicate."""
     anyone_may_send_events: bool = False
     """Without any of the above: whether to listen elsewhere than on loopback all the same."""
     max_body: int = 2 << 20

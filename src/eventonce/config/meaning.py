@@ -176,6 +176,7 @@ CHECKS: Final[Checks] = {
     ("worker", "drain"): seconds,
     ("serve", "port"): _from(0, PORTS - 1),
     ("serve", "webhook_tolerance"): _some_time,
+    ("serve", "sns_tolerance"): _some_time,
     ("serve", "max_body"): _from(1),
     ("serve", "max_events"): _from(1),
     ("serve", "concurrency"): _from(1),

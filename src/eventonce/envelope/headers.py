@@ -13,6 +13,9 @@ from typing import Final
 from eventonce.errors import ConfigError
 from eventonce.types import NO_HEADERS
 
+SNS_TYPE: Final = "x-amz-sns-message-type"
+"""The header that every request of SNS has."""
+
 KEPT: Final = frozenset(
     (
         "content-type",
@@ -46,7 +49,7 @@ KEPT: Final = frozenset(
         "x-zendesk-webhook-invocation-id",
         # SNS
         "x-amz-sns-message-id",
-        "x-amz-sns-message-type",
+        SNS_TYPE,
         "x-amz-sns-topic-arn",
     )
 )

@@ -32,8 +32,8 @@ def receiver(consumer: Consumer, settings: Serve | None = None) -> Starlette:
     if not gate.ways and not given.anyone_may_send_events:
         raise ConfigError(
             "receiver: no authentication is set, so anyone who reaches it could send events. Set "
-            "api_keys, users or the secrets of a webhook; or, where something before it "
-            "authenticates, anyone_may_send_events"
+            "api_keys, users, sns_topics or the secrets of a webhook; or, where something before "
+            "it authenticates, anyone_may_send_events"
         )
     described = openapi.description(given, gate)
     bearable = limits(given)

@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from eventonce.config import Serve
+from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import ConfigError
 from eventonce.web.limits import seconds
 from eventonce.web.signatures import SCHEMES
+from eventonce.web.sns import NOTIFICATION, Topics
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -39,13 +41,16 @@ class Gate:
             if (given := getattr(settings, scheme.setting))
         ]
         self._tolerance = seconds(settings, "webhook_tolerance")
+        named, off = settings.sns_topics, seconds(settings, "sns_tolerance")
+        self.topics = Topics(named, off) if named else None
 
     @property
     def ways(self) -> list[str]:
         """How one may authenticate, in words; none if nobody needs to."""
         found = {"api key": self._keys, "basic": self._users}
         ways = [way for way, credentials in found.items() if credentials]
-        return ways + [scheme.way for scheme, _ in self._signing]
+        ways += [scheme.way for scheme, _ in self._signing]
+        return [*ways, "sns"] if self.topics else ways
 
     @property
     def challenge(self) -> str:
@@ -57,6 +62,7 @@ class Gate:
             "stripe": "Stripe",
             "shopify": "Shopify",
             "github": "GitHub",
+            "sns": "AmazonSNS",
         }
         return ", ".join(asked[way] for way in self.ways)
 
@@ -69,7 +75,17 @@ class Gate:
 
     def is_signed(self, headers: Mapping[str, str]) -> bool:
         """Whether there is a signature to look at once the body is there."""
-        return any(scheme.is_on(headers) for scheme, _ in self._signing)
+        return self.must_prove(headers) is not None or any(
+            scheme.is_on(headers) for scheme, _ in self._signing
+        )
+
+    def must_prove(self, headers: Mapping[str, str]) -> Topics | None:
+        """The topics, if SNS must have signed this request for one of them: a handshake always, a
+        notification unless its sender is known."""
+        kind = headers.get(SNS_TYPE)
+        if kind is None or (kind == NOTIFICATION and self.knows(headers)):
+            return None
+        return self.topics
 
     def complaint(self, headers: Mapping[str, str], body: bytes, now: float) -> str:
         """What is wrong with the signatures, nothing if one is right; `now` in epoch seconds."""

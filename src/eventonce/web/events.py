@@ -12,7 +12,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from eventonce.answers import Answer, respond
+from eventonce.answers import Answer, respond, understood
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.envelope import read_body
@@ -23,6 +23,7 @@ from eventonce.web.authentication import Gate
 from eventonce.web.limits import Limits
 from eventonce.web.reading import declared, unreadable, whole
 from eventonce.web.refusals import refuse, response
+from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
 
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
 
@@ -84,21 +85,24 @@ class Events:
         receive: Receive,
         send: Send,
     ) -> None:
+        async def answer(found: Answer) -> None:
+            await response(understood(found, headers))(scope, receive, send)
+
         body = await whole(receive, self._limits, partial(self._admission.grow, request))
         if body is None:
             return
         events = await self._read(headers, body) if isinstance(body, bytes) else body
         if isinstance(events, Answer):
-            await response(events)(scope, receive, send)
+            await answer(events)
             return
         processing = asyncio.ensure_future(self._consumer.process_async(events))
         try:
             await asyncio.wait([processing], timeout=self._limits.answer_within)
             if processing.done():
-                await response(_settled(processing))(scope, receive, send)
+                await answer(_settled(processing))
             else:
                 self._admission.warn_of_slow()
-                await response(self._unsettled(events))(scope, receive, send)
+                await answer(self._unsettled(events))
                 await asyncio.wait([processing])
                 _settled(processing)
         except BaseException:
@@ -110,13 +114,39 @@ class Events:
     async def _read(
         self, headers: Mapping[str, str], body: bytes
     ) -> Sequence[Event | bytes] | Answer:
+        topics = self._gate.must_prove(headers)
+        if topics is not None:
+            found = await self._from_sns(topics, headers, body)
+            if isinstance(found, Answer):
+                return found
+            headers, body = found.headers, found.body
+        read = partial(self._events, headers, body, proved=topics is not None)
         if len(body) <= SMALL:
-            return self._events(headers, body)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reading, self._events, headers, body)
+            return read()
+        return await asyncio.get_running_loop().run_in_executor(self._reading, read)
 
-    def _events(self, headers: Mapping[str, str], body: bytes) -> Sequence[Event | bytes] | Answer:
-        if not self._gate.knows(headers):
+    async def _from_sns(
+        self, topics: Topics, headers: Mapping[str, str], body: bytes
+    ) -> Message | Answer:
+        """The notification, if it is one that is believed; the answer to anything else."""
+        message = await topics.believed(headers, body, time.time())
+        doubt = message if isinstance(message, Doubt) else None
+        if isinstance(message, Message):
+            if message.type == NOTIFICATION:
+                return message
+            if message.type == SUBSCRIPTION:
+                doubt = await topics.confirm(message)
+            else:
+                # To visit its SubscribeURL would subscribe again.
+                log.warning("sns: the subscription to %s has ended", message.topic)
+        if doubt is None:
+            return respond([], wall_clock())
+        return self._unauthenticated(doubt.reason) if doubt.for_good else refuse(503, doubt.reason)
+
+    def _events(
+        self, headers: Mapping[str, str], body: bytes, *, proved: bool
+    ) -> Sequence[Event | bytes] | Answer:
+        if not proved and not self._gate.knows(headers):
             complaint = self._gate.complaint(headers, body, time.time())
             if complaint:
                 return self._unauthenticated(complaint)

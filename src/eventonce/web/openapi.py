@@ -10,6 +10,7 @@ import msgspec
 import eventonce
 from eventonce.answers import HTTP_STATUS, Report
 from eventonce.config import Serve
+from eventonce.envelope.headers import SNS_TYPE
 from eventonce.web.authentication import Gate
 from eventonce.web.health import Health
 from eventonce.web.refusals import KINDS, Refusal
@@ -111,6 +112,12 @@ def _schemes(settings: Serve, gate: Gate) -> dict[str, Any]:
     }
     for scheme in SCHEMES:
         known[scheme.way] = {"type": "apiKey", "in": "header", "name": scheme.headers[0]}
+    known["sns"] = {
+        "type": "apiKey",
+        "in": "header",
+        "name": SNS_TYPE,
+        "description": "A message of Amazon SNS: its signature stands in the body.",
+    }
     known["signature"]["description"] = "Standard Webhooks, with webhook-id and webhook-timestamp."
     return {way.replace(" ", "_"): known[way] for way in gate.ways}
 

@@ -10,6 +10,7 @@ from starlette.types import Receive
 
 from eventonce.answers import Answer
 from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
+from eventonce.envelope.headers import SNS_TYPE
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse
 
@@ -24,9 +25,10 @@ def unreadable(headers: Mapping[str, str], limits: Limits) -> Answer | None:
     """
     media = media_type(headers)
     # No page can make a browser send the attributes of a CloudEvent elsewhere, and its data may be
-    # of any type, or of none.
+    # of any type, or of none. Nor the header of SNS, which calls its JSON plain text.
     binary = is_binary(headers)
-    if not binary and not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
+    named = binary or SNS_TYPE in headers
+    if not named and not (media in ("application/json", *JSON_LINES) or media.endswith("+json")):
         said = f"content-type is {media!r}" if media else "there is no content-type"
         return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
     if not binary and _charset(headers) not in CHARSETS:

@@ -41,8 +41,9 @@ def listen(settings: Serve) -> socket.socket:
         if not loopback and not settings.anyone_may_send_events and not Gate(settings).ways:
             raise ConfigError(
                 f"serve: {place} can be reached from elsewhere, and no authentication is set. Set "
-                "api_keys, users or the secrets of a webhook in [serve]; or listen on 127.0.0.1; "
-                "or, if anyone who reaches it may send events, say --anyone-may-send-events"
+                "api_keys, users, sns_topics or the secrets of a webhook in [serve]; or listen on "
+                "127.0.0.1; or, if anyone who reaches it may send events, say "
+                "--anyone-may-send-events"
             )
         # With the protocol named: asyncio then sends at once, and not after 40 ms, what is short.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

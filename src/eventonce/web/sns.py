@@ -1,0 +1,264 @@
+"""SNS over HTTPS: which of its messages are believed, and the handshake of a subscription.
+
+The rules are those of "Verifying the signatures of Amazon SNS messages" in its developer guide, and
+stricter where the guide leaves room: a certificate comes from the host of the topic's own region.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from eventonce.envelope.headers import SNS_TYPE
+from eventonce.errors import ConfigError
+from eventonce.rules.instants import instant
+from eventonce.web.admission import WARNING_INTERVAL
+from eventonce.web.fetches import Fetches
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+RAW_DELIVERY: Final = "x-amz-sns-rawdelivery"
+NOTIFICATION: Final = "Notification"
+SUBSCRIPTION: Final = "SubscriptionConfirmation"
+UNSUBSCRIPTION: Final = "UnsubscribeConfirmation"
+
+CERTIFICATES: Final = 16
+"""Kept, the oldest dropped first: SNS has one a region, and another about once a year."""
+
+_HANDSHAKE: Final = (
+    "Message",
+    "MessageId",
+    "SubscribeURL",
+    "Timestamp",
+    "Token",
+    "TopicArn",
+    "Type",
+)
+_SIGNED: Final[Mapping[str, Sequence[str]]] = {
+    NOTIFICATION: ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
+    SUBSCRIPTION: _HANDSHAKE,
+    UNSUBSCRIPTION: _HANDSHAKE,
+}
+"""The fields that are signed, in the order of their bytes; `Subject` only where there is one."""
+
+_PROOF: Final = ("Signature", "SignatureVersion", "SigningCertURL")
+_HASHES: Final = {"1": "SHA1", "2": "SHA256"}
+_NULL: Final = msgspec.Raw(b"null")
+
+_TOPIC: Final = re.compile(
+    r"arn:(aws(?:-us-gov|-cn)?):sns:([a-z0-9-]+):\d{12}:[\w-]{1,256}", re.ASCII
+)
+_DOMAINS: Final = {"aws-cn": "amazonaws.com.cn"}
+"""Of partitions whose hosts end otherwise than with amazonaws.com."""
+
+log = logging.getLogger("eventonce.web")
+
+
+class Doubt(NamedTuple):
+    """Why a message is not believed, or not yet."""
+
+    reason: str
+    for_good: bool = True
+    """Whether sending it again is in vain."""
+
+
+class Message(NamedTuple):
+    """A message as it came: what is signed of it, and what proves that."""
+
+    signed: Mapping[str, str]
+    signature: bytes
+    hash: str
+    certificate_url: str
+
+    @property
+    def type(self) -> str:
+        return self.signed["Type"]
+
+    @property
+    def topic(self) -> str:
+        return self.signed["TopicArn"]
+
+    @property
+    def body(self) -> bytes:
+        """The envelope with what is signed alone: anyone can add fields to a recorded message."""
+        return msgspec.json.encode(self.signed)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """As SNS sends them, from what is signed: the headers of the request are not."""
+        return {
+            SNS_TYPE: self.type,
+            "x-amz-sns-message-id": self.signed["MessageId"],
+            "x-amz-sns-topic-arn": self.topic,
+        }
+
+
+class Topics:
+    """The topics that are allowed, and the certificates that SNS signs their messages with."""
+
+    def __init__(
+        self, topics: Sequence[str], tolerance: float, fetches: Fetches | None = None
+    ) -> None:
+        try:
+            import cryptography  # noqa: F401, PLC0415  an extra, for who names topics
+        except ModuleNotFoundError as error:
+            raise ConfigError('serve: sns_topics needs: pip install "eventonce[sns]"') from error
+        self._hosts = {topic.strip(): _host(topic.strip()) for topic in topics}
+        self._tolerance = tolerance
+        self._fetches = fetches or Fetches()
+        self._certificates: dict[str, Certificate] = {}
+        self._warned_at = -inf
+
+    async def believed(
+        self, headers: Mapping[str, str], body: bytes, now: float
+    ) -> Message | Doubt:
+        """The message, if SNS signed it for an allowed topic; `now` in epoch seconds."""
+        if RAW_DELIVERY in headers:
+            return self._refused(
+                "raw message delivery carries no signature: turn it off for this subscription, or "
+                "let it authenticate with Basic",
+                headers.get("x-amz-sns-topic-arn", ""),
+            )
+        message = _read(body)
+        if isinstance(message, str):
+            return self._refused(message, headers.get("x-amz-sns-topic-arn", ""))
+        complaint = self._complaint(headers, message, now)
+        if complaint:
+            return self._refused(complaint, message.topic)
+        certificate = await self._certificate(message.certificate_url)
+        if isinstance(certificate, Doubt):
+            return certificate
+        complaint = _unproved(message, certificate, now)
+        return self._refused(complaint, message.topic) if complaint else message
+
+    async def confirm(self, message: Message) -> Doubt | None:
+        """Confirm the subscription that this message, which is believed, asks about."""
+        url = message.signed["SubscribeURL"]
+        if not _is_at(self._hosts[message.topic], url):
+            return self._refused("SubscribeURL is not at the topic's host", message.topic)
+        answer = await self._fetches.ask(url)
+        # The receipt counts, not the status: a proxy's page has status 200 too.
+        receipt = f"<SubscriptionArn>{message.topic}:".encode()
+        if isinstance(answer, bytes) and receipt in answer:
+            log.info("sns: the subscription to %s is confirmed", message.topic)
+            return None
+        why = answer if isinstance(answer, OSError) else "the answer names no subscription"
+        log.warning("sns: the subscription to %s could not be confirmed: %s", message.topic, why)
+        return Doubt("the subscription could not be confirmed", for_good=False)
+
+    def _complaint(self, headers: Mapping[str, str], message: Message, now: float) -> str:
+        """What is wrong with a message before anybody is asked for its certificate."""
+        host = self._hosts.get(message.topic)
+        if host is None:
+            return "this topic is not among sns_topics"
+        if message.type != headers[SNS_TYPE]:
+            return f"{SNS_TYPE} says otherwise than the message"
+        at = instant(message.signed["Timestamp"], "iso")
+        if at is None or abs(now - at / 1000) > self._tolerance:
+            return f"Timestamp is none, or more than {self._tolerance:g} seconds off"
+        if not _is_at(host, message.certificate_url, r"[\w-]+\.pem"):
+            return f"SigningCertURL is no certificate at {host}"
+        return ""
+
+    async def _certificate(self, url: str) -> Certificate | Doubt:
+        found = self._certificates.get(url)
+        if found is None:
+            answer = await self._fetches.ask(url)
+            read = answer if isinstance(answer, OSError) else _certificate(answer)
+            if isinstance(read, Exception):
+                self._warn("%s cannot be had, its messages must come again: %s", url, read)
+                return Doubt("the signing certificate could not be had", for_good=False)
+            found = self._certificates[url] = read
+            while len(self._certificates) > CERTIFICATES:
+                del self._certificates[next(iter(self._certificates))]
+        return found
+
+    def _refused(self, reason: str, topic: str) -> Doubt:
+        self._warn("a message of topic %.300r is refused: %s", topic, reason)
+        return Doubt(reason)
+
+    def _warn(self, text: str, *about: object) -> None:
+        """Say it in the log, now and then: a stranger could fill it otherwise."""
+        now = time.monotonic()
+        if now - self._warned_at >= WARNING_INTERVAL:
+            self._warned_at = now
+            log.warning(f"sns: {text}", *about)  # noqa: G004  ours
+
+
+def _host(topic: str) -> str:
+    found = _TOPIC.fullmatch(topic)
+    if found is None:
+        raise ConfigError(
+            f"serve: sns_topics holds {topic!r}: the ARN of a standard topic was expected, "
+            "arn:aws:sns:REGION:ACCOUNT:NAME"
+        )
+    return f"sns.{found[2]}.{_DOMAINS.get(found[1], 'amazonaws.com')}"
+
+
+def _is_at(host: str, url: str, path: str = "[!-~]*") -> bool:
+    """Whether it is an https URL at exactly this host: after the slash no reader sees another."""
+    return re.fullmatch(rf"https://{re.escape(host)}/{path}", url, re.ASCII) is not None
+
+
+def _read(body: bytes) -> Message | str:
+    """The message in this body, or what is wrong with it."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        signed = {
+            name: _text(fields[name])
+            for name in _SIGNED[_text(fields["Type"])]
+            if name != "Subject" or fields.get(name, _NULL) != _NULL
+        }
+        proof = [_text(fields[name]) for name in _PROOF]
+        # A name and a value a line is what is signed: with more lines in a value, one signature
+        # would fit several messages. `Message` stands first, so it ends where the others begin.
+        if any("\n" in value for name, value in signed.items() if name != "Message"):
+            return "a field of the message has several lines"
+        return Message(
+            signed, base64.b64decode(proof[0], validate=True), _HASHES[proof[1]], proof[2]
+        )
+    except (KeyError, ValueError, RecursionError):
+        return "the body is no message that SNS signed with version 1 or 2"
+
+
+def _text(raw: msgspec.Raw) -> str:
+    return msgspec.json.decode(raw, type=str)
+
+
+def _certificate(pem: bytes) -> Certificate | ValueError:
+    from cryptography.x509 import load_pem_x509_certificate  # noqa: PLC0415  see Topics
+
+    try:
+        return load_pem_x509_certificate(pem)
+    except ValueError as error:
+        return error
+
+
+def _unproved(message: Message, certificate: Certificate, now: float) -> str:
+    """What is wrong with the signature, nothing if it is right; `now` in epoch seconds."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  see Topics
+    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415
+
+    at = datetime.fromtimestamp(now, UTC)
+    if not certificate.not_valid_before_utc <= at <= certificate.not_valid_after_utc:
+        return "the signing certificate is not valid now"
+    key = certificate.public_key()
+    if not isinstance(key, RSAPublicKey):
+        return "the signing certificate has no RSA key"
+    content = "".join(f"{name}\n{value}\n" for name, value in message.signed.items())
+    try:
+        key.verify(message.signature, content.encode(), PKCS1v15(), getattr(hashes, message.hash)())
+    except InvalidSignature:
+        return "the signature does not fit"
+    return ""

@@ -1,0 +1,371 @@
+"""SNS over HTTPS into `eventonce serve`, a process: the handshake, the signature, and what neither
+a stranger nor a copy can bring about. `tests.servers.sns` stands for SNS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.servers.receiver import Answered, Receiving, receiving
+from tests.servers.sns import (
+    CERTIFICATE,
+    HOST,
+    SIGNER,
+    TOPIC,
+    Page,
+    Sns,
+    a_key,
+    certificate,
+    headers,
+    message,
+    signed,
+    sns_host,
+    stamp,
+)
+from tests.servers.valkey import until
+
+HANDLER = """
+def handle(job):
+    with open("effects", "a") as effects:
+        effects.write(str(job.event.detail.get("call")) + "\\n")
+"""
+SETTINGS = f"""
+store = "sqlite:///desk.db"
+name = "desk"
+rules = ["./rules.toml"]
+[[sink]]
+to = "handlers:handle"
+[serve]
+sns_topics = ["{TOPIC}"]
+answer_within = "1m"
+"""
+RULES = """
+[[rule]]
+name = "call"
+match = { type = "call" }
+key = ["id"]
+[[rule]]
+name = "named"
+match = { type = "named" }
+key = ["headers.x-amz-sns-message-id"]
+"""
+
+
+class Place(NamedTuple):
+    """A receiver, the folder where it runs, and what stands for SNS."""
+
+    serving: Receiving
+    folder: Path
+    sns: Sns
+
+    def send(self, sent: dict[str, Any], **more: str) -> Answered:
+        return self.serving.ask(sent, headers={**headers(sent), **more})
+
+    def refused(self, sent: dict[str, Any], **more: str) -> str:
+        """Why it is not believed."""
+        answer = self.send(sent, **more)
+        assert answer.status == 401
+        assert "AmazonSNS" in answer.headers["www-authenticate"]
+        return str(answer.body["reason"])
+
+    @property
+    def effects(self) -> list[str]:
+        file = self.folder / "effects"
+        return file.read_text().split() if file.exists() else []
+
+    @property
+    def log(self) -> str:
+        return self.serving.log.read_text()
+
+
+def place(folder: Path, settings: str = SETTINGS) -> Iterator[Place]:
+    (folder / "handlers.py").write_text(HANDLER)
+    (folder / "rules.toml").write_text(RULES)
+    with sns_host(folder) as sns, receiving(folder, settings, "-v", env=sns.env) as serving:
+        yield Place(serving, folder, sns)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    yield from place(tmp_path_factory.mktemp("desk"))
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[Place]:
+    """One whose log says nothing yet, and that has fetched nothing."""
+    yield from place(tmp_path)
+
+
+def statuses(answer: Answered) -> list[str]:
+    return [told["status"] for told in answer.body["events"]]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("subject", [None, "A call", ""])
+def test_a_notification_that_sns_signed_takes_effect_once(
+    desk: Place, version: str, subject: str | None
+) -> None:
+    sent = message(SignatureVersion=version, Subject=subject)
+    first, again = desk.send(sent), desk.send(sent)
+    assert (first.status, statuses(first)) == (200, ["done"])
+    assert (again.status, statuses(again)) == (200, ["duplicate"])
+    # The id that SNS keeps when it sends again is the event's transport id.
+    assert first.body["events"][0]["id"] == sent["MessageId"]
+    assert desk.effects.count(json.loads(sent["Message"])["detail"]["call"]) == 1
+
+
+def test_a_message_of_several_lines_and_of_any_script_is_believed(desk: Place) -> None:
+    event = {"detail-type": "call", "detail": {"call": "\u260e\U0001f4de-é"}}
+    text = json.dumps(event, indent=2, ensure_ascii=False) + "\n\n"
+    assert statuses(desk.send(message(Message=text))) == ["done"]
+
+
+def test_a_message_that_is_no_event_is_a_dead_letter(desk: Place) -> None:
+    answer = desk.send(message(Message="Hello\nMessageId\nworld"))
+    assert (answer.status, statuses(answer)) == (400, ["invalid"])
+
+
+def test_the_certificate_is_fetched_once(quiet: Place) -> None:
+    for _ in range(3):
+        assert quiet.send(message()).status == 200
+    assert quiet.sns.asked == [CERTIFICATE.removeprefix(f"https://{HOST}")]
+
+
+@pytest.mark.parametrize(
+    "field", ["Message", "MessageId", "Subject", "Timestamp", "Signature", "TopicArn"]
+)
+def test_a_field_that_was_changed_is_refused(desk: Place, field: str) -> None:
+    sent = message(Subject="A call")
+    other = message(Subject="Another call", Timestamp=stamp(ago=60))
+    ran = desk.effects
+    desk.refused({**sent, field: other[field] if field != "TopicArn" else TOPIC + "s"})
+    assert desk.effects == ran
+
+
+def test_a_signature_of_the_other_version_or_of_another_key_is_refused(desk: Place) -> None:
+    for given, told in (("1", "2"), ("2", "1")):
+        sent = {**message(SignatureVersion=given), "SignatureVersion": told}
+        assert "does not fit" in desk.refused(sent)
+    assert "does not fit" in desk.refused(signed(message(), a_key()))
+    assert "version 1 or 2" in desk.refused(message(SignatureVersion="3"))
+
+
+def test_what_nobody_signed_is_not_read(desk: Place) -> None:
+    ran = desk.effects
+    event = {"detail-type": "call", "id": "forged", "detail": {"call": "forged"}}
+    # A carrier that is looked for before a notification is, beside one that is signed.
+    sent = message()
+    answer = desk.send({**sent, "Records": [event], "body": event, "messageId": "1", **event})
+    assert statuses(answer) == ["done"]
+    assert desk.effects == [*ran, json.loads(sent["Message"])["detail"]["call"]]
+    # Headers that say what an event is, or what it is called.
+    sent = message(Message='{"detail-type": "named", "id": "own", "detail": {}}')
+    told = {"ce-type": "call", "ce-id": "forged", "x-amz-sns-message-id": "forged"}
+    first, again = desk.send(sent), desk.send(sent, **told)
+    assert (statuses(first), statuses(again)) == (["done"], ["duplicate"])
+    # The first of two fields of one name.
+    sent = message()
+    raw = json.dumps(sent).encode()
+    twice = b'{"Message": %s, ' % json.dumps(json.dumps(event)).encode() + raw[1:]
+    answer = desk.serving.ask(twice, headers=headers(sent))
+    assert answer.status == 401 or answer.body["events"][0]["id"] == sent["MessageId"]
+    assert "forged" not in desk.effects
+
+
+def test_lines_moved_from_one_field_to_another_are_refused(desk: Place) -> None:
+    """The signature is over lines, so it fits both."""
+    inner = json.dumps({"detail-type": "call", "detail": {"call": "moved"}})
+    sent = message(Message=f"{inner}\nMessageId\nforged")
+    moved = {**sent, "Message": inner, "MessageId": f"forged\nMessageId\n{sent['MessageId']}"}
+    named = {"x-amz-sns-message-id": "forged"}
+    assert "several lines" in desk.refused(moved, **named)
+    assert "moved" not in desk.effects
+
+
+def test_another_topic_is_refused_though_sns_signed_it(desk: Place) -> None:
+    for topic in (TOPIC + "-2", TOPIC.replace("1234", "9999"), TOPIC.replace("eu-", "us-"), ""):
+        assert "sns_topics" in desk.refused(message(TopicArn=topic))
+
+
+def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(desk: Place) -> None:
+    for stamped in (stamp(ago=2 * 86_400), stamp(ago=-2 * 86_400), "yesterday", "1700000000"):
+        assert "Timestamp" in desk.refused(message(Timestamp=stamped))
+    # SNS tries for an hour.
+    assert desk.send(message(Timestamp=stamp(ago=2 * 3600))).status == 200
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/SimpleNotificationService-0.pem",
+        CERTIFICATE.replace("https:", "http:"),
+        CERTIFICATE.replace("eu-central-1", "us-east-1"),
+        CERTIFICATE.replace("eu-central-1", "s3-eu-central-1"),
+        CERTIFICATE.replace(HOST, f"{HOST}.example.com"),
+        CERTIFICATE.replace(HOST, f"{HOST}:8443"),
+        CERTIFICATE.replace(HOST, f"{HOST}@example.com"),
+        CERTIFICATE.replace(HOST, f"example.com\\@{HOST}"),
+        CERTIFICATE.replace(".pem", ".pem.html"),
+        CERTIFICATE.replace(".pem", ".html"),
+        f"https://{HOST}/?Action=Publish&x=.pem",
+        f"https://{HOST}/a/../b.pem",
+        CERTIFICATE + "\n",
+        "file:///etc/passwd.pem",
+    ],
+)
+def test_a_certificate_from_elsewhere_is_not_even_asked_for(desk: Place, url: str) -> None:
+    tunnels = len(desk.sns.tunnels)
+    assert "SigningCertURL" in desk.refused(message(SigningCertURL=url))
+    assert len(desk.sns.tunnels) == tunnels
+
+
+@pytest.mark.parametrize("days", [(-3, -1), (1, 3)])
+def test_a_certificate_that_is_not_valid_now_is_refused(desk: Place, days: tuple[int, int]) -> None:
+    url = desk.sns.page(f"valid{days[0]}", Page(certificate(SIGNER, days=days)))
+    assert "not valid now" in desk.refused(message(SigningCertURL=url))
+
+
+ELSEWHERE = (("Location", CERTIFICATE),)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Page(certificate(SIGNER) + b"\n" * (1 << 16)),
+        Page(certificate(SIGNER), 302, ELSEWHERE),
+        Page(certificate(SIGNER), 301, (("Location", "https://example.com/a.pem"),)),
+        Page(certificate(SIGNER), 500),
+        Page(certificate(SIGNER), 204),
+        Page(b"<html>a proxy's page</html>"),
+        Page(),
+    ],
+    ids=["oversized", "redirect", "redirect-elsewhere", "away", "no-content", "page", "empty"],
+)
+def test_without_the_certificate_nothing_is_believed_and_sns_sends_again(
+    desk: Place, page: Page, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    url, ran = desk.sns.page(f"un-{name}", page), desk.effects
+    sent = message(SigningCertURL=url)
+    answer = desk.send(sent)
+    assert (answer.status, answer.body["reason"]) == (
+        503,
+        "the signing certificate could not be had",
+    )
+    assert desk.effects == ran
+    assert {*desk.sns.tunnels} == {f"{HOST}:443"}
+    # Nothing of it is kept: the next attempt finds the certificate.
+    desk.sns.page(f"un-{name}", Page(certificate(SIGNER)))
+    assert statuses(desk.send(sent)) == ["done"]
+
+
+def test_a_subscription_to_an_allowed_topic_is_confirmed(quiet: Place) -> None:
+    for version in ("1", "2"):
+        url = quiet.sns.subscribing(f"token{version}")
+        asked = message(
+            "SubscriptionConfirmation",
+            Message=f"You have chosen to subscribe to the topic {TOPIC}.\nTo confirm, visit",
+            SubscribeURL=url,
+            Token=f"token{version}",
+            SignatureVersion=version,
+        )
+        answer = quiet.send(asked)
+        assert (answer.status, answer.body["events"]) == (200, [])
+        assert quiet.sns.asked[-1] == url.removeprefix(f"https://{HOST}")
+    until(lambda: f"the subscription to {TOPIC} is confirmed" in quiet.log)
+    assert quiet.effects == []
+    assert "token1" not in quiet.log
+
+
+def test_a_subscription_to_another_topic_is_refused_and_logged_and_nothing_is_fetched(
+    quiet: Place,
+) -> None:
+    topic = "arn:aws:sns:eu-central-1:666666666666:theirs"
+    url = quiet.sns.subscribing("theirs", topic=topic)
+    asked = message("SubscriptionConfirmation", TopicArn=topic, SubscribeURL=url, Token="theirs")
+    assert "sns_topics" in quiet.refused(asked)
+    assert quiet.sns.tunnels == []
+    until(lambda: f"a message of topic {topic!r} is refused" in quiet.log)
+
+
+def test_a_subscription_whose_signature_does_not_fit_is_not_confirmed(desk: Place) -> None:
+    url = desk.sns.subscribing("unsigned")
+    asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="unsigned")
+    for field, value in (("SubscribeURL", url + "&x=1"), ("Token", "other"), ("Message", "other")):
+        assert "does not fit" in desk.refused({**asked, field: value})
+    # Nor one whose type only the header says, which nobody signed.
+    told = {"x-amz-sns-message-type": "SubscriptionConfirmation"}
+    assert "otherwise" in desk.refused({**message(), "SubscribeURL": url}, **told)
+    assert not [path for path in desk.sns.asked if "unsigned" in path]
+
+
+def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(desk: Place) -> None:
+    tunnels = len(desk.sns.tunnels)
+    for url in ("https://example.com/", "http://169.254.169.254/latest", f"https://{HOST}@x.com/"):
+        asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="t")
+        assert "SubscribeURL" in desk.refused(asked)
+    assert {*desk.sns.tunnels[tunnels:]} <= {f"{HOST}:443"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [Page(b"Welcome"), Page(status=500), Page(status=302, headers=(("Location", "/"),))],
+    ids=["page", "away", "redirect"],
+)
+def test_a_confirmation_that_gives_no_receipt_is_tried_again(
+    desk: Place, page: Page, request: pytest.FixtureRequest
+) -> None:
+    token = f"late-{request.node.callspec.id}"
+    url = desk.sns.subscribing(token, page)
+    asked = message("SubscriptionConfirmation", SubscribeURL=url, Token=token)
+    assert desk.send(asked).status == 503
+    desk.sns.subscribing(token)
+    assert desk.send(asked).status == 200
+
+
+def test_the_end_of_a_subscription_is_logged_and_not_undone(quiet: Place) -> None:
+    url = quiet.sns.subscribing("again")
+    told = message("UnsubscribeConfirmation", SubscribeURL=url, Token="again")
+    assert "does not fit" in quiet.refused({**told, "Token": "other"})
+    answer = quiet.send(told)
+    assert (answer.status, answer.body["events"]) == (200, [])
+    until(lambda: f"the subscription to {TOPIC} has ended" in quiet.log)
+    assert not [path for path in quiet.sns.asked if "again" in path]
+
+
+def test_raw_delivery_carries_no_signature_and_is_refused(desk: Place) -> None:
+    sent = message()
+    raw = {**headers(sent), "x-amz-sns-rawdelivery": "true"}
+    answer = desk.serving.ask(sent["Message"].encode(), headers=raw)
+    assert answer.status == 401
+    assert "raw message delivery carries no signature" in answer.body["reason"]
+
+
+def test_basic_authentication_takes_raw_messages_and_a_handshake_is_still_proved(
+    tmp_path: Path,
+) -> None:
+    for quiet in place(tmp_path, SETTINGS + '[serve.users]\nsns = "a password"\n'):
+        basic = {"authorization": "Basic c25zOmEgcGFzc3dvcmQ="}
+        sent = message()
+        raw = {**headers(sent), "x-amz-sns-rawdelivery": "true", **basic}
+        event = {"detail-type": "call", "id": "raw", "detail": {"call": "raw"}}
+        assert statuses(quiet.serving.ask(event, headers=raw)) == ["done"]
+        url = quiet.sns.subscribing("basic")
+        asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="basic")
+        assert "does not fit" in quiet.refused({**asked, "Token": "other"}, **basic)
+        assert quiet.send(asked, **basic).status == 200
+        assert [path for path in quiet.sns.asked if "basic" in path]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"nonsense", b'{"Type": []}', b'{"Type": "Notification"}', b"[" * 100_000],
+    ids=["empty", "list", "nonsense", "odd-type", "unsigned", "deep"],
+)
+def test_a_body_that_is_no_message_is_refused(desk: Place, body: bytes) -> None:
+    answer = desk.serving.ask(body, headers=headers(message()))
+    assert answer.status == 401
