@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from eventonce import engine
 from eventonce.occupancy import HERE, INSIDE, STEP, inside_handler
@@ -101,14 +101,14 @@ class OnAsyncio:
     async def shelve(self, letters: Sequence[Letter]) -> None:
         await self._in_store(self._world.letterbox.put_letters, letters)
 
-    async def enter(self, *, alone: bool) -> bool:
+    async def enter(self, *, alone: bool) -> bool | None:
         entering = HERE.entering(alone=alone)
         try:
             while True:
                 try:
                     next(entering)
                 except StopIteration as stop:
-                    return bool(stop.value)
+                    return cast("bool | None", stop.value)
                 await asyncio.sleep(STEP)
         finally:
             entering.close()

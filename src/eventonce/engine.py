@@ -16,7 +16,7 @@ import msgspec
 from eventonce import envelope
 from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
 from eventonce.ports import Effects, Task
-from eventonce.reasons import NOT_STARTED, REFUSED, given_up_after, reason
+from eventonce.reasons import NOT_ALONE, NOT_STARTED, REFUSED, given_up_after, reason
 from eventonce.types import (
     Claim,
     Letter,
@@ -166,6 +166,11 @@ async def _round(
 ) -> list[Task]:
     """Claim, run and settle these; those that should run alone are given back, and not run."""
     is_alone = await effects.enter(alone=alone)
+    if is_alone is None:
+        # Not returned: whoever takes it over when its lease has ended must know what it is.
+        for task in tasks:
+            task.outcome = _again(task, "busy", NOT_ALONE, effects.now() + task.claim.lease)
+        return []
     try:
         if is_alone:
             for task in tasks:

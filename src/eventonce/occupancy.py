@@ -37,11 +37,15 @@ class Occupancy:
         self._runs = 0
         self._alone = 0
         """Runs that are alone, or wait to be."""
+        self._solo = 0
+        """Runs that were let in alone and have not left."""
         self._closed_until = 0.0
         """How long they keep others out, by the monotonic clock."""
 
-    def entering(self, *, alone: bool) -> Generator[None, None, bool]:
-        """Yields while it must wait; answers whether this run is alone. Always lets in at last.
+    def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
+        """Yields while it must wait; answers whether this run is alone. Lets in at last, but for
+        one that wants to be alone while another is: None, for of two that may each have ended a
+        process nobody could tell which did.
 
         A handler that processes events itself enters at once: whoever waits would wait for it.
         """
@@ -62,12 +66,15 @@ class Occupancy:
         finally:
             if not got:
                 self._open()
-        return got or self._let_in()
+        if got:
+            return True
+        return None if self._solo else self._let_in()
 
     def leave(self, *, alone: bool) -> None:
         """The run that entered is settled."""
         with self._lock:
             self._runs = max(0, self._runs - 1)
+            self._solo = max(0, self._solo - alone)
         if alone:
             self._open()
 
@@ -82,7 +89,7 @@ class Occupancy:
         with self._lock:
             if self._runs:
                 return False
-            self._runs = 1
+            self._runs = self._solo = 1
             self._closed_until = time.monotonic() + LONGEST_WAIT
             return True
 

@@ -301,8 +301,9 @@ class Effects(Protocol):
         """Keep these letters."""
         ...
 
-    async def enter(self, *, alone: bool) -> bool:
-        """Begin to run events in this process, beside others or alone; whether it is alone."""
+    async def enter(self, *, alone: bool) -> bool | None:
+        """Begin to run events in this process, beside others or alone; whether it is alone. None
+        where it cannot be alone because another is, which took too long: it did not begin."""
         ...
 
     def leave(self, *, alone: bool) -> None:

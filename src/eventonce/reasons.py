@@ -20,6 +20,8 @@ REFUSED: Final[dict[Kept, str]] = {
 }
 
 
+NOT_ALONE: Final = "its last run ended with its process, and another such event runs alone here"
+
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
 GIVEN_UP: Final = "given up, kept as a dead letter"

@@ -254,13 +254,13 @@ class Inline:
     async def shelve(self, letters: Sequence[Letter]) -> None:
         self._world.letterbox.put_letters(letters)
 
-    async def enter(self, *, alone: bool) -> bool:
+    async def enter(self, *, alone: bool) -> bool | None:
         entering = HERE.entering(alone=alone)
         while True:
             try:
                 next(entering)
             except StopIteration as stop:
-                return bool(stop.value)
+                return cast("bool | None", stop.value)
             time.sleep(STEP)  # noqa: ASYNC251  there is no loop: this runs in the caller's thread
 
     def leave(self, *, alone: bool) -> None:

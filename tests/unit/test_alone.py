@@ -206,6 +206,31 @@ def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.Monke
     here.leave(alone=False)
     assert _entered(here.entering(alone=True)) is True
     assert _entered(here.entering(alone=False)) is False, "others run beside what hangs alone"
+    with pytest.raises(StopIteration) as refused:
+        next(here.entering(alone=True))
+    assert refused.value.value is None, "but not one that may end the process as well"
+    here.leave(alone=False)
+    here.leave(alone=True)
+    assert _entered(here.entering(alone=True)) is True
+
+
+def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
+    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes again when its lease has ended, and is then known as what it is."""
+    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    store, clock = MemoryStore(), [1_000_000]
+    ran: list[str] = []
+    consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
+    store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
+    clock[0] += 60_000
+    consumer.wrap(lambda _: lambda job: ran.append(job.event.id))
+    assert _entered(here.entering(alone=True)) is True
+    assert statuses(consumer.process([call(1)])) == ["busy"]
+    here.leave(alone=True)
+    clock[0] += 60_000
+    assert statuses(consumer.process([call(1)])) == ["done"]
+    assert ran == ["id-1"]
 
 
 def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> None:
