@@ -53,6 +53,27 @@ def _granting(bend: Callable[[Record, Claim, int], Record]) -> Judge:
     return judge
 
 
+def _advancing(bend: Callable[[Record, Record, Claim, int], Record]) -> Judge:
+    """Judges rightly and writes an unchanged version down wrongly."""
+
+    def judge(record: Record | None, claim: Claim, now: int) -> Judged:
+        verdict, written = ledger.judge(record, claim, now)
+        if verdict.kind == "unchanged" and record is not None and written is not None:
+            written = bend(record, written, claim, now)
+        return verdict, written
+
+    return judge
+
+
+def _waits_two_leases(record: Record | None, claim: Claim, now: int) -> Judged:
+    verdict, written = ledger.judge(record, claim, now)
+    if verdict.kind != "busy" or verdict.order is None:
+        return verdict, written
+    if verdict.wait <= claim.lease:
+        return Verdict("dead", order=verdict.order), None
+    return replace(verdict, wait=verdict.wait - claim.lease), written
+
+
 def _seconds(ms: int) -> int:
     return -(-ms // 1_000) * 1_000
 
@@ -120,6 +141,27 @@ JUDGES: Final[Mapping[str, Judge]] = {
     ),
     "lets an older version wait for ever": _answering(
         lambda _, it, __: replace(it, kind="busy") if it.kind == "dead" and it.order else it
+    ),
+    "lets an older version wait two leases": _waits_two_leases,
+    "lets a stale version wait for the lease": _answering(
+        lambda record, it, now: (
+            Verdict("busy", wait=record.held_until - now)
+            if record is not None and it.kind == "stale" and now < record.held_until
+            else it
+        )
+    ),
+    "keeps the ties before an unchanged version": _advancing(
+        lambda before, it, _, __: replace(it, digests=before.digests)
+    ),
+    "shortens the memory at an unchanged version": _advancing(
+        lambda _, it, claim, now: replace(it, expires=now + claim.remember)
+    ),
+    "waits for a lease however far ahead it ends": _answering(
+        lambda record, it, now: (
+            replace(it, wait=record.held_until - now)
+            if record is not None and it.kind == "busy" and it.order is None
+            else it
+        )
     ),
     "does not say how long to wait": _answering(lambda _, it, __: replace(it, wait=0)),
     "does not say that a run should be alone": _answering(
@@ -232,6 +274,13 @@ SETTLES: Final[Mapping[str, Settle]] = {
         lambda before, it, settlement, _: (
             replace(it, digests=(*before.digests, settlement.claim.digest))
             if it.order is not None and it.order == before.order and it.done
+            else it
+        )
+    ),
+    "keeps every burial": _writing(
+        lambda before, it, settlement, _: (
+            replace(it, dead=(*before.dead, settlement.claim.digest))
+            if settlement.action == "bury"
             else it
         )
     ),

@@ -91,6 +91,23 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
         crashes.a_run_that_never_ends_is_taken_over_and_at_last_given_up,
     ),
     (
+        LAW["counts a crash that others had a part in"],
+        crashes.a_run_that_shared_its_process_is_not_given_up_for_the_others_crash,
+    ),
+    (LAW["counts what is returned"], crashes.an_attempt_that_is_returned_does_not_count),
+    (
+        LAW["waits for a lease however far ahead it ends"],
+        crashes.a_lease_granted_by_a_clock_that_was_ahead_is_cut_down,
+    ),
+    (
+        LAW["renews from the end of the lease"],
+        crashes.a_run_that_lives_keeps_its_lease_though_the_clock_is_set_back,
+    ),
+    (
+        LAW["lets an older version wait two leases"],
+        crashes.an_older_version_waits_three_leases_and_is_then_given_up,
+    ),
+    (
         textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_after_its_claim_is_taken_over,
     ),
@@ -220,7 +237,7 @@ def _run_often(race: Race, opener: Opener, crew: Crew) -> None:
         race(opener, crew)
 
 
-TOO_RARE: Final = {"keeps every tie"}
+TOO_RARE: Final = {"keeps every tie", "keeps every burial"}
 """What takes seventeen ties of one subject to notice is left to the holes."""
 
 

@@ -9,6 +9,7 @@ HOLES = "tests/unit/test_ledger.py::test_"
 FACTS = "tests/unit/test_ledger_facts.py::test_"
 SETTLE = "tests/unit/test_ledger_settle.py::test_"
 STATES = "tests/unit/test_ledger_states.py::test_"
+CONTRACT = "tests/contract/test_stores.py::TestMemory::test_case["
 HELD = "    if now < record.held_until:\n        return _held(record, claim, now)\n"
 
 
@@ -338,6 +339,25 @@ LAW = (
         HOLES + "an_older_state_does_not_wait_for_a_newer_one_that_was_given_up",
     ),
     _law(
+        "an older version waits two leases",
+        "PATIENCE: Final = 3",
+        "PATIENCE: Final = 2",
+        HOLES + "an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned",
+        CONTRACT + "an_older_version_waits_three_leases_and_is_then_given_up]",
+    ),
+    _law(
+        "a stale version waits for the lease of a newer one",
+        "        if order < record.order:\n",
+        "        if order < record.order and now >= record.held_until:\n",
+        STATES + "an_older_version_is_stale_at_once_while_a_newer_one_runs",
+    ),
+    _law(
+        "versions given up at one order are kept without end",
+        "dead=(*record.dead, claim.digest)[-KEPT_DIGESTS:],",
+        "dead=(*record.dead, claim.digest),",
+        STATES + "the_latest_sixteen_versions_given_up_at_one_order_are_known",
+    ),
+    _law(
         "a state is unchanged while another run is unsettled",
         "        and not record.dirty\n",
         "",
@@ -397,6 +417,18 @@ LAW = (
         "expires=max(record.expires, now + claim.remember),\n        )",
         "expires=record.expires,\n        )",
         STATES + "an_unchanged_version_is_remembered_as_long_as_one_that_ran",
+    ),
+    _law(
+        "an unchanged version shortens the memory",
+        "expires=max(record.expires, now + claim.remember),\n        )",
+        "expires=now + claim.remember,\n        )",
+        STATES + "an_unchanged_version_does_not_shorten_the_memory",
+    ),
+    _law(
+        "an unchanged version keeps the ties of the order before it",
+        "            by=claim.by,\n            digests=(claim.digest,),",
+        "            by=claim.by,",
+        STATES + "an_unchanged_version_leaves_the_ties_of_the_order_before_it_behind",
     ),
     _law(
         "an unchanged version keeps another's transport id",

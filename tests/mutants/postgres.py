@@ -18,10 +18,32 @@ BEGUN_TWICE = (
     AT_WORK.format("waiting", "of_two_who_begin_a_key_the_second_waits_for_the_first_and_is_busy"),
 )
 LAW = (CONTRACT.format("every_answer_is_the_laws"),)
+HOLES = ("tests/contract/test_postgres.py::TestPostgres18::test_hole",)
 
 EARLY = "moment := coalesce(instant, floor(extract(epoch FROM statement_timestamp()) * 1000));"
 
 POSTGRES = (
+    Mutant(
+        "postgres: an unchanged version keeps the ties before it",
+        STORE + "claim.sql",
+        "CASE WHEN d.law = 'unchanged' THEN ARRAY[d.digest] WHEN NOT d.blank THEN d.r_digests END",
+        "CASE WHEN NOT d.blank THEN d.r_digests END",
+        HOLES,
+    ),
+    Mutant(
+        "postgres: an unchanged version shortens the memory",
+        STORE + "claim.sql",
+        "ELSE greatest(d.r_expires, moment + d.remember)",
+        "ELSE moment + d.remember",
+        HOLES,
+    ),
+    Mutant(
+        "postgres: a stale version waits for the lease",
+        STORE + "claim.sql",
+        """WHEN s."order" < s.r_order THEN 'stale'""",
+        """WHEN s."order" < s.r_order AND moment >= s.r_held_until THEN 'stale'""",
+        HOLES,
+    ),
     Mutant(
         "postgres: settlements lock their rows in any order",
         STORE + "settle.sql",

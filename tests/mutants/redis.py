@@ -56,6 +56,24 @@ _JUDGE = (
         "if true then",
         HOLES,
     ),
+    (
+        "an unchanged version keeps the ties before it",
+        "r.order, r.by, r.digests = c.order, c.by, {c.digest}",
+        "r.order, r.by = c.order, c.by",
+        HOLES,
+    ),
+    (
+        "an unchanged version shortens the memory",
+        "r.expires = max(r.expires, now + t.remember)",
+        "r.expires = now + t.remember",
+        HOLES,
+    ),
+    (
+        "a stale version waits for the lease",
+        "if c.order < r.order then",
+        "if c.order < r.order and now >= r.held_until then",
+        HOLES,
+    ),
 )
 
 _CLAIM = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eventonce import ledger
 from eventonce.types import Action, Claim
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
@@ -129,7 +128,7 @@ def test_an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned
     key = Key()
     gone = T0 + key.claim(state(2, B), T0).wait
     waiting = key.claim(state(1, A, 2), gone)
-    assert waiting.wait == ledger.PATIENCE * LEASE
+    assert waiting.wait == 3 * LEASE
     patience = gone + waiting.wait
     assert key.claim(state(1, A, 3), patience - 1).kind == "busy"
     letter = key.claim(state(1, A, 4), patience)

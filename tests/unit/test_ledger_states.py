@@ -38,6 +38,27 @@ def test_an_unchanged_version_is_remembered_as_long_as_one_that_ran() -> None:
     assert key.claim(state(1, B, 3), later + REMEMBER - 1).kind == "stale"
 
 
+def test_an_unchanged_version_does_not_shorten_the_memory() -> None:
+    """The rule remembers for less since; what was promised before it changed still holds."""
+    key = Key()
+    key.done(state(1, A), T0)
+    shorter = state(2, A, 2, unchanged_within=500, remember=500)
+    assert key.claim(shorter, T0 + 1).kind == "unchanged"
+    assert key.claim(state(1, B, 3), T0 + REMEMBER - 1).kind == "stale"
+
+
+def test_an_unchanged_version_leaves_the_ties_of_the_order_before_it_behind() -> None:
+    """
+    B(1) ──done      A(1) ──done      A(2) unchanged      B(2): has had no effect, and runs
+    """
+    key = Key()
+    key.done(state(1, B), T0)
+    key.done(state(1, A, 2), T0)
+    assert key.claim(state(2, A, 3, unchanged_within=500), T0 + 1).kind == "unchanged"
+    assert key.claim(state(2, A, 4), T0 + 2).kind == "duplicate"
+    assert key.claim(state(2, B, 5), T0 + 2).kind == "run"
+
+
 def test_a_copy_of_an_unchanged_version_is_known_by_its_own_transport_id() -> None:
     key = Key()
     key.done(state(1, A, unchanged_within=500), T0)
@@ -90,6 +111,15 @@ def test_the_latest_sixteen_versions_of_one_order_are_known() -> None:
     for version in versions:
         key.done(version, T0)
     assert [key.claim(version, T0 + 1).kind for version in versions[1:]] == ["duplicate"] * 16
+    assert key.claim(versions[0], T0 + 1).kind == "run"
+
+
+def test_the_latest_sixteen_versions_given_up_at_one_order_are_known() -> None:
+    key = Key()
+    versions = [state(1, b"%d" % number, number + 1) for number in range(17)]
+    for version in versions:
+        assert key.settle("bury", version, key.claim(version, T0), T0) == "kept"
+    assert [key.claim(version, T0 + 1).kind for version in versions[1:]] == ["dead"] * 16
     assert key.claim(versions[0], T0 + 1).kind == "run"
 
 
@@ -178,6 +208,14 @@ def test_a_duplicate_of_the_applied_version_is_known_while_a_newer_one_runs() ->
     key.done(state(1, A), T0)
     key.claim(state(2, B, 2), T0 + 1)
     assert key.claim(state(1, A, 3), T0 + 2).kind == "duplicate"
+
+
+def test_an_older_version_is_stale_at_once_while_a_newer_one_runs() -> None:
+    key = Key()
+    key.done(state(2, A), T0)
+    key.claim(state(3, B, 2), T0 + 1)
+    stale = key.claim(state(1, C, 3), T0 + 2)
+    assert (stale.kind, stale.order) == ("stale", 2)
 
 
 def test_an_expired_record_holds_nothing_back() -> None:

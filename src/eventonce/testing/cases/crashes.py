@@ -138,6 +138,22 @@ def a_worker_killed_after_its_effect_is_not_followed_by_an_older_version(opener:
         assert (older.kind, older.order) == ("stale", 3)
 
 
+def an_older_version_waits_three_leases_and_is_then_given_up(opener: Opener) -> None:
+    """One for the run, one for its transport to bring it again, one for that second run."""
+    (key,) = new_keys(1)
+    with opened(opener) as store:
+        assert store.claim([version(key, 3)], now=EPOCH)[0].kind == "run"
+        for now, kind, wait in (
+            (EPOCH + MINUTE, "busy", 3 * MINUTE),
+            (EPOCH + 4 * MINUTE - 1, "busy", 1),
+            (EPOCH + 4 * MINUTE, "dead", 0),
+        ):
+            (older,) = store.claim([version(key, 2)], now=now)
+            assert (older.kind, older.wait, older.order) == (kind, wait, 3)
+        (again,) = store.claim([version(key, 3)], now=EPOCH + 4 * MINUTE)
+        assert (again.kind, again.attempt) == ("run", 2)
+
+
 def a_worker_killed_at_any_moment_leaves_nothing_half_done(opener: Opener) -> None:
     """What it was told is kept stays kept; what it held is held, and then taken over; no more."""
     chance = random.Random(1)

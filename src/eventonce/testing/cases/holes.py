@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventonce.ledger import KEPT_DIGESTS, PATIENCE, UNSETTLED
+from eventonce.ledger import KEPT_DIGESTS, LONGEST_LEASE, PATIENCE, UNSETTLED
 from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, SECOND
 from eventonce.testing.cases.steps import (
     Ask,
@@ -126,6 +126,16 @@ HOLES: Final[Mapping[str, Program]] = {
     "the completion before an unchanged is kept when repeated": [
         *(_state(1), DONE, _state(5), DONE),
         _state(4, B),
+    ],
+    "an unchanged version leaves the ties before it behind": [
+        *(_state(1, B), DONE, _state(1, A), DONE),
+        *(_state(2, A), _state(2, A), _state(2, B), DONE),
+    ],
+    "and does not shorten the memory": [
+        *(_state(1, A), DONE, _state(2, A, remember=500), Wait(10 * DAY - 1), _state(1, B)),
+    ],
+    "what is stale does not wait for a newer version that runs": [
+        *(_state(2, A), DONE, _state(3, B), _state(1, A), DONE),
     ],
     "a token does not return after its record expired": [
         *(_fact(), Wait(10 * DAY), Sweep(), _fact()),
@@ -249,6 +259,10 @@ HOLES: Final[Mapping[str, Program]] = {
     "a clock set back leaves every lease": [
         *(_fact(), Wait(-5 * MINUTE), _fact(), Wait(5 * MINUTE), CRASHED, _fact()),
         *(Wait(-5 * MINUTE), LATE_DONE, DONE, _fact()),
+    ],
+    "a lease from a clock that was ahead is cut down": [
+        *(_fact(), _state(1), Wait(-3 * DAY), _fact(), _state(1), RENEWED),
+        *(Wait(LONGEST_LEASE - 1), _fact(), _state(1), Wait(1), _fact(), _state(1)),
     ],
     "each key of a batch is judged alone": [
         Ask((*_fact().claims, *_state(2).claims)),
