@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from eventonce.errors import ConfigError
@@ -34,22 +35,35 @@ class Portal:
         )
 
     def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop, ended = self._running(), threading.Event()
+        loop, ended = self._running(), SimpleQueue[None]()
+        begun: list[asyncio.Task[T]] = []
 
-        async def begun() -> asyncio.Task[T]:
-            task = asyncio.ensure_future(coroutine)
-            task.add_done_callback(lambda _: ended.set())
-            return task
+        def end(_: object = None) -> None:
+            # Twice: whoever is interrupted may have taken the first.
+            ended.put(None)
+            ended.put(None)
 
-        task = asyncio.run_coroutine_threadsafe(begun(), loop).result()
+        def begin() -> None:
+            begun.append(loop.create_task(coroutine))
+            begun[0].add_done_callback(end)
+
+        def cancel() -> None:
+            if begun:
+                begun[0].cancel()
+            else:
+                coroutine.close()
+                end()
+
         try:
-            ended.wait()
+            loop.call_soon_threadsafe(begin)
+            ended.get()
         except BaseException:
-            # Interrupted while waiting: what runs must not go on as if somebody waited for it.
-            loop.call_soon_threadsafe(task.cancel)
-            ended.wait()
+            # Interrupted: what runs must not go on as if somebody waited for it. If it was to begin
+            # at all, it has begun when this is called.
+            loop.call_soon_threadsafe(cancel)
+            ended.get()
             raise
-        return task.result()
+        return begun[0].result()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:

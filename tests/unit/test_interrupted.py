@@ -1,0 +1,155 @@
+"""Interrupted: a block is not taken for done, a store call that is under way is waited for, and no
+batch goes on for a caller who has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Reject, Rule
+from eventonce.portal import Portal
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from tests.unit.interrupts import Interrupt, interrupted_everywhere
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+PATIENCE = 30
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+ENDS = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupt]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_block_that_was_interrupted_is_not_done(end: type[BaseException]) -> None:
+    with Consumer("memory:", rules=RULE) as consumer:
+        with pytest.raises(end), consumer.once(call(1)) as job:
+            raise end
+        assert job.outcome is not None
+        assert (job.outcome.status, job.outcome.ack) == ("failed", False)
+        with consumer.once(call(1)) as job:
+            assert job.run
+
+
+class Slow(MemoryStore):
+    """Takes its time for the first call of one kind."""
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self._slow = [slow]
+        self.under_way, self.go, self.ended = (threading.Event() for _ in range(3))
+
+    def _taken(self, call: str) -> None:
+        if call in self._slow:
+            self._slow.clear()
+            self.under_way.set()
+            assert self.go.wait(PATIENCE)
+            self.ended.set()
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        self._taken("claim")
+        return super().claim(claims, now)
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        self._taken("settle")
+        return super().settle(settlements, now)
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self._taken("put_letters")
+        super().put_letters(letters)
+
+
+@pytest.mark.parametrize("slow", ["claim", "settle", "put_letters"])
+def test_a_batch_that_is_cancelled_waits_for_the_store_call_under_way(slow: str) -> None:
+    store = Slow(slow)
+
+    def never(_: Job) -> None:
+        raise Reject("no")
+
+    async def story() -> None:
+        with Consumer(store, rules=RULE, handler=never) as consumer:
+            batch = asyncio.ensure_future(consumer.process_async([call(1)]))
+            assert await asyncio.to_thread(store.under_way.wait, PATIENCE)
+            batch.cancel()
+            # Turns of the loop: in the first the cancellation reaches the batch.
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not batch.done()
+            store.go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await batch
+            assert store.ended.is_set()
+
+    try:
+        asyncio.run(story())
+    finally:
+        store.go.set()
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Lets a signal raise in the main thread, whatever that is doing."""
+
+    def raising(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, raising)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_batch_whose_caller_was_interrupted_is_ended_and_freed(
+    interrupt: Callable[[], None],
+) -> None:
+    ended: list[str] = []
+
+    async def handler(job: Job) -> None:
+        interrupt()
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.append(job.event.id)
+
+    store = MemoryStore()
+    with Consumer(store, rules=RULE, handler=handler) as consumer:
+        with pytest.raises(Interrupt):
+            consumer.process([call(1)])
+        assert ended == ["id-1"]
+        assert consumer._world.renewer.watched() == []
+    again = Consumer(store, rules=RULE, handler=lambda _: None)
+    assert [outcome.status for outcome in again.process([call(1)])] == ["done"]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> None:
+    running: set[object] = set()
+
+    async def work() -> None:
+        me = object()
+        running.add(me)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        finally:
+            running.discard(me)
+
+    async def left() -> int:
+        return len(asyncio.all_tasks()) - 1
+
+    portal = Portal()
+    portal.run(work())
+    interruptions = 0
+    for came in interrupted_everywhere(lambda: portal.run(work())):
+        interruptions += isinstance(came, Interrupt)
+        assert (portal.run(left()), running) == (0, set())
+    portal.close()
+    assert interruptions > 3
