@@ -7,8 +7,13 @@ from tests.mutants.mutant import Mutant
 ENGINE = "src/eventonce/engine.py"
 RUNNERS = "src/eventonce/runners.py"
 RENEWAL = "src/eventonce/renewal.py"
+AIO = "src/eventonce/aio.py"
+PORTAL = "src/eventonce/portal.py"
 CONSUMER = "tests/unit/test_consumer.py::test_"
 EXACTLY = "tests/integration/test_exactly_once.py::test_"
+INTERRUPTED = "tests/unit/test_interrupted.py::test_"
+LENT = "tests/integration/test_sqlite_lent.py::test_"
+LOOKED_AFTER = "tests/unit/test_looked_after.py::test_"
 HARD = "tests/unit/test_hard_cases.py::test_"
 MEANWHILE = "tests/unit/test_settled_meanwhile.py::test_"
 
@@ -103,5 +108,137 @@ ENGINES = (
         '[Settlement(_asked(task, now), task.token, "extend") for task in live]',
         "[]",
         ("tests/unit/test_renewal.py::test_a_handler_longer_than_its_lease_keeps_it",),
+    ),
+    Mutant(
+        "engine: an older key that is busy is not asked",
+        ENGINE,
+        '            if verdict.kind != "run":\n                decided',
+        '            if verdict.kind not in ("run", "busy"):\n                decided',
+        (HARD + "what_runs_under_an_older_key_is_not_run_beside_it",),
+    ),
+    Mutant(
+        "engine: the wait before the next attempt has no end",
+        ENGINE,
+        "return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))",
+        "return int(1000 * 2 ** min(attempt - 1, 20))",
+        (CONSUMER + "no_failure_waits_longer_than_a_queue_can_postpone_it",),
+    ),
+    Mutant(
+        "engine: two consumers share the dead letter of what is no event",
+        ENGINE,
+        'blake2b(consumer.encode() + b"\\0" + raw,',
+        "blake2b(raw,",
+        (CONSUMER + "two_consumers_on_one_store_each_have_a_dead_letter_of_what_is_no_event",),
+    ),
+    Mutant(
+        "redrive: a dead letter that another runs at that moment is dropped",
+        "src/eventonce/redrive.py",
+        '"unchanged", "unguarded")',
+        '"unchanged", "unguarded", "busy")',
+        (CONSUMER + "redrive_keeps_a_dead_letter_that_another_runs_at_that_moment",),
+    ),
+    Mutant(
+        "consumer: a block that was interrupted counts as done",
+        "src/eventonce/consumer.py",
+        "        except BaseException as error:\n",
+        "        except Exception as error:\n",
+        (INTERRUPTED + "a_block_that_was_interrupted_is_not_done",),
+    ),
+    Mutant(
+        "consumer: a block that was left is looked after for ever",
+        "src/eventonce/consumer.py",
+        "            self._world.renewer.leave(ticket)\n",
+        "",
+        (LOOKED_AFTER + "a_batch_that_has_ended_is_looked_after_no_longer",),
+    ),
+    Mutant(
+        "runners: a batch that has ended is looked after for ever",
+        RUNNERS,
+        "            self._world.renewer.leave(ticket)\n",
+        "            pass\n",
+        (LOOKED_AFTER + "a_batch_that_has_ended_is_looked_after_no_longer",),
+    ),
+    Mutant(
+        "runners: what another took over while it waited is run",
+        RUNNERS,
+        "    if task.lost:\n",
+        "    if False:\n",
+        (LOOKED_AFTER + "what_another_took_over_while_it_waited_is_not_run",),
+    ),
+    Mutant(
+        "runners: a job has a connection after its handler returned",
+        RUNNERS,
+        "        self._job.connect = None\n        if self._context is None or",
+        "        if self._context is None or",
+        (LENT + "a_job_kept_after_its_handler_has_no_connection_and_opens_none",),
+    ),
+    Mutant(
+        "runners: a job has a connection after its handler raised",
+        RUNNERS,
+        "        self._job.connect = None\n        context, self._context",
+        "        context, self._context",
+        (LENT + "a_job_kept_after_its_handler_has_no_connection_and_opens_none",),
+    ),
+    Mutant(
+        "aio: a batch that has ended is looked after for ever",
+        AIO,
+        "            self._world.renewer.leave(ticket)\n",
+        "            pass\n",
+        (
+            LOOKED_AFTER + "a_batch_that_has_ended_is_looked_after_no_longer",
+            LOOKED_AFTER + "a_batch_that_was_cancelled_is_looked_after_no_longer",
+        ),
+    ),
+    Mutant(
+        "aio: a store call that is under way is not waited for",
+        AIO,
+        "return await asyncio.shield(call)",
+        "return await call",
+        (INTERRUPTED + "a_batch_that_is_cancelled_waits_for_the_store_call_under_way",),
+    ),
+    Mutant(
+        "portal: a batch goes on though its caller was interrupted",
+        PORTAL,
+        "            loop.call_soon_threadsafe(cancel)\n            ended.get()\n",
+        "",
+        (
+            INTERRUPTED + "a_batch_whose_caller_was_interrupted_is_ended_and_freed",
+            INTERRUPTED + "a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running",
+        ),
+    ),
+    Mutant(
+        "renewal: a batch is never left",
+        RENEWAL,
+        "            self._watched.pop(ticket, None)\n",
+        "            pass\n",
+        (LOOKED_AFTER + "a_batch_that_has_ended_is_looked_after_no_longer",),
+    ),
+    Mutant(
+        "renewal: a store that fails once is not asked again",
+        RENEWAL,
+        'trying again: %s", len(live), error)\n            return\n',
+        'trying again: %s", len(live), error)\n            raise\n',
+        (LOOKED_AFTER + "a_store_that_fails_once_is_asked_again_for_the_same_lease",),
+    ),
+    Mutant(
+        "renewal: what could not be completed once is left to the end of its batch",
+        RENEWAL,
+        'trying again: %s", len(fresh), error)\n                return\n',
+        'trying again: %s", len(fresh), error)\n                raise\n',
+        (LOOKED_AFTER + "a_store_that_fails_once_is_asked_again_to_complete_what_has_returned",),
+    ),
+    Mutant(
+        "renewal: a lease is renewed at its last moment",
+        RENEWAL,
+        "SHARE: Final = 3",
+        "SHARE: Final = 1",
+        (LOOKED_AFTER + "a_lease_is_renewed_early_enough_for_two_renewals_to_fail",),
+    ),
+    Mutant(
+        "renewal: a thread that ended is not replaced",
+        RENEWAL,
+        "                if self._thread is own:\n                    self._thread = None\n",
+        "                pass\n",
+        (LOOKED_AFTER + "a_thread_that_ended_is_replaced_with_the_next_batch",),
     ),
 )

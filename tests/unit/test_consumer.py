@@ -140,6 +140,16 @@ def test_a_failure_waits_longer_each_time(store: MemoryStore, clock: ManualClock
     assert waits == [1000, 2000]
 
 
+def test_no_failure_waits_longer_than_a_queue_can_postpone_it(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    rule = Rule(name="call", match="call", key=["detail.call"], attempts=30)
+    broken = Consumer(store, rules=rule, handler=lambda _: 1 / 0, clock=clock)
+    waits = [(broken.process([call(1)])[0].retry_at or 0) - clock.now for _ in range(29)]
+    assert waits == sorted(waits)
+    assert waits[-1] == 900_000
+
+
 def test_retry_says_when(store: MemoryStore, clock: ManualClock) -> None:
     def later(_: Job) -> None:
         raise Retry("not yet", after=7.5)
@@ -178,6 +188,22 @@ def test_redrive_runs_letters_again_and_drops_what_is_settled(
     assert statuses(consumer.process([call(1)])) == ["duplicate"]
 
 
+def test_redrive_keeps_a_dead_letter_that_another_runs_at_that_moment(store: MemoryStore) -> None:
+    def never(_: Job) -> None:
+        raise Reject("bad")
+
+    def runs_it_too(_: Job) -> None:
+        second = Consumer(store, rules=[CALL], handler=lambda _: None)
+        assert statuses(second.redrive()) == ["busy"]
+        # If this run now fails with its process, the dead letter is all that is left of the event.
+        assert [letter.event for letter in second.letters()] == [call(1)]
+
+    Consumer(store, rules=[CALL], handler=never).process([call(1)])
+    first = Consumer(store, rules=[CALL], handler=runs_it_too)
+    assert statuses(first.redrive()) == ["done"]
+    assert list(first.letters()) == []
+
+
 def test_redrive_does_not_run_what_was_done_meanwhile(
     consumer: Consumer, store: MemoryStore, seen: list[str]
 ) -> None:
@@ -201,6 +227,15 @@ def test_what_is_not_an_event_is_kept_as_a_letter_and_comes_back_on_redrive(
     assert "detail.call" in reasons[call("1").replace(b'"call-1"', b"null")]
     assert statuses(consumer.redrive()) == ["invalid", "invalid"]
     assert len(list(consumer.letters())) == 2
+
+
+def test_two_consumers_on_one_store_each_have_a_dead_letter_of_what_is_no_event(
+    store: MemoryStore,
+) -> None:
+    consumers = [Consumer(store, name=name, handler=lambda _: None) for name in ("crm", "billing")]
+    for consumer in consumers:
+        consumer.process([b"no json"])
+    assert [[it.event for it in consumer.letters()] for consumer in consumers] == [[b"no json"]] * 2
 
 
 def test_an_event_nobody_takes_is_ignored_and_not_remembered(

@@ -177,6 +177,19 @@ def test_what_died_under_an_older_key_can_be_redriven() -> None:
     assert statuses(Consumer(store, rules=newer, handler=handler).redrive()) == ["done"]
 
 
+def test_what_runs_under_an_older_key_is_not_run_beside_it() -> None:
+    store, ran = MemoryStore(), list[str]()
+    newer = Rule(name="call", match="call", key=["detail.call", "source"], also=[["detail.call"]])
+    deployed = Consumer(store, rules=newer, handler=lambda job: ran.append(job.event.id))
+
+    def handler(_: Job) -> None:
+        assert statuses(deployed.process([call(1)])) == ["busy"]
+
+    assert statuses(Consumer(store, rules=RULE, handler=handler).process([call(1)])) == ["done"]
+    assert statuses(deployed.process([call(1)])) == ["duplicate"]
+    assert ran == []
+
+
 def test_two_events_of_one_older_key_are_asked_for_one_after_the_other() -> None:
     class Strict(MemoryStore):
         def claim(self, claims: Any, now: int | None = None) -> Any:

@@ -1,0 +1,160 @@
+"""Batches that run are looked after whatever befalls the store or the thread that does it, and are
+left as soon as they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule, StoreError, StoreUnavailable, envelope
+from eventonce.ports import Task
+from eventonce.reasons import NOT_STARTED
+from eventonce.renewal import Watched
+from eventonce.runners import one_by_one
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Kept, Settlement
+
+SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
+"""Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
+RULE = Rule(name="call", match="call", key=["detail.call"])
+PATIENCE = 30
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+class Failing(MemoryStore):
+    """Fails the first time that the renewal asks for this action, and tells of the second."""
+
+    def __init__(self, action: str, error: BaseException) -> None:
+        super().__init__()
+        self._action = action
+        self._errors = [error]
+        self.failed, self.asked_again = threading.Event(), threading.Event()
+        self.thread = threading.current_thread()
+
+    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        renewal = threading.current_thread().name == "eventonce-renewal"
+        if renewal and settlements[0].action == self._action:
+            if self._errors:
+                self.thread = threading.current_thread()
+                self.failed.set()
+                raise self._errors.pop()
+            self.asked_again.set()
+        return super().settle(settlements, now)
+
+
+@pytest.mark.parametrize("error", [StoreError("no"), StoreUnavailable("away")], ids=repr)
+def test_a_store_that_fails_once_is_asked_again_for_the_same_lease(error: StoreError) -> None:
+    store = Failing("extend", error)
+    consumer = Consumer(store, rules=SHORT, handler=lambda _: store.asked_again.wait(PATIENCE))
+    assert [outcome.result for outcome in consumer.process([call(1)])] == [True]
+
+
+@pytest.mark.parametrize("error", [StoreError("no"), StoreUnavailable("away")], ids=repr)
+def test_a_store_that_fails_once_is_asked_again_to_complete_what_has_returned(
+    error: StoreError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventonce.renewal.WAVE", 0.05)
+    store = Failing("complete", error)
+
+    def handler(job: Job) -> bool:
+        return job.event.id == "id-1" or store.asked_again.wait(PATIENCE)
+
+    outcomes = Consumer(store, rules=RULE, handler=handler).process([call(1), call(2)])
+    assert [(outcome.status, outcome.result) for outcome in outcomes] == [("done", True)] * 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ended_is_replaced_with_the_next_batch() -> None:
+    store = Failing("extend", SystemExit())
+
+    def handler(job: Job) -> bool:
+        if job.event.id == "id-1":
+            assert store.failed.wait(PATIENCE)
+            store.thread.join(PATIENCE)
+            return True
+        return store.asked_again.wait(PATIENCE)
+
+    consumer = Consumer(store, rules=SHORT, handler=handler)
+    results = [consumer.process([call(number)])[0].result for number in (1, 2)]
+    assert results == [True, True]
+
+
+def test_a_lease_is_renewed_early_enough_for_two_renewals_to_fail() -> None:
+    claim = Claim(b"key", 1, lease=60_000, remember=1, attempts=1)
+    task = Task(envelope.read(call(1)), RULE, claim, lambda _: None)
+    task.renewed = 100.0
+    assert Watched([task], (), 100.0).due == 120.0
+
+
+def test_what_another_took_over_while_it_waited_is_not_run() -> None:
+    ran: list[str] = []
+    consumer = Consumer("memory:", rules=RULE, handler=lambda job: ran.append(job.event.id))
+
+    def lose_the_second(
+        tasks: Sequence[Task], finished: list[Task], run: Callable[[Task], None]
+    ) -> None:
+        tasks[1].lose()
+        one_by_one(tasks, finished, run)
+
+    consumer.work_with(lose_the_second)
+    first, second = consumer.process([call(1), call(2)])
+    assert ran == ["id-1"]
+    assert (first.status, second.status, second.reason) == ("done", "fenced", NOT_STARTED)
+    assert not second.ack
+
+
+def once(consumer: Consumer) -> None:
+    with consumer.once(call(1)):
+        raise KeyboardInterrupt
+
+
+WAYS: dict[str, Callable[[Consumer], object]] = {
+    "inline": lambda consumer: consumer.process([call(1), call(2)]),
+    "inline, interrupted": lambda consumer: consumer.process([call(1), call(0)]),
+    "on a loop": lambda consumer: asyncio.run(consumer.process_async([call(1), call(2)])),
+    "around a block": once,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_that_has_ended_is_looked_after_no_longer(way: str) -> None:
+    seen: list[int] = []
+
+    def handler(job: Job) -> None:
+        seen.append(len(consumer._world.renewer.watched()))
+        if job.event.id == "id-0":
+            raise KeyboardInterrupt
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        with suppress(KeyboardInterrupt):
+            WAYS[way](consumer)
+        assert consumer._world.renewer.watched() == []
+    assert all(seen)
+
+
+def test_a_batch_that_was_cancelled_is_looked_after_no_longer() -> None:
+    async def story() -> None:
+        begun = asyncio.Event()
+
+        async def handler(_: Job) -> None:
+            begun.set()
+            await asyncio.sleep(3600)
+
+        with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+            batch = asyncio.ensure_future(consumer.process_async([call(1)]))
+            await begun.wait()
+            assert len(consumer._world.renewer.watched()) == 1
+            batch.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await batch
+            assert consumer._world.renewer.watched() == []
+
+    asyncio.run(story())
