@@ -11,16 +11,21 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from eventonce import engine
+from eventonce.errors import StoreError
 from eventonce.occupancy import HERE, INSIDE, STEP, inside_handler
 from eventonce.portal import Portal
 from eventonce.ports import Task
 from eventonce.renewal import WAVE
 from eventonce.runners import World, as_failure, invoke, is_async, salvage, settle_patiently
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Kept, Letter, Outcome, Settlement, Verdict
+
+if TYPE_CHECKING:
+    from eventonce.batch import Batch
 
 T = TypeVar("T")
 
@@ -50,6 +55,15 @@ class Asynchronous:
                 self.__dict__.pop(pool, None)
             self._portal, self._process = Portal(), os.getpid()
         return OnAsyncio(self._world, self._stores, self._handlers, self._threads)
+
+    async def process(self, batch: Batch) -> list[Outcome]:
+        """Bring every event of a batch to its outcome, on the running loop."""
+        effects = self.effects()
+        try:
+            return await batch.process(effects)
+        except BaseException:
+            await effects.interrupted(batch.tasks)
+            raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it on a loop of our own and wait: for plain callers of async handlers."""
@@ -92,7 +106,20 @@ class OnAsyncio:
         self.now = world.clock
 
     async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
-        return await self._in_store(self._world.store.claim, claims)
+        asked = self._begun(self._world.store.claim, claims)
+        try:
+            return await self._ended(asked)
+        except asyncio.CancelledError:
+            if asked.done() and asked.exception() is None:
+                # Granted, and nobody is there to run it.
+                freed = [
+                    Settlement(claim, verdict.token, "return")
+                    for claim, verdict in zip(claims, asked.result(), strict=True)
+                    if verdict.token
+                ]
+                with suppress(StoreError):
+                    await self._in_store(self._world.store.settle, freed)
+            raise
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
         world = self._world
@@ -117,14 +144,17 @@ class OnAsyncio:
         HERE.leave(alone=alone)
 
     async def _in_store(self, function: Callable[..., T], *args: Any) -> T:
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._stores, function, *args)
+        return await self._ended(self._begun(function, *args))
+
+    def _begun(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._stores, function, *args)
+
+    async def _ended(self, call: asyncio.Future[T]) -> T:
         try:
             # Shielded: a store call that is under way will have its effect, whoever stops waiting.
             return await asyncio.shield(call)
         except asyncio.CancelledError:
             await asyncio.wait([call])
-            await self._interrupted(self._under_way)
             raise
 
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
@@ -140,7 +170,8 @@ class OnAsyncio:
                 # Their threads are about to say so, and the loop shall be there to hear it.
                 await self._wait(asyncio.ALL_COMPLETED)
         except BaseException:
-            await self._interrupted(tasks)
+            # Before it is left: a thread cannot be stopped, and keeps its lease to its end.
+            await self._end_handlers()
             raise
         finally:
             self._world.renewer.leave(ticket)
@@ -196,8 +227,13 @@ class OnAsyncio:
         await _awaited(task)
         self._returned.append(task)
 
-    async def _interrupted(self, tasks: Sequence[Task]) -> None:
-        """Cancelled: end the async handlers and wait for the threads, which cannot be stopped."""
+    async def interrupted(self, tasks: Sequence[Task]) -> None:
+        """Cancelled: complete what has returned of the batch, and free the rest."""
+        await self._end_handlers()
+        await self._in_store(salvage, tasks, self._world.store)
+
+    async def _end_handlers(self) -> None:
+        """End the async handlers, and wait for the threads."""
         self._waiting.clear()
         for future in self._started:
             # Cancelling the future of a running thread would only stop us from seeing its end.
@@ -205,8 +241,6 @@ class OnAsyncio:
         if self._started:
             await asyncio.wait(self._started)
         self._started.clear()
-        if tasks:
-            await self._in_store(salvage, tasks, self._world.store)
 
 
 async def _awaited(task: Task) -> None:

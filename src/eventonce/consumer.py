@@ -147,7 +147,7 @@ class Consumer:
     async def process_async(self, events: Iterable[Incoming] | Incoming) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
-        outcomes = await self._batch(events).process(self._asynchronous.effects())
+        outcomes = await self._asynchronous.process(self._batch(events))
         return self._told(outcomes, started)
 
     @contextmanager
@@ -308,8 +308,12 @@ class Consumer:
 
     def _run(self, batch: Batch) -> list[Outcome]:
         if batch.asynchronous:
-            return self._asynchronous.run(batch.process(self._asynchronous.effects()))
-        return drive(batch.process(Inline(self._world)))
+            return self._asynchronous.run(self._asynchronous.process(batch))
+        try:
+            return drive(batch.process(Inline(self._world)))
+        except BaseException:
+            salvage(batch.tasks, self._world.store)
+            raise
 
     @cached_property
     def _asynchronous(self) -> Asynchronous:

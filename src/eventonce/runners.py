@@ -202,15 +202,24 @@ def salvage(tasks: Sequence[Task], store: Store) -> None:
     A run with a transaction of its own is freed too: as long as that can still be committed, so
     can its completion.
     """
-    settlements = [
-        engine.settlement(task)
-        if task.finished and not task.in_transaction
-        else Settlement(task.claim, task.token, "return")
-        for task in tasks
-        if task.token and task.kept is None
-    ]
+    # Of several versions of one subject all but the latest are settled.
+    latest = {task.claim.key: task for task in sorted(tasks, key=_token) if task.token}
+    settlements = [_salvaged(task) for task in latest.values() if task.kept is None]
     with suppress(StoreError):
         store.settle(settlements)
+
+
+def _token(task: Task) -> int:
+    return task.token
+
+
+def _salvaged(task: Task) -> Settlement:
+    if not task.finished or task.in_transaction:
+        return Settlement(task.claim, task.token, "return")
+    if task.outcome.status == "dead":
+        # Perhaps its dead letter was not kept. Where it was, and this is buried, that stands.
+        return Settlement(task.claim, task.token, "release")
+    return engine.settlement(task)
 
 
 def one_by_one(tasks: Sequence[Task], finished: list[Task], run: Callable[[Task], None]) -> None:
@@ -243,10 +252,6 @@ class Inline:
         try:
             with inside_handler():
                 self._world.work_off(tasks, finished, self._world.run)
-        except BaseException:
-            salvage(tasks, self._world.store)
-            raise
-        else:
             return finished
         finally:
             self._world.renewer.leave(ticket)

@@ -84,15 +84,15 @@ ENGINES = (
     Mutant(
         "runners: an interrupted batch completes nothing",
         RUNNERS,
-        "        if task.finished and not task.in_transaction\n",
-        "        if False\n",
+        "    if not task.finished or task.in_transaction:\n",
+        "    if True:\n",
         (CONSUMER + "an_interrupted_batch_keeps_what_was_done_and_frees_the_rest",),
     ),
     Mutant(
         "runners: a run is completed without the transaction that holds its effect",
         RUNNERS,
-        "        if task.finished and not task.in_transaction\n",
-        "        if task.finished\n",
+        "    if not task.finished or task.in_transaction:\n",
+        "    if not task.finished:\n",
         (MEANWHILE + "a_run_abandoned_while_its_transaction_commits_is_not_completed_without_it",),
     ),
     Mutant(
@@ -195,6 +195,40 @@ ENGINES = (
         "return await asyncio.shield(call)",
         "return await call",
         (INTERRUPTED + "a_batch_that_is_cancelled_waits_for_the_store_call_under_way",),
+    ),
+    Mutant(
+        "aio: what was granted to a batch that is cancelled stays held",
+        AIO,
+        "                    if verdict.token\n",
+        "                    if False\n",
+        (
+            INTERRUPTED
+            + "a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the_rest",
+        ),
+    ),
+    Mutant(
+        "aio: what has returned in a batch that is cancelled runs again",
+        AIO,
+        "            await effects.interrupted(batch.tasks)\n",
+        "",
+        (
+            INTERRUPTED
+            + "a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the_rest",
+        ),
+    ),
+    Mutant(
+        "consumer: what has returned in a batch that is interrupted runs again",
+        "src/eventonce/consumer.py",
+        "            salvage(batch.tasks, self._world.store)\n",
+        "",
+        (INTERRUPTED + "a_batch_interrupted_in_a_store_call_keeps_what_was_done",),
+    ),
+    Mutant(
+        "runners: an interrupted batch buries what has no dead letter",
+        RUNNERS,
+        '    if task.outcome.status == "dead":\n        # Perhaps',
+        "    if False:\n        # Perhaps",
+        (INTERRUPTED + "a_batch_interrupted_in_a_store_call_keeps_what_was_done",),
     ),
     Mutant(
         "portal: a batch goes on though its caller was interrupted",

@@ -94,6 +94,66 @@ def test_a_batch_that_is_cancelled_waits_for_the_store_call_under_way(slow: str)
         store.go.set()
 
 
+def rejects_the_second(job: Job) -> None:
+    if job.event.id == "id-2":
+        raise Reject("no")
+
+
+def afterwards(store: MemoryStore) -> list[str]:
+    """What becomes of both events when they are brought again."""
+    with Consumer(store, rules=RULE, handler=lambda _: None) as again:
+        return [outcome.status for outcome in again.process([call(1), call(2)])]
+
+
+@pytest.mark.parametrize(
+    ("slow", "left"),
+    [
+        ("claim", ["done", "done"]),
+        # The second was rejected and not buried: to run again is safe, to be buried may not be.
+        ("put_letters", ["duplicate", "done"]),
+        ("settle", ["duplicate", "dead"]),
+    ],
+)
+def test_a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the_rest(
+    slow: str, left: list[str]
+) -> None:
+    store = Slow(slow)
+
+    async def story() -> None:
+        with Consumer(store, rules=RULE, handler=rejects_the_second) as consumer:
+            batch = asyncio.ensure_future(consumer.process_async([call(1), call(2)]))
+            assert await asyncio.to_thread(store.under_way.wait, PATIENCE)
+            batch.cancel()
+            # One turn of the loop, in which the cancellation reaches the batch.
+            await asyncio.sleep(0)
+            store.go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await batch
+
+    asyncio.run(story())
+    assert afterwards(store) == left
+
+
+@pytest.mark.parametrize("interrupted", ["put_letters", "settle"])
+def test_a_batch_interrupted_in_a_store_call_keeps_what_was_done(
+    interrupted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    once = [Interrupt()]
+    asked = getattr(store, interrupted)
+
+    def interrupting(*given: Any) -> Any:
+        if once:
+            raise once.pop()
+        return asked(*given)
+
+    monkeypatch.setattr(store, interrupted, interrupting)
+    consumer = Consumer(store, rules=RULE, handler=rejects_the_second)
+    with pytest.raises(Interrupt):
+        consumer.process([call(1), call(2)])
+    assert afterwards(store) == ["duplicate", "done"]
+
+
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
     """Lets a signal raise in the main thread, whatever that is doing."""
