@@ -449,6 +449,12 @@ LAW = (
         HOLES + "a_new_version_does_not_inherit_the_attempts_of_a_poisoned_predecessor",
     ),
     _law(
+        "a newer version inherits the attempts of an older one with the same state",
+        "this_version = order == record.tried and claim.digest == record.trying",
+        "this_version = claim.digest == record.trying",
+        HOLES + "a_new_version_does_not_inherit_the_attempts_of_a_poisoned_predecessor",
+    ),
+    _law(
         "a version is never given up",
         "    if this_version:\n        return _next_attempt(record, claim, now)\n",
         "",
@@ -489,6 +495,30 @@ LAW = (
         "latest = claim.order is None or claim.digest == record.digests[-1]",
         "latest = True",
         STATES + "a_duplicate_at_a_tie_is_not_answered_with_another_versions_result",
+    ),
+    _law(
+        "a redriven fact stays given up under its other content",
+        "    if order is None:\n        granted = Record(",
+        "    if False:\n        granted = Record(",
+        FACTS + "a_redriven_fact_is_no_longer_given_up_whatever_its_content",
+    ),
+    _law(
+        "whoever finds it busy takes a run for one that shared its process",
+        "alone = record.alone or (own and claim.alone)",
+        "alone = own and claim.alone",
+        FACTS + "whoever_finds_a_fact_held_leaves_its_record_as_it_is",
+    ),
+    _law(
+        "a duplicate does not say which version won",
+        "        order=record.order,\n        result=record.result if latest else None,",
+        "        result=record.result if latest else None,",
+        STATES + "a_duplicate_at_a_tie_is_not_answered_with_another_versions_result",
+    ),
+    _law(
+        "a busy answer is a write",
+        "if (held_until, alone) == (record.held_until, record.alone):",
+        "if False:",
+        FACTS + "whoever_finds_a_fact_held_leaves_its_record_as_it_is",
     ),
     # Settlements.
     _law(

@@ -147,9 +147,9 @@ def test_an_older_state_does_not_wait_for_a_newer_one_that_was_given_up() -> Non
 def test_a_new_version_does_not_inherit_the_attempts_of_a_poisoned_predecessor() -> None:
     """
     B(2) ──✗ ──✗ ──✗ attempts used up
-                        C(3) arrives: runs, attempt 1        a tied C(2)? likewise
+                        C(3) arrives: runs, attempt 1        a tied C(2), B again as B(3)? likewise
     """
-    for newcomer in (state(3, C, 9), state(2, C, 9)):
+    for newcomer in (state(3, C, 9), state(2, C, 9), state(3, B, 9)):
         key = Key()
         now = key.used_up(state(2, B), T0)
         run = key.claim(newcomer, now)

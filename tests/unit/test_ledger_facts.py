@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eventonce.ledger import LONGEST_LEASE
+from eventonce.ledger import LONGEST_LEASE, judge
 from eventonce.types import MAX_ORDER, Claim, Verdict
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
@@ -188,6 +188,23 @@ def test_a_released_fact_runs_again_at_once_and_counts_on() -> None:
     assert key.settle("release", fact(), run, T0 + 1) == "kept"
     again = key.claim(fact(2), T0 + 1)
     assert (again.kind, again.attempt) == ("run", 2)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_whoever_finds_a_fact_held_leaves_its_record_as_it_is(alone: bool) -> None:
+    key = Key()
+    key.claim(fact(alone=alone), T0)
+    for nonce, kind in ((1, "run"), (2, "busy")):
+        verdict, written = judge(key.record, fact(nonce), T0 + 1)
+        assert (verdict.kind, written) == (kind, None)
+
+
+def test_a_redriven_fact_is_no_longer_given_up_whatever_its_content() -> None:
+    key = Key()
+    bad, other = fact(digest=b"A"), fact(2, digest=b"B", redrive=True)
+    key.settle("bury", bad, key.claim(bad, T0), T0)
+    key.settle("release", other, key.claim(other, T0 + 1), T0 + 1)
+    assert key.claim(bad, T0 + 2).kind == "run"
 
 
 def test_a_peek_says_the_same_and_writes_nothing() -> None:

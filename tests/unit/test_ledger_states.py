@@ -103,6 +103,7 @@ def test_a_duplicate_at_a_tie_is_not_answered_with_another_versions_result() -> 
     assert (other.kind, other.result, other.redelivery) == ("duplicate", None, None)
     latest = key.claim(state(1, B, 4, by=b"id-2"), T0 + 2)
     assert (latest.kind, latest.result, latest.redelivery) == ("duplicate", b"of B", True)
+    assert (latest.order, other.order) == (1, 1)
 
 
 def test_the_latest_sixteen_versions_of_one_order_are_known() -> None:

@@ -184,6 +184,9 @@ HOLES: Final[Mapping[str, Program]] = {
         *(_state(2, B, attempts=2), FREED, _state(2, B, attempts=2), FREED),
         *(_state(2, B, attempts=2), _state(2, A, attempts=2)),
     ],
+    "nor if its state is the same": [
+        *(_state(1, attempts=1), FREED, _state(2, attempts=1), FREED, _state(1, attempts=1)),
+    ],
     "a crash counts as an attempt": [
         *(_fact(), CRASHED, _fact(), CRASHED, _fact(), CRASHED, _fact(), _fact()),
         *(Wait(10 * DAY - 1), Sweep(), _fact(), Wait(1), _fact()),
