@@ -167,9 +167,10 @@ def invoke(task: Task, transactions: Transactional | None) -> None:
     except BaseException as error:
         if scope is not None:
             scope.undo(error)
+        # Also where it means the process: a handler that always exits is given up at last.
+        engine.finish(task, error=as_failure(error))
         if _ends_the_process(error):
             raise
-        engine.finish(task, error=as_failure(error))
     else:
         engine.finish(task, value)
         if scope is not None:

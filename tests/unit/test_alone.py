@@ -258,3 +258,15 @@ def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
     assert _entered(waiting) is None
     waiting.close()
     assert _entered(here.entering(alone=False)) is False
+
+
+def test_a_handler_that_always_exits_the_main_thread_is_given_up_at_last() -> None:
+    def leave(_: Job) -> None:
+        raise SystemExit
+
+    with Consumer("memory:", rules=RULE, handler=leave) as consumer:
+        for _ in range(2):
+            with pytest.raises(SystemExit):
+                consumer.process([call(0)])
+        assert statuses(consumer.process([call(0)])) == ["dead"]
+        assert len(list(consumer.letters())) == 1
