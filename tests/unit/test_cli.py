@@ -87,17 +87,17 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        (("fliter",), "filter"),
-        (("leters", "list"), "letters"),
-        (("letters", "shwo"), "show"),
+        (("fliter",), "Did you mean 'filter'?"),
+        (("leters", "list"), "Did you mean 'letters'?"),
+        (("letters", "shwo"), "Did you mean 'show'?"),
+        # In click's own words, which differ between its releases.
         (("filter", "--stroe", "memory:"), "--store"),
     ],
 )
 def test_what_was_probably_meant_is_named(run: Run, typed: tuple[str, ...], meant: str) -> None:
     result = run(*typed)
     assert result.code == 2
-    assert "Did you mean" in result.err
-    assert f"'{meant}'" in result.err
+    assert meant in result.err
 
 
 def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None:

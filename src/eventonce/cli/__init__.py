@@ -71,11 +71,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click knows only the commands that are loaded, and so would suggest none.
-        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        suggest(args, self.list_commands(ctx), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(
@@ -86,6 +82,25 @@ class Commands(click.Group):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(names.items()))
+
+
+class Subcommands(click.Group):
+    """The commands of one command, such as `letters list`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        suggest(args, self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def suggest(args: Sequence[str], commands: Sequence[str], ctx: click.Context) -> None:
+    """Refuse a command that is none of these, and name the one that was probably meant. click
+    itself does so only of late, and knows only commands that are loaded."""
+    if args and not args[0].startswith("-") and args[0] not in commands:
+        near = get_close_matches(args[0], commands, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
 
 
 @click.command(

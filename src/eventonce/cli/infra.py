@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from eventonce.cli import started_as
+from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
 from eventonce.cli.table import table
 from eventonce.config import Config, load
@@ -20,7 +20,7 @@ from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.sqs.address import parse
 
 
-@click.group()
+@click.group(cls=Subcommands)
 def command() -> None:
     """Queue, dead-letter queues, rule, target, policies and table.
 

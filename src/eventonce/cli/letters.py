@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from eventonce.cli import FAILED
+from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.choice import Choice, chosen_by
 from eventonce.cli.options import confirmed, json_option, rules_option, yes_option
 from eventonce.cli.places import Queued, Stored, opened_place
@@ -21,7 +21,7 @@ from eventonce.letterbox import Held
 from eventonce.redrive import SETTLED
 
 
-@click.group()
+@click.group(cls=Subcommands)
 def command() -> None:
     """The events that were given up, each whole and with its reason.
 

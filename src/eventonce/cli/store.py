@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from eventonce.cli import FAILED
+from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.options import config_option, json_option
 from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
@@ -21,7 +21,7 @@ NOTHING_THERE: Final = (
 )
 
 
-@click.group()
+@click.group(cls=Subcommands)
 def command() -> None:
     """Make, upgrade and verify a store: the one URI names, or the file's, or the default."""
 
