@@ -237,8 +237,14 @@ def _run_often(race: Race, opener: Opener, crew: Crew) -> None:
         race(opener, crew)
 
 
-TOO_RARE: Final = {"keeps every tie", "keeps every burial"}
-"""What takes seventeen ties of one subject to notice is left to the holes."""
+TOO_RARE: Final = {
+    "keeps every tie",
+    "keeps every burial",
+    "shortens the memory at an unchanged version",
+    "keeps the ties before an unchanged version",
+}
+"""What takes seventeen ties of one subject to notice, or an unchanged version and a long wait, is
+left to the holes: the property test would have to play thousands of programs."""
 
 
 def test_every_promise_of_the_contract_is_seen_to_fail() -> None:

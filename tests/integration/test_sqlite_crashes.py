@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -188,7 +189,9 @@ def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path
     assert integrity(path) == "ok"
 
 
-def test_two_threads_that_fork_at_once_give_back_their_own_turns(tmp_path: Path) -> None:
+def test_two_threads_that_fork_at_once_give_back_their_own_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the system calls it around a fork: the second thread waits while the first one forks."""
 
     def forks() -> None:
@@ -196,6 +199,8 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(tmp_path: Path)
         handle._after_fork(child=False)
 
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=5.0)) as sqlite:
+        # Not the stores that other tests left behind: each would be waited for in its turn.
+        monkeypatch.setattr(handle, "_handles", WeakSet([sqlite._handle]))
         handle._before_fork()
         second = threading.Thread(target=forks)
         second.start()
