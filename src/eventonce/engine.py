@@ -204,8 +204,12 @@ async def _claimed(
         if verdict.kind == "run" and not task.claim.peek:
             task.token = verdict.token
             task.attempt = verdict.attempt
-            task.spared = verdict.spared
-            (suspects if verdict.alone else running).append(task)
+            if verdict.spared:
+                task.spared = verdict.spared
+            if verdict.alone:
+                suspects.append(task)
+            else:
+                running.append(task)
         elif _runs_anyway(task, verdict):
             shadow = "shadow: " if task.rule.shadow else ""
             task.unguarded = f"{shadow}{reason(task.claim, verdict)}"

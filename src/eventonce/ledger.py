@@ -227,17 +227,9 @@ def _grant(
     expires = max(record.expires, now + max(claim.remember, UNSETTLED))
     order = claim.order
     if order is None:
-        granted = Record(
-            token,
-            attempt,
-            claim.nonce,
-            held_until,
-            expires,
-            False,
-            claim.by,
-            alone=claim.alone,
-            spared=spared,
-        )
+        granted = Record(token, attempt, claim.nonce, held_until, expires, False, claim.by)
+        if claim.alone or spared:
+            granted = msgspec.structs.replace(granted, alone=claim.alone, spared=spared)
     else:
         granted = msgspec.structs.replace(
             record,
@@ -254,7 +246,11 @@ def _grant(
             alone=claim.alone,
             spared=spared,
         )
-    return Verdict("run", token, attempt, claim.lease, alone=crashed, spared=spared), granted
+    if crashed or spared:
+        verdict = Verdict("run", token, attempt, claim.lease, alone=crashed, spared=spared)
+    else:
+        verdict = Verdict("run", token, attempt, claim.lease)
+    return verdict, granted
 
 
 def _still_dead(record: Record, claim: Claim) -> tuple[bytes, ...]:

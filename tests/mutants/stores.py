@@ -259,10 +259,8 @@ STORES = (
     Mutant(
         "memory: a batch that is interrupted is written in part",
         MEMORY,
-        "                if record is not None:\n                    changed[key] = record\n"
-        "                verdicts",
-        "                if record is not None:\n                    records[key] = record\n"
-        "                verdicts",
+        "                    changed[key] = record\n                    if known",
+        "                    records[key] = record\n                    if known",
         (MEMORY_INTERRUPTED + "a_batch_that_is_interrupted_is_claimed_whole_or_not_at_all",),
     ),
 )

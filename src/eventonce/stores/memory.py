@@ -49,19 +49,24 @@ class MemoryStore:
         verdicts = []
         records = self._records
         changed: dict[bytes, Record] = {}
-        shortest = MAX_ORDER
+        new: list[bytes] = []
+        shortest = min([claim.remember for claim in claims], default=MAX_ORDER)
         with self._lock:
             now = self._clock() if now is None else now
             for claim in claims:
                 key = claim.key
-                shortest = min(shortest, claim.remember)
                 known = changed[key] if key in changed else records.get(key)
                 verdict, record = ledger.judge(known, claim, now)
                 if record is not None:
                     changed[key] = record
+                    if known is None:
+                        new.append(key)
                 verdicts.append(verdict)
             self._soonest = min(self._soonest, now + shortest)
-            self._write(changed)
+            # The keys first: one that stands there without a record is dropped in passing, but a
+            # record whose key does not would never be swept. Each step is one call of C.
+            self._unswept.extend(new)
+            records.update(changed)
             if now >= self._soonest:
                 self._sweep(LOOKS * len(claims), now)
         return verdicts
@@ -79,14 +84,8 @@ class MemoryStore:
                 if record is not None:
                     changed[key] = record
                 answers.append(kept)
-            self._write(changed)
+            records.update(changed)
         return answers
-
-    def _write(self, changed: dict[bytes, Record]) -> None:
-        # The keys first: one that stands there without a record is dropped in passing, but a
-        # record whose key does not would never be swept. Each step is one call of C.
-        self._unswept.extend([key for key in changed if key not in self._records])
-        self._records.update(changed)
 
     def show(self, key: bytes) -> Record | None:
         record = self._records.get(key)
