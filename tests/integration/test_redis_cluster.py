@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -202,39 +201,6 @@ def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> N
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
         works(store)
         store.close()
-
-
-def test_threads_that_look_for_the_slots_share_a_look(
-    cluster: ValkeyCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One look may run into a time-out for each node: one after the other they would add up."""
-    store = RedisStore.from_uri(cluster.uri)
-    works(store)
-    shared: Any = store._server
-    threads, looks, arrived, lock = 8, [], [], shared._looking
-
-    class Door:
-        """Counts who wants to look, and lets them in one by one."""
-
-        def __enter__(self) -> None:
-            arrived.append(1)
-            lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            lock.release()
-
-    def look() -> None:
-        looks.append(1)
-        until(lambda: len(arrived) == threads)
-
-    monkeypatch.setattr(shared, "_looking", Door())
-    monkeypatch.setattr(shared._cluster().nodes_manager, "initialize", look)
-    with ThreadPoolExecutor(threads) as pool:
-        for it in [pool.submit(shared._look_again) for _ in range(threads)]:
-            it.result()
-    # The first, and one for all that came while it was under way.
-    assert 1 <= len(looks) <= 2
-    store.close()
 
 
 ALONE = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(STEADY))
