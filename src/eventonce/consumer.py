@@ -10,22 +10,32 @@ from math import inf
 from os import PathLike, urandom
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
-from eventonce import engine, envelope, presets, redrive
-from eventonce.batch import Batch, End, Incoming
+from eventonce import envelope, presets
 from eventonce.clock import wall_clock
+from eventonce.core import engine, redrive
+from eventonce.core.plan import Batch, End, Incoming
+from eventonce.core.ports import Handler, LetterSink, Observer, Store, StoreAdmin
+from eventonce.core.routing import Route, Routes, Unhandled
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.log import log
-from eventonce.occupancy import inside_handler
-from eventonce.ports import Handler, Letterbox, Observer, Shelf, Store
-from eventonce.routing import Route, Routes, Unhandled
 from eventonce.rules import Rule, Ruleset
-from eventonce.runners import AroundBlock, Inline, Scope, WorkOff, World, as_failure, drive, salvage
+from eventonce.runtime.inline import (
+    AroundBlock,
+    Inline,
+    Runtime,
+    Scope,
+    WorkOff,
+    as_failure,
+    drive,
+    salvage,
+)
+from eventonce.runtime.occupancy import inside_handler
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
 if TYPE_CHECKING:
-    from eventonce.aio import Asynchronous
+    from eventonce.runtime.on_asyncio import Asynchronous
 
 H = TypeVar("H", bound=Handler)
 RuleSpec = str | PathLike[str] | Rule
@@ -58,7 +68,7 @@ class Consumer:
         observers: Sequence[Observer] = (),
         threads: int = 32,
         max_bytes: int = envelope.MAX_BYTES,
-        letters: str | Letterbox | None = None,
+        letters: str | LetterSink | None = None,
         unhandled: str = "ignore",
         keep_headers: Sequence[str] = (),
         clock: Callable[[], int] = wall_clock,
@@ -89,7 +99,7 @@ class Consumer:
         self.name = name
         self.max_bytes = max_bytes
         self.store: Store = opened
-        self.shelf: Shelf = opened
+        self.shelf: StoreAdmin = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self._keep_headers = header_names(keep_headers)
         self.observers: list[Observer] = list(observers)
@@ -97,7 +107,7 @@ class Consumer:
         self._unhandled = Unhandled(unhandled, clock)
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
-        self._world = World(opened, self._letterbox, clock)
+        self._world = Runtime(opened, self._letterbox, clock)
         self.threads = threads
 
     @cached_property
@@ -317,7 +327,7 @@ class Consumer:
 
     @cached_property
     def _asynchronous(self) -> Asynchronous:
-        from eventonce.aio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
+        from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
 
         return Asynchronous(self._world, self.threads)
 
@@ -349,7 +359,7 @@ def _nonce() -> int:
     return int.from_bytes(urandom(7)) >> 4 | 1
 
 
-def _letterbox(letters: str | Letterbox | None, store: Letterbox) -> Letterbox:
+def _letterbox(letters: str | LetterSink | None, store: LetterSink) -> LetterSink:
     if letters is None or letters == "":
         return store
     if not isinstance(letters, str):

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from eventonce.core.organisations import organisation
 from eventonce.errors import ConfigError, EnvelopeError, EventonceError
-from eventonce.organisations import organisation
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -23,7 +23,7 @@ VerdictKind = Literal["run", "duplicate", "stale", "unchanged", "busy", "dead", 
 Action = Literal["complete", "release", "return", "bury", "extend"]
 """How a run is settled. `release` frees it after a failed attempt; `return` frees it too, but the
 attempt does not count: the store, the network or the process ended it, and not the event."""
-Kept = Literal["kept", "fenced", "unknown"]
+SettleResult = Literal["kept", "fenced", "unknown"]
 Status = Literal[
     "done",
     "duplicate",

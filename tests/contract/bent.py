@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from eventonce import ledger
-from eventonce.ledger import Judged, Record, Settled
+from eventonce.core import ledger
+from eventonce.core.ledger import Judged, Record, Settled
 from eventonce.types import Claim, Settlement, Verdict
 
 Judge = Callable[[Record | None, Claim, int], Judged]

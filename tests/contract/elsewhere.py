@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Stats
 from eventonce.errors import EventonceError
-from eventonce.ledger import Record
-from eventonce.ports import Stats
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID;
@@ -80,7 +80,9 @@ class TextbookStore:
             now = wall_clock() if now is None else now
             return [transaction.judge(claim, now) for claim in claims]
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         with self.transaction() as transaction:
             return [transaction.settle(settlement, now) for settlement in settlements]
 
@@ -157,7 +159,7 @@ class TextbookTransaction:
             return Verdict("error", error=EventonceError(f"{claim.key.hex()}: {error}"))
         return verdict
 
-    def settle(self, settlement: Settlement, now: int | None = None) -> Kept:
+    def settle(self, settlement: Settlement, now: int | None = None) -> SettleResult:
         now = wall_clock() if now is None else now
         kept, record = ledger.settle(self.read(settlement.claim.key), settlement, now)
         self.write(settlement.claim.key, record)

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
-from eventonce.ledger import Record
-from eventonce.ports import Stats
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Stats
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from tests.contract.bent import Judge, Settle
 from tests.contract.elsewhere import TextbookStore, TextbookTransaction
 
@@ -50,7 +50,9 @@ class BentStore:
         with self.lock:
             return [self.claim_one(claim, wall_clock() if now is None else now) for claim in claims]
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         with self.lock:
             return [self.settle_one(it, wall_clock() if now is None else now) for it in settlements]
 
@@ -60,7 +62,7 @@ class BentStore:
             self.records[claim.key] = record
         return verdict
 
-    def settle_one(self, settlement: Settlement, now: int) -> Kept:
+    def settle_one(self, settlement: Settlement, now: int) -> SettleResult:
         key = settlement.claim.key
         kept, record = self.believe(self.records.get(key), settlement, now)
         if record is not None:
@@ -83,7 +85,7 @@ def torn_claim(store: BentStore, claims: Sequence[Claim], now: int | None = None
 
 def torn_settle(
     store: BentStore, settlements: Sequence[Settlement], now: int | None = None
-) -> list[Kept]:
+) -> list[SettleResult]:
     now = wall_clock() if now is None else now
     settled = [ledger.settle(store.records.get(it.claim.key), it, now) for it in settlements]
     time.sleep(0.0005)
@@ -109,7 +111,7 @@ def sorted_claim(
 
 def sorted_settle(
     store: BentStore, settlements: Sequence[Settlement], now: int | None = None
-) -> list[Kept]:
+) -> list[SettleResult]:
     return BentStore.settle(store, sorted(settlements, key=lambda it: it.claim.key), now)
 
 
@@ -321,7 +323,7 @@ def settling_nothing(path: Path) -> TextbookStore:
 def believing_everyone(path: Path) -> TextbookStore:
     """Says in a transaction that whatever it was told is kept."""
 
-    def keep(settlement: Settlement, now: int | None = None) -> Kept:
+    def keep(settlement: Settlement, now: int | None = None) -> SettleResult:
         return "kept"
 
     @contextmanager

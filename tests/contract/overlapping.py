@@ -17,9 +17,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
-from eventonce.ledger import Record
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
 from eventonce.types import Claim, Verdict
 from tests.contract.elsewhere import (
     WAIT,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from eventonce import ledger
+from eventonce.core import ledger
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.cases import (
     batches,

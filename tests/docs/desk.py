@@ -12,7 +12,7 @@ from eventonce import StoreUnavailable
 from eventonce.rules.instants import duration
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import ManualClock
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.docs.arrivals import Arrival, Case
 
 
@@ -140,7 +140,9 @@ class Observed:
         self._desk.let_others_in()
         return verdicts
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if self._desk.at_hand[-1].killed:
             raise StoreUnavailable("its worker is dead")
         return self._store.settle(settlements, now)

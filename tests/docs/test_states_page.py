@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from eventonce.ledger import Record, judge, settle
+from eventonce.core.ledger import Record, judge, settle
 from eventonce.types import Action, Claim, Settlement
 from tests.docs.pages import sections
 from tests.docs.tables import plain, word

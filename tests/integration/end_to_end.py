@@ -52,10 +52,10 @@ HANDLER = """
 import os, time
 from pathlib import Path
 import boto3
-from eventonce.sinks import SqsQueue
+from eventonce.sinks import SQSQueue
 
 # Made here, which no time-out of a function counts.
-sink = SqsQueue("sqs://effects", client=boto3.client("sqs"))
+sink = SQSQueue("sqs://effects", client=boto3.client("sqs"))
 
 def handle(job):
     body = job.event.body

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from eventonce.core.ports import Store
 from eventonce.errors import StoreUnavailable
-from eventonce.ports import Store
 from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Claim, Settlement
 from tests.servers.postgres import Cluster

@@ -14,10 +14,11 @@ import pytest
 
 from eventonce import Consumer, Job, Reject
 from eventonce.errors import SourceUnavailable, StoreUnavailable
-from eventonce.sending import copies, patience
+from eventonce.sending import retry as patience
+from eventonce.sending import sender as copies
 from eventonce.sending.bus import Bus
 from eventonce.sending.queue import Messages
-from eventonce.sinks import EventBus, SqsQueue
+from eventonce.sinks import EventBus, SQSQueue
 from eventonce.sinks.bus import NO_RECEIPT
 from eventonce.sqs import Queue
 from eventonce.stores.dynamodb import DynamoDBStore
@@ -79,7 +80,7 @@ def queue_of(endpoint: str) -> str:
 
 
 def test_a_queue_that_gives_no_receipt_was_not_sent_to(endpoint: str) -> None:
-    with Consumer(MemoryStore(), handler=SqsQueue(queue_of(endpoint))) as consumer:
+    with Consumer(MemoryStore(), handler=SQSQueue(queue_of(endpoint))) as consumer:
         (outcome,) = consumer.process([EVENT])
     assert (outcome.status, outcome.ack) == ("failed", False)
 

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, Rule, StoreUnavailable, renewal
+from eventonce import Consumer, Job, Rule, StoreUnavailable
+from eventonce.runtime import renewal
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.types import Claim, Kept, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 from tests.servers import aws, free_port, postgres, valkey
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -208,7 +209,9 @@ class Counting:
         self.calls += 1
         return self._store.claim(claims, now)  # type: ignore[no-any-return]
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         self.calls += 1
         return self._store.settle(settlements, now)  # type: ignore[no-any-return]
 
@@ -222,7 +225,7 @@ def test_e7_a_batch_costs_two_calls_and_its_copies_one(
     """What the engine asks of a store. What the store makes of it on the wire is counted by
     test_redis_records, test_redis_cluster, test_postgres_connections and dynamodb/test_requests."""
     # A batch that a busy machine holds up for longer is settled in more than one call.
-    monkeypatch.setattr(renewal, "WAVE", LEASE)
+    monkeypatch.setattr(renewal, "SETTLE_INTERVAL", LEASE)
     counting = Counting(store)
     consumer = Consumer(counting, name=name, rules=RULE, handler=lambda _: None)
     costs = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.reasons import GIVEN_UP
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.stores.sqlite import SQLiteStore
 from tests.servers import PATIENCE
 from tests.servers.lambda_runtime import Answer, Environment, environment

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from eventonce.errors import StoreUnavailable
-from eventonce.stores.postgres import PostgresStore, wire
+from eventonce.stores.postgres import PostgresStore
+from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, serving

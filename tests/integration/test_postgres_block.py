@@ -15,7 +15,7 @@ from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreError
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys
-from eventonce.types import Kept, Settlement
+from eventonce.types import Settlement, SettleResult
 from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, serving
 
@@ -118,7 +118,7 @@ def all_left() -> Iterator[None]:
 Did = Callable[[psycopg.Connection[object]], None]
 
 
-def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> Kept:
+def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> SettleResult:
     with store.transaction() as transaction:
         after(transaction.connection)
         return transaction.settle(ended)

@@ -9,7 +9,7 @@ from psycopg_pool import ConnectionPool
 
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
-from eventonce.stores.postgres.address import read
+from eventonce.stores.postgres.uri import read
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.granted import opened
 from tests.servers.aws import REGION, emulated

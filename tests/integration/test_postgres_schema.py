@@ -12,7 +12,8 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from eventonce.errors import ConfigError, StoreMismatch
-from eventonce.stores.postgres import PostgresStore, schema
+from eventonce.stores.postgres import PostgresStore
+from eventonce.stores.postgres import admin as schema
 from eventonce.testing.cases import law
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.testing.opener import Opener

@@ -12,8 +12,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from eventonce.cli import main
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
-from eventonce.stores.postgres.address import read
-from eventonce.stores.postgres.trouble import explain
+from eventonce.stores.postgres.errors import explain
+from eventonce.stores.postgres.uri import read
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.servers.postgres import Cluster, serving
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eventonce.clock import wall_clock
-from eventonce.stores.postgres import PostgresStore, wire
+from eventonce.stores.postgres import PostgresStore
+from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
 from tests.servers import PATIENCE

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.redis.names import TAGS, Names, partition
-from eventonce.stores.redis.place import place_of
+from eventonce.stores.redis.uri import place_of
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.types import Claim, Settlement
 from tests.integration.granted import answered

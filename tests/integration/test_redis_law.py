@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from eventonce.ledger import UNSETTLED
+from eventonce.core.ledger import UNSETTLED
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import DAY, MINUTE, SECOND
 from eventonce.testing.cases.steps import Ask, Ending, Forget, Program, Settle, Wait, WaitFor, play

@@ -17,8 +17,8 @@ import pytest
 import redis
 import redis.asyncio
 
+from eventonce.core.ports import Stats, StoreSchema
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
-from eventonce.ports import Stats, Upkeep
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Claim
@@ -235,7 +235,7 @@ def _self_signed(folder: Path) -> tuple[str, str]:
 def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
     with serving(valkey, "--appendonly", "yes") as node:
         store = RedisStore.from_uri(node.uri)
-        assert isinstance(store, Upkeep)
+        assert isinstance(store, StoreSchema)
         assert store.create() == store.migrate() == []
         findings = store.check()
         assert [found for found in findings if not found.fine] == []

@@ -11,7 +11,7 @@ import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
 from eventonce.errors import SourceUnavailable
-from eventonce.sinks import EventBus, SqsQueue
+from eventonce.sinks import EventBus, SQSQueue
 from eventonce.sqs import Queue
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
@@ -65,7 +65,7 @@ def agent(name: str, version: int) -> bytes:
     return msgspec.json.encode({"id": f"{version}", "detail-type": "agent", "detail": detail})
 
 
-def through(sink: SqsQueue | EventBus, *given: bytes) -> list[Outcome]:
+def through(sink: SQSQueue | EventBus, *given: bytes) -> list[Outcome]:
     with Consumer("memory:", rules=[CALL, AGENT], handler=sink) as consumer:
         outcomes = [consumer.process([event])[0] for event in given]
     sink.close()
@@ -78,7 +78,7 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
 
 def test_a_queue_gets_the_event_and_its_effect_id(endpoint: str, name: str) -> None:
     uri = made(endpoint, name)
-    outcomes = through(SqsQueue(uri), call(1), call(1))
+    outcomes = through(SQSQueue(uri), call(1), call(1))
     assert statuses(outcomes) == ["done", "duplicate"]
     (message,) = received(uri)
     assert message["Body"].encode() == call(1)
@@ -88,7 +88,7 @@ def test_a_queue_gets_the_event_and_its_effect_id(endpoint: str, name: str) -> N
 def test_a_fifo_queue_drops_what_is_sent_twice(endpoint: str, name: str) -> None:
     """A worker that dies after sending sends again, under the same deduplication id."""
     uri = made(endpoint, f"{name}.fifo")
-    sink = SqsQueue(uri)
+    sink = SQSQueue(uri)
     died: list[Job] = []
 
     def dies_once(job: Job) -> None:
@@ -110,7 +110,7 @@ def test_versions_of_one_subject_are_one_group_and_keep_their_order(
 ) -> None:
     uri = made(endpoint, f"{name}.fifo")
     versions = [agent(who, version) for version in (1, 2, 3) for who in ("a1", "a2")]
-    assert statuses(through(SqsQueue(uri), *versions)) == ["done"] * 6
+    assert statuses(through(SQSQueue(uri), *versions)) == ["done"] * 6
     groups: dict[str, list[int]] = {}
     for message in received(uri):
         version = msgspec.json.decode(message["Body"])["detail"]["version"]
@@ -120,7 +120,7 @@ def test_versions_of_one_subject_are_one_group_and_keep_their_order(
 
 def test_facts_are_grouped_by_what_their_path_says(endpoint: str, name: str) -> None:
     uri = made(endpoint, f"{name}.fifo")
-    sink = SqsQueue(uri, group="detail.conversation")
+    sink = SQSQueue(uri, group="detail.conversation")
     through(sink, *(call(number, conversation=f"c-{number % 2}") for number in range(4)))
     groups = [message["Attributes"]["MessageGroupId"] for message in received(uri)]
     assert sorted(groups) == ["c-0", "c-0", "c-1", "c-1"]
@@ -129,7 +129,7 @@ def test_facts_are_grouped_by_what_their_path_says(endpoint: str, name: str) -> 
 def test_characters_that_a_queue_refuses_travel_as_escapes(endpoint: str, name: str) -> None:
     uri = made(endpoint, name)
     event = call(1, text="a\ufffe\uffff\u0001b")
-    assert statuses(through(SqsQueue(uri), event)) == ["done"]
+    assert statuses(through(SQSQueue(uri), event)) == ["done"]
     (message,) = received(uri)
     assert msgspec.json.decode(message["Body"]) == msgspec.json.decode(event)
 
@@ -138,17 +138,17 @@ def test_an_event_too_large_for_a_message_becomes_a_letter(endpoint: str, name: 
     uri = made(endpoint, name)
     fits = call(1, filler="x" * ((1 << 20) - 200))
     large = call(2, filler="x" * ((1 << 20) - 80))
-    assert statuses(through(SqsQueue(uri), fits, large)) == ["done", "dead"]
+    assert statuses(through(SQSQueue(uri), fits, large)) == ["done", "dead"]
 
 
 def test_a_queue_that_is_not_there_is_tried_again(endpoint: str, name: str) -> None:
-    (outcome,) = through(SqsQueue(f"sqs://{name}?endpoint={endpoint}"), call(1))
+    (outcome,) = through(SQSQueue(f"sqs://{name}?endpoint={endpoint}"), call(1))
     assert (outcome.status, type(outcome.error)) == ("failed", SourceUnavailable)
 
 
 def test_a_service_that_is_away_is_tried_again(endpoint: str) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    queue = SqsQueue(f"sqs://orders?endpoint={nowhere}&region=eu-central-1")
+    queue = SQSQueue(f"sqs://orders?endpoint={nowhere}&region=eu-central-1")
     bus = EventBus(f"events://orders?endpoint={nowhere}&region=eu-central-1")
     for sink in (queue, bus):
         (outcome,) = through(sink, call(1))

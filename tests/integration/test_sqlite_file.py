@@ -23,8 +23,8 @@ from eventonce.errors import (
 )
 from eventonce.stores import open_store
 from eventonce.stores.sqlite import SQLiteStore, file
+from eventonce.stores.sqlite.admin import SQLiteFile
 from eventonce.stores.sqlite.file import Place
-from eventonce.stores.sqlite.upkeep import SQLiteFile
 from eventonce.types import Claim, Letter, Settlement
 
 NOW = 1_790_000_000_000

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Mutant
 
 HANDLER = "src/eventonce/aws/__init__.py"
 DEADLINE = "src/eventonce/aws/deadline.py"
-BATCH = "src/eventonce/batch.py"
-RENEWAL = "src/eventonce/renewal.py"
+BATCH = "src/eventonce/core/plan.py"
+RENEWAL = "src/eventonce/runtime/renewal.py"
 UNIT = "tests/unit/test_aws.py::test_"
 TIME = "tests/unit/test_aws_deadline.py::test_"
 RUNTIME = "tests/integration/test_lambda_runtime.py::test_"
@@ -54,14 +54,14 @@ AWS = (
     ),
     Mutant(
         "routing: nobody is told of a type that no handler takes",
-        "src/eventonce/routing.py",
+        "src/eventonce/core/routing.py",
         "        self._warn(event, outcome)\n",
         "",
         (UNHANDLED + "the_first_event_of_each_type_nobody_takes_is_a_warning",),
     ),
     Mutant(
         "routing: an object without a type is acknowledged",
-        "src/eventonce/routing.py",
+        "src/eventonce/core/routing.py",
         "    if event.type:\n        return Outcome",
         "    if event:\n        return Outcome",
         (SOURCES + "what_nobody_knows_is_never_acknowledged_in_silence",),
@@ -131,14 +131,14 @@ AWS = (
     ),
     Mutant(
         "runners: a handler begins although its process is about to end",
-        "src/eventonce/runners.py",
+        "src/eventonce/runtime/inline.py",
         "    if task.last_call < inf and time.monotonic() > task.last_call:\n",
         "    if False:\n",
         (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),
     ),
     Mutant(
         "engine: what did not come to its turn is given up",
-        "src/eventonce/engine.py",
+        "src/eventonce/core/engine.py",
         "    if task.job is None and not last:\n",
         "    if False:\n",
         (TIME + "what_has_not_begun_when_the_time_is_up_is_handed_back",),

@@ -11,7 +11,7 @@ CONTRACT = "tests/contract/test_dynamodb.py::TestOnMinistack::test_case[{}]"
 DYNAMODB = (
     Mutant(
         "dynamodb: an update goes through whatever is there",
-        STORE + "decisions.py",
+        STORE + "optimistic.py",
         "return Update(name, put, gone, there.guard), seen",
         "return Update(name, put, gone, ()), seen",
         (
@@ -44,7 +44,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: a grant at the wrong instant is left so",
-        STORE + "decisions.py",
+        STORE + "optimistic.py",
         "elif mistimed and not it.corrected:",
         "elif False:",
         (
@@ -56,7 +56,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: all stamps are alike",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         'return {"N": str(secrets.randbits(53))}',
         'return {"N": "1"}',
         (
@@ -80,7 +80,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: a refused insert is not looked at",
-        STORE + "decisions.py",
+        STORE + "optimistic.py",
         "it.ground = _told(table, outcome.item)",
         "it.ground = NEW",
         (
@@ -91,7 +91,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: one item is written twice in a request",
-        STORE + "decisions.py",
+        STORE + "optimistic.py",
         "later = [it for it in waiting if turn[it.name] is not it]",
         "later = []\n        turn = {it.name: it for it in waiting}",
         (
@@ -161,21 +161,21 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: an item of a newer format is read",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         'if int(item[FORMAT_NAME]["N"]) > FORMAT:',
         "if False:",
         (AT_WORK.format("faults", "a_record_of_a_newer_format_is_its_own_claims_error"),),
     ),
     Mutant(
         "dynamodb: what another release added is removed",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         "for name, value in item.items() if name in _NAMES}",
         "for name, value in item.items() if name not in (self.key, STAMP)}",
         (AT_WORK.format("versions", "what_the_next_release_adds_is_kept_by_this_one"),),
     ),
     Mutant(
         "dynamodb: an item of the old script counts as expired",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         "Record(done=True, expires=expires)",
         "Record(done=True, expires=0)",
         (
@@ -187,7 +187,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: the expiry is rounded down",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         "-(-max(record.expires, record.held_until) // 1000)",
         "max(record.expires, record.held_until) // 1000",
         (
@@ -199,7 +199,7 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: an item expires while its lease lives",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         "-(-max(record.expires, record.held_until) // 1000)",
         "-(-record.expires // 1000)",
         (
@@ -211,21 +211,21 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: two keys share a name",
-        STORE + "attributes.py",
+        STORE + "codec.py",
         "return key.hex()\n    if _HEX",
         "return key.hex()[:30]\n    if _HEX",
         (CONTRACT.format("any_sixteen_bytes_are_a_key"),),
     ),
     Mutant(
         "dynamodb: a signature error is repeated",
-        STORE + "faults.py",
+        STORE + "errors.py",
         "does not accept the credentials ({code})",
         "does not accept the credentials ({message})",
         (AT_WORK.format("address", "secrets_are_in_no_message"),),
     ),
     Mutant(
         "dynamodb: connections live on after a fork",
-        STORE + "link.py",
+        STORE + "client.py",
         "        if self._process == os.getpid():\n            return",
         "        return",
         (

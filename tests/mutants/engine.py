@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ENGINE = "src/eventonce/engine.py"
-RUNNERS = "src/eventonce/runners.py"
-RENEWAL = "src/eventonce/renewal.py"
-AIO = "src/eventonce/aio.py"
-PORTAL = "src/eventonce/portal.py"
+ENGINE = "src/eventonce/core/engine.py"
+RUNNERS = "src/eventonce/runtime/inline.py"
+RENEWAL = "src/eventonce/runtime/renewal.py"
+AIO = "src/eventonce/runtime/on_asyncio.py"
+PORTAL = "src/eventonce/runtime/loop_thread.py"
 CONSUMER = "tests/unit/test_consumer.py::test_"
 EXACTLY = "tests/integration/test_exactly_once.py::test_"
 INTERRUPTED = "tests/unit/test_interrupted.py::test_"
@@ -132,7 +132,7 @@ ENGINES = (
     ),
     Mutant(
         "redrive: a dead letter that another runs at that moment is dropped",
-        "src/eventonce/redrive.py",
+        "src/eventonce/core/redrive.py",
         '"unchanged", "unguarded")',
         '"unchanged", "unguarded", "busy")',
         (CONSUMER + "redrive_keeps_a_dead_letter_that_another_runs_at_that_moment",),

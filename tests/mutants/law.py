@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-LEDGER = "src/eventonce/ledger.py"
+LEDGER = "src/eventonce/core/ledger.py"
 HOLES = "tests/unit/test_ledger.py::test_"
 FACTS = "tests/unit/test_ledger_facts.py::test_"
 SETTLE = "tests/unit/test_ledger_settle.py::test_"

@@ -244,7 +244,7 @@ _CLUSTER = (
 _OTHERS = (
     (
         "a server that speaks TLS is called away",
-        "failures.py",
+        "errors.py",
         "and _hung_up(error) and wants_tls():",
         "and False:",
         SETTINGS + "a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it[no]",
@@ -258,7 +258,7 @@ _OTHERS = (
     ),
     (
         "the sentinels' password is not given to them",
-        "place.py",
+        "uri.py",
         "sentinel_kwargs=self.sentinel",
         "sentinel_kwargs={}",
         SCHEMES + "a_uri_with_sentinels_leads_to_the_new_primary",
@@ -293,7 +293,7 @@ _OTHERS = (
     ),
     (
         "a URI is shown with its password",
-        "place.py",
+        "uri.py",
         'raise ConfigError(f"RedisStore: {_HELP}")',
         'raise ConfigError(f"RedisStore: {uri}: {_HELP}")',
         SETTINGS + "a_uri_that_cannot_be_read_is_not_shown",

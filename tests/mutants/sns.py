@@ -170,7 +170,7 @@ SNS = (
     ),
     Mutant(
         "sns: what is busy is delivered to it",
-        "src/eventonce/answers.py",
+        "src/eventonce/http_report.py",
         "    if SNS_TYPE in headers and answer.status in _AGAIN:\n",
         "    if False:\n",
         (

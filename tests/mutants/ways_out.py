@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-BATCH = "src/eventonce/batch.py"
-ENGINE = "src/eventonce/engine.py"
-REDRIVE = "src/eventonce/redrive.py"
+BATCH = "src/eventonce/core/plan.py"
+ENGINE = "src/eventonce/core/engine.py"
+REDRIVE = "src/eventonce/core/redrive.py"
 LETTERBOX = "src/eventonce/letterbox/"
-PLACES = "src/eventonce/cli/places.py"
+PLACES = "src/eventonce/cli/letter_sources.py"
 SINKS = "src/eventonce/sinks/"
 NOBODY = "tests/integration/test_answers_of_nobody.py::test_"
 REPLAYED = "tests/unit/test_replays.py::test_"
@@ -67,21 +67,21 @@ WAYS_OUT = (
     ),
     Mutant(
         "replays: only the envelope says how old one is",
-        "src/eventonce/reasons.py",
+        "src/eventonce/core/reasons.py",
         "(instant(event.time), claim.at)",
         "(instant(event.time),)",
         (REPLAYED + "the_event_s_own_time_counts_where_it_is_earlier_than_the_envelope_s",),
     ),
     Mutant(
         "replays: one whose time is in no calendar spoils its batch",
-        "src/eventonce/reasons.py",
+        "src/eventonce/core/reasons.py",
         "if at and at > 0]",
         "if at]",
         (REPLAYED + "a_time_that_cannot_be_one_is_none_and_spoils_no_batch",),
     ),
     Mutant(
         "replays: one that says it is of tomorrow runs",
-        "src/eventonce/reasons.py",
+        "src/eventonce/core/reasons.py",
         "    if happened > now + AHEAD:\n",
         "    if False:\n",
         (REPLAYED + "a_time_that_has_not_come_yet_says_nothing_of_what_is_remembered",),
@@ -123,14 +123,14 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: looking at a queue hides its messages",
-        LETTERBOX + "held.py",
+        LETTERBOX + "dlq.py",
         "            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])\n",
         "            pass\n",
         (LOOKED + "a_reader_that_is_interrupted_gives_back_what_it_held",),
     ),
     Mutant(
         "letters: a long queue is read to where its first messages are back",
-        LETTERBOX + "held.py",
+        LETTERBOX + "dlq.py",
         "            if len(fresh) < len(messages):\n",
         "            if not fresh:\n                return\n            if False:\n",
         (LOOKED + "a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end",),
@@ -193,7 +193,7 @@ WAYS_OUT = (
     ),
     Mutant(
         "table: a copy under shadow never settles",
-        "src/eventonce/runners.py",
+        "src/eventonce/runtime/inline.py",
         "        job.connect = self._connect\n",
         "        job.connect = self._connect if task.token else None\n",
         (LINES + "a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store",),

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from eventonce.stores.dynamodb import DynamoDBStore, address
+from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.dynamodb import uri as address
 from tests.servers import PATIENCE, free_port, missing, running
 
 REGION = "eu-central-1"

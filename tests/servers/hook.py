@@ -89,7 +89,7 @@ def hooked(certificate: tuple[Path, Path] | None = None) -> Iterator[Hook]:
 
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    # Kept connections of a test's clients must not keep the receiver from ending.
+    # SettleResult connections of a test's clients must not keep the receiver from ending.
     server.block_on_close = False
     if certificate is not None:
         hook.scheme = "https"

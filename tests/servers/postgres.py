@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import pytest
 
-from eventonce.stores.postgres import address
+from eventonce.stores.postgres import uri as address
 from tests.servers import PATIENCE, free_port, missing, running
 
 Binaries = Callable[[], Path]

@@ -23,7 +23,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from eventonce.stores.redis import place
+from eventonce.stores.redis import uri as place
 from tests.servers import PATIENCE, free_port, missing, running
 
 PRIMARIES = 3

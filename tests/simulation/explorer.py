@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tests.simulation.moves import calm, moves, without_faults
-from tests.simulation.world import Broken, Law, Scenario, State, World, begin
+from tests.simulation.world import Broken, Law, Runtime, Scenario, State, begin
 
 CALM_STEPS: Final = 200
 """Far more than a handful of events need: a run that is not done by then goes round in circles."""
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 def explore(law: Law, scenario: Scenario) -> Found:
     """Walk through every state that can be reached; stop at the first broken promise."""
-    world = World(law, scenario)
+    world = Runtime(law, scenario)
     start = begin(scenario)
     key = _key(start)
     came: dict[bytes, tuple[bytes, str]] = {key: (b"", "")}
@@ -59,7 +59,7 @@ def explore(law: Law, scenario: Scenario) -> Found:
     return Found(len(came), made)
 
 
-def _calm_down(world: World, state: State, known: set[bytes], *, newest_first: bool) -> None:
+def _calm_down(world: Runtime, state: State, known: set[bytes], *, newest_first: bool) -> None:
     """From here on nothing goes wrong: then all must end well, and soon."""
     after: State | None = without_faults(state)
     for _ in range(CALM_STEPS):

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from eventonce.types import Action, Kept, Settlement
+from eventonce.types import Action, Settlement, SettleResult
 from tests.simulation import promises
-from tests.simulation.world import Broken, Echo, Faults, Phase, State, Worker, World, put
+from tests.simulation.world import Broken, Echo, Faults, Phase, Runtime, State, Worker, put
 
 Move = tuple[str, State]
 
 
-def moves(world: World, state: State) -> Iterator[Move]:
+def moves(world: Runtime, state: State) -> Iterator[Move]:
     """All that may happen next, faults included."""
     quiet = not state.workers
     if len(state.workers) < world.scenario.workers:
@@ -36,7 +36,7 @@ def moves(world: World, state: State) -> Iterator[Move]:
     yield from _time(world, state, quiet=quiet)
 
 
-def calm(world: World, state: State, *, newest_first: bool) -> State | None:
+def calm(world: Runtime, state: State, *, newest_first: bool) -> State | None:
     """The next state if nothing goes wrong any more; None when all is done, and done well."""
     if state.echoes:
         return replace(state, echoes=())
@@ -63,7 +63,7 @@ def _transport(state: State) -> Iterator[Move]:
             yield f"v{version} comes again", _deliver(_spend(state, "copy"), version)
 
 
-def _time(world: World, state: State, *, quiet: bool) -> Iterator[Move]:
+def _time(world: Runtime, state: State, *, quiet: bool) -> Iterator[Move]:
     if quiet and any(state.here):
         yield "the busy ones wait", _pass(state, _soonest(world, state))
     elif state.faults.pause:
@@ -75,7 +75,7 @@ def _time(world: World, state: State, *, quiet: bool) -> Iterator[Move]:
         yield "the clock is set back", replace(_spend(state, "back"), now=state.now - lease)
 
 
-def _soonest(world: World, state: State) -> int:
+def _soonest(world: Runtime, state: State) -> int:
     """When the first of the busy ones was told to come again."""
     told = []
     for version, here in enumerate(state.here):
@@ -87,7 +87,7 @@ def _soonest(world: World, state: State) -> int:
     return state.now + min(told)
 
 
-def _instants(world: World, state: State) -> list[int]:
+def _instants(world: Runtime, state: State) -> list[int]:
     """When something ends, or is in the middle of it."""
     claim = world.scenario.versions[0]
     ends = {worker.until for worker in state.workers}
@@ -106,7 +106,7 @@ def _pass(state: State, until: int) -> State:
     return promises.passed(replace(state, now=until))
 
 
-def _work(world: World, state: State, worker: Worker) -> Iterator[Move]:
+def _work(world: Runtime, state: State, worker: Worker) -> Iterator[Move]:
     """What this worker may do; first the one thing it does when nothing goes wrong."""
     left = state.faults
     who = f"v{worker.version}#{worker.nonce}"
@@ -141,7 +141,7 @@ def _work(world: World, state: State, worker: Worker) -> Iterator[Move]:
         yield f"{who} crashes ({worker.phase})", _leave(_spend(state, "crash"), worker, again=True)
 
 
-def _unheard(world: World, state: State, worker: Worker) -> Iterator[Move]:
+def _unheard(world: Runtime, state: State, worker: Worker) -> Iterator[Move]:
     """The same ask, but its reply is lost; which matters only if something was written."""
     if state.faults.lost:
         kind, after = _ask(world, _spend(state, "lost"), worker, heard=False)
@@ -149,7 +149,7 @@ def _unheard(world: World, state: State, worker: Worker) -> Iterator[Move]:
             yield f"v{worker.version} is asked for: {kind}, but the reply is lost", after
 
 
-def _ask(world: World, state: State, worker: Worker, *, heard: bool = True) -> tuple[str, State]:
+def _ask(world: Runtime, state: State, worker: Worker, *, heard: bool = True) -> tuple[str, State]:
     claim = replace(
         world.scenario.versions[worker.version], nonce=worker.nonce, redrive=worker.redrive
     )
@@ -181,7 +181,7 @@ def _ask(world: World, state: State, worker: Worker, *, heard: bool = True) -> t
     return verdict.kind, _leave(after, worker)
 
 
-def _settle(world: World, state: State, worker: Worker, action: Action) -> Iterator[Move]:
+def _settle(world: Runtime, state: State, worker: Worker, action: Action) -> Iterator[Move]:
     kept, after = _settled(world, state, worker, action)
     heard = _told(world, after, worker, action, kept)
     what = f"v{worker.version}#{worker.nonce} settles, {action}: {kept}"
@@ -196,8 +196,8 @@ def _settle(world: World, state: State, worker: Worker, action: Action) -> Itera
 
 
 def _settled(
-    world: World, state: State, worker: Worker | Echo, action: Action
-) -> tuple[Kept, State]:
+    world: Runtime, state: State, worker: Worker | Echo, action: Action
+) -> tuple[SettleResult, State]:
     claim = replace(world.scenario.versions[worker.version], nonce=worker.nonce)
     settlement = Settlement(claim, worker.token, action)
     kept, written = world.law.settle(state.record, settlement, state.now)
@@ -210,7 +210,9 @@ def _settled(
     return kept, promises.believed(world, replace(state, record=written), worker, action)
 
 
-def _told(world: World, state: State, worker: Worker, action: Action, kept: Kept) -> State:
+def _told(
+    world: Runtime, state: State, worker: Worker, action: Action, kept: SettleResult
+) -> State:
     if action == "complete" and kept == "kept":
         promises.acknowledged(world, state, worker.version)
         return _leave(state, worker)
@@ -219,7 +221,7 @@ def _told(world: World, state: State, worker: Worker, action: Action, kept: Kept
     return _leave(state, worker, again=True)
 
 
-def _arrive(world: World, state: State, echo: Echo) -> State:
+def _arrive(world: Runtime, state: State, echo: Echo) -> State:
     rest = list(state.echoes)
     rest.remove(echo)
     return _settled(world, replace(state, echoes=tuple(rest)), echo, echo.action)[1]

@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from eventonce.types import Action, Claim, Kept, Verdict
-from tests.simulation.world import Broken, Echo, State, Worker, World, put
+from eventonce.types import Action, Claim, SettleResult, Verdict
+from tests.simulation.world import Broken, Echo, Runtime, State, Worker, put
 
 DAY: Final = 86_400_000
 """How long what has no effect yet is remembered; said again here so that the law cannot move it."""
 
 
-def granted(world: World, state: State, worker: Worker, verdict: Verdict) -> State:
+def granted(world: Runtime, state: State, worker: Worker, verdict: Verdict) -> State:
     """A run that nobody had before."""
     versions, version, ghost = world.scenario.versions, worker.version, state.ghost
     claim = versions[version]
@@ -70,7 +70,7 @@ def held_off(state: State, worker: Worker) -> None:
         raise Broken("a worker was locked out by its own lost reply")
 
 
-def judged(world: World, state: State, worker: Worker, verdict: Verdict, *, wrote: bool) -> State:
+def judged(world: Runtime, state: State, worker: Worker, verdict: Verdict, *, wrote: bool) -> State:
     """Any verdict but run and busy."""
     versions, version, ghost = world.scenario.versions, worker.version, state.ghost
     claim = versions[version]
@@ -107,7 +107,7 @@ def judged(world: World, state: State, worker: Worker, verdict: Verdict, *, wrot
     return state
 
 
-def applied(world: World, state: State, worker: Worker) -> State:
+def applied(world: Runtime, state: State, worker: Worker) -> State:
     """The sink took the worker's write, or refused it for its token."""
     versions = world.scenario.versions
     if worker.token < state.sink_token:
@@ -122,7 +122,7 @@ def applied(world: World, state: State, worker: Worker) -> State:
     return replace(state, sink_token=worker.token, sink=sink)
 
 
-def refused(state: State, worker: Worker | Echo, action: Action, kept: Kept) -> None:
+def refused(state: State, worker: Worker | Echo, action: Action, kept: SettleResult) -> None:
     """A settlement that was not believed."""
     repeated = isinstance(worker, Echo) or worker.phase == "completing"
     known = state.ghost.settled[worker.version] if repeated else state.ghost.remembered
@@ -130,7 +130,7 @@ def refused(state: State, worker: Worker | Echo, action: Action, kept: Kept) -> 
         raise Broken(f"a completion that nobody overtook is {kept}")
 
 
-def believed(world: World, state: State, worker: Worker | Echo, action: Action) -> State:
+def believed(world: Runtime, state: State, worker: Worker | Echo, action: Action) -> State:
     """A settlement that was believed, and changed something."""
     claim, ghost = world.scenario.versions[worker.version], state.ghost
     match action:
@@ -166,7 +166,7 @@ def passed(state: State) -> State:
     return replace(state, workers=workers, sink=-1, ghost=forgotten)
 
 
-def acknowledged(world: World, state: State, version: int) -> None:
+def acknowledged(world: Runtime, state: State, version: int) -> None:
     """The transport forgets it: it must have had its effect, be overtaken, or be a letter."""
     versions = world.scenario.versions
     claim = versions[version]
@@ -181,7 +181,7 @@ def acknowledged(world: World, state: State, version: int) -> None:
         raise Broken(f"v{version} was acknowledged without effect, successor or letter")
 
 
-def ended(world: World, state: State) -> None:
+def ended(world: Runtime, state: State) -> None:
     """Nobody has anything left to do."""
     versions, ghost = world.scenario.versions, state.ghost
     for version in range(len(versions)):
@@ -209,7 +209,7 @@ def _supersedes(other: Claim, claim: Claim) -> bool:
     return claim.order is None or other.order is None or other.order > claim.order
 
 
-def _buried(world: World, state: State, version: int) -> State:
+def _buried(world: Runtime, state: State, version: int) -> State:
     claim, kin = world.scenario.versions[version], _kin(world.scenario.versions, version)
     until = state.now + max(claim.remember, DAY)
     ghost = replace(
@@ -224,7 +224,7 @@ def _buried(world: World, state: State, version: int) -> State:
     return replace(state, ghost=ghost)
 
 
-def _completed(world: World, state: State, version: int) -> State:
+def _completed(world: Runtime, state: State, version: int) -> State:
     versions, ghost = world.scenario.versions, state.ghost
     claim, kin = versions[version], _kin(versions, version)
     until = state.now + claim.remember

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from eventonce import ledger
+from eventonce.core import ledger
 from tests.mutants import MUTANTS
 from tests.mutants.mutant import planted
 from tests.simulation.explorer import explore

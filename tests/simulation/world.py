@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from eventonce.types import Action, Claim, Kept, Settlement, Verdict
+from eventonce.types import Action, Claim, Settlement, SettleResult, Verdict
 
 START: Final = 1_764_000_000_000
 """An epoch time: small integers would hide a token that does not follow the clock."""
@@ -31,7 +31,7 @@ class Law(NamedTuple):
     """The two functions under test: an argument, so that a broken law can be tried."""
 
     judge: Callable[[Any, Claim, int], tuple[Verdict, Any]]
-    settle: Callable[[Any, Settlement, int], tuple[Kept, Any]]
+    settle: Callable[[Any, Settlement, int], tuple[SettleResult, Any]]
 
 
 class Faults(msgspec.Struct, frozen=True, array_like=True):
@@ -139,7 +139,7 @@ class State(msgspec.Struct, frozen=True):
     ghost: Ghost
 
 
-class World(NamedTuple):
+class Runtime(NamedTuple):
     """One scenario under one law."""
 
     law: Law

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from eventonce import ledger
-from eventonce.types import Action, Claim, Kept, Settlement, Verdict
+from eventonce.core import ledger
+from eventonce.types import Action, Claim, Settlement, SettleResult, Verdict
 
 T0 = 1_764_000_000_000
 SECOND = 1_000
@@ -28,7 +28,7 @@ class Key:
 
     def settle(
         self, action: Action, claim: Claim, run: Verdict, now: int, result: bytes | None = None
-    ) -> Kept:
+    ) -> SettleResult:
         settlement = Settlement(claim, run.token, action, result)
         kept, record = ledger.settle(self.record, settlement, now)
         self.record = self.record if record is None else record

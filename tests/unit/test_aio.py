@@ -33,7 +33,7 @@ def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[O
 
 
 def test_quick_handlers_of_a_batch_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.aio.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.QUICK", PATIENCE)
     threads: set[str] = set()
     outcomes = processed(lambda _: threads.add(threading.current_thread().name), 100)
     assert statuses(outcomes) == ["done"] * 100
@@ -65,7 +65,7 @@ def test_no_more_run_side_by_side_than_there_are_threads() -> None:
 def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.WAVE", 0.05)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.05)
     settled = threading.Event()
 
     class Telling(MemoryStore):
@@ -86,7 +86,7 @@ def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
 def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.QUICK", PATIENCE)
     tenant = contextvars.ContextVar("tenant", default="nobody")
     seen: list[str] = []
 

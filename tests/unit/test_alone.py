@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from eventonce import Consumer, Job, Rule, envelope, occupancy
-from eventonce.occupancy import Occupancy, inside_handler
+from eventonce import Consumer, Job, Rule, envelope
+from eventonce.runtime import occupancy
+from eventonce.runtime.occupancy import Occupancy, inside_handler
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Event, Kept, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
 PATIENCE = 60
@@ -35,7 +36,9 @@ class Process:
         self.claims += claims
         return self._store.claim(claims, self._clock[0])
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if self.crashed:
             return ["kept"] * len(settlements)
         return self._store.settle(settlements, self._clock[0])
@@ -58,7 +61,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
     monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
     monkeypatch.setattr(occupancy, "STEP", 0.001)
     own = Occupancy()
-    for module in ("runners", "aio"):
+    for module in ("runtime.inline", "runtime.on_asyncio"):
         monkeypatch.setattr(f"eventonce.{module}.HERE", own)
     yield own
     assert own._runs == own._alone == 0

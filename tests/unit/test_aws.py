@@ -14,9 +14,9 @@ import pytest
 from eventonce import Consumer, Job, Reject, Rule, envelope
 from eventonce.aws import NotSettled, lambda_handler
 from eventonce.clock import wall_clock
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
-from eventonce.observe import Tally
-from eventonce.reasons import GIVEN_UP
+from eventonce.runtime.observers import Tally
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 

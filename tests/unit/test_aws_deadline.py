@@ -16,7 +16,7 @@ from eventonce import Consumer, Job, Rule
 from eventonce.aws import NotSettled, lambda_handler
 from eventonce.aws.deadline import Deadline, Pace
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.unit.invoked import RULE, Crm, event, failures, record
 
 STATE = Rule(name="state", match="call", subject=["detail.call"], order="detail.version")
@@ -47,7 +47,9 @@ class Noting(MemoryStore):
         self.claims.append(list(claims))
         return super().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         extended = [one for one in settlements if one.action == "extend"]
         if extended:
             self.extended += extended
@@ -271,7 +273,9 @@ class Timed:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         return self._store.claim(claims, self._clock[0])
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if self._gone:
             return ["unknown"] * len(settlements)
         return self._store.settle(settlements, self._clock[0])

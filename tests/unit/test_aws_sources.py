@@ -11,9 +11,9 @@ import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
 from eventonce.aws import NotSettled, UnsupportedSource, lambda_handler
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.envelope import carriers, read
 from eventonce.errors import EnvelopeError
-from eventonce.reasons import GIVEN_UP
 from tests.unit.invoked import Crm, event, failures, record
 
 DATA = b64encode(json.dumps(event("a")).encode()).decode()

@@ -12,7 +12,7 @@ import pytest
 from eventonce import Consumer, Rule, envelope
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Kept, Settlement, Verdict
+from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
 
 FACT = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 STATE = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
@@ -132,7 +132,9 @@ class Away:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         return self._store.claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         return self._store.settle(settlements, now)
 
     def transaction(self) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from eventonce import presets
 from eventonce.config import Config, Serve, Worker, load
-from eventonce.config.shape import WORDS
+from eventonce.config.convert import WORDS
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
 from eventonce.rules import TRANSPORT

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
-from eventonce.observe import Tally
+from eventonce.runtime.observers import Tally
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import START, ManualClock
-from eventonce.types import Claim, Kept, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3, lease="60s")
 AGENT = Rule(
@@ -489,7 +489,9 @@ class Away(MemoryStore):
             raise StoreUnavailable("no route")
         return super().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if self.away_at_settle:
             self.away_at_settle -= 1
             raise StoreUnavailable("no route")

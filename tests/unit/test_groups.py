@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eventonce.groups import Groups
+from eventonce.runtime.fifo import Groups
 
 
 def group(record: str) -> str:

@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable, runners
+from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
 from eventonce.aws import lambda_handler
 from eventonce.cli import main
+from eventonce.runtime import inline as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
-from eventonce.types import Kept, Outcome, Settlement
+from eventonce.types import Outcome, Settlement, SettleResult
 
 PATIENCE = 60
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -43,7 +44,9 @@ def statuses(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 class SlowToSettle(MemoryStore):
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if settlements[0].action == "complete":
             time.sleep(0.2)
         return super().settle(settlements, now)
@@ -52,7 +55,7 @@ class SlowToSettle(MemoryStore):
 def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     # Where this machine is kept from renewing in time, all of it is tried with longer leases.
     for wave in (0.1, 1.0, 5.0):
-        monkeypatch.setattr(runners, "WAVE", wave)
+        monkeypatch.setattr(runners, "SETTLE_INTERVAL", wave)
         ended, late = _long_batch(wave)
         if late == ["busy"]:
             break
@@ -78,7 +81,7 @@ def _long_batch(wave: float) -> tuple[list[str], list[str]]:
 def test_what_finishes_while_others_are_settled_is_settled_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
     delays = {"id-1": 0.0, "id-2": 0.2, "id-3": 0.6}
 
     async def handler(job: Job) -> None:
@@ -91,7 +94,7 @@ def test_what_finishes_while_others_are_settled_is_settled_too(
 def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
     store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)
     transact = store.transaction
 
@@ -126,7 +129,9 @@ def test_a_version_does_not_get_the_grant_of_another_in_its_batch(
     class Away(MemoryStore):
         away = 1
 
-        def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        def settle(
+            self, settlements: Sequence[Settlement], now: int | None = None
+        ) -> list[SettleResult]:
             if self.away:
                 self.away = 0
                 raise StoreUnavailable
@@ -268,12 +273,14 @@ def test_an_inner_cancellation_is_that_events_failure() -> None:
 def test_a_batch_cancelled_while_it_settles_ends_its_other_handlers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.WAVE", 0.1)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
     settling, cancelled = threading.Event(), threading.Event()
     ended: list[str] = []
 
     class Settling(MemoryStore):
-        def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        def settle(
+            self, settlements: Sequence[Settlement], now: int | None = None
+        ) -> list[SettleResult]:
             if settlements[0].action == "complete":
                 settling.set()
                 assert cancelled.wait(PATIENCE)

@@ -15,9 +15,9 @@ from cfnlint.config import ManualArgs
 from cfnlint.decode.cfn_yaml import loads
 
 from eventonce.cli import main
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.infra import resources, rights, sam, terraform, yaml
 from eventonce.infra.plan import Infra, Plan, planned
-from eventonce.reasons import GIVEN_UP
 
 ROLES: list[rights.Role] = ["lambda", "worker"]
 BUS = "aws.partner/genesys.com/cloud/5a3b/prod"

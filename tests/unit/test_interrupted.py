@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.portal import Portal
+from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -58,7 +58,9 @@ class Slow(MemoryStore):
         self._taken("claim")
         return super().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         self._taken("settle")
         return super().settle(settlements, now)
 
@@ -205,7 +207,7 @@ def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> 
     async def left() -> int:
         return len(asyncio.all_tasks()) - 1
 
-    portal = Portal()
+    portal = LoopThread()
     portal.run(work())
     interruptions = 0
     for came in interrupted_everywhere(lambda: portal.run(work())):

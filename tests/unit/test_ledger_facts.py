@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eventonce.ledger import LONGEST_LEASE, judge
+from eventonce.core.ledger import LONGEST_LEASE, judge
 from eventonce.types import MAX_ORDER, Claim, Verdict
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule, StoreError, StoreUnavailable, envelope
-from eventonce.ports import Task
-from eventonce.reasons import NOT_STARTED
-from eventonce.renewal import Watched
-from eventonce.runners import one_by_one
+from eventonce.core.ports import Task
+from eventonce.core.reasons import NOT_STARTED
+from eventonce.runtime.inline import one_by_one
+from eventonce.runtime.renewal import Watched
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Kept, Settlement
+from eventonce.types import Claim, Settlement, SettleResult
 
 SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
 """Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
@@ -39,7 +39,9 @@ class Failing(MemoryStore):
         self.failed, self.asked_again = threading.Event(), threading.Event()
         self.thread = threading.current_thread()
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         renewal = threading.current_thread().name == "eventonce-renewal"
         if renewal and settlements[0].action == self._action:
             if self._errors:
@@ -61,7 +63,7 @@ def test_a_store_that_fails_once_is_asked_again_for_the_same_lease(error: StoreE
 def test_a_store_that_fails_once_is_asked_again_to_complete_what_has_returned(
     error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.renewal.WAVE", 0.05)
+    monkeypatch.setattr("eventonce.runtime.renewal.SETTLE_INTERVAL", 0.05)
     store = Failing("complete", error)
 
     def handler(job: Job) -> bool:

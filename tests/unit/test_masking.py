@@ -13,13 +13,13 @@ import pytest
 from eventonce import Consumer
 from eventonce.cli import main
 from eventonce.config import load
-from eventonce.config.meaning import check
+from eventonce.config.checks import check
+from eventonce.core.masking import masked
 from eventonce.errors import EventonceError
 from eventonce.infra import outlets
 from eventonce.letterbox import QueueLetters
-from eventonce.masking import masked
 from eventonce.sending.receiver import Receiver
-from eventonce.sinks import EventBus, JsonLines, Sink, SqsQueue, Table, Webhook, open_sink
+from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.sqs import address
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore
@@ -58,7 +58,7 @@ OPENERS: dict[str, Callable[[str], object]] = {
     "letters": lambda uri: QueueLetters(uri, MemoryStore()),
     "sink": lambda uri: open_sink(Sink(uri)),
     "Webhook": Webhook,
-    "SqsQueue": SqsQueue,
+    "SQSQueue": SQSQueue,
     "EventBus": EventBus,
     "Table": Table,
     "JsonLines": JsonLines,

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from eventonce import ledger
+from eventonce.core import ledger
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement
 

@@ -10,7 +10,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.errors import SourceUnavailable
-from eventonce.observe import Tally, to_log
+from eventonce.runtime.observers import Tally, to_log
 
 LOG = logging.getLogger("tests.observe")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventonce.core.ledger import Record
 from eventonce.errors import StoreMismatch
-from eventonce.ledger import Record
-from eventonce.stores.sqlite.packing import lives_until, pack, unpack
+from eventonce.stores.sqlite.codec import lives_until, pack, unpack
 from eventonce.types import MAX_ORDER
 
 instants = st.integers(0, 2**47)

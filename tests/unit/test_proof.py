@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, presets
+from eventonce.core.ports import Delivery
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.ports import Delivery
 from eventonce.rules import Rule, Ruleset
 from eventonce.sources import Lines
 from eventonce.stores.memory import MemoryStore

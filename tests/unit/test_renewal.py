@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Kept, Settlement
+from eventonce.types import Settlement, SettleResult
 
 LEASES = (0.3, 3.0, 15.0)
 """Seconds. The first is enough, unless something keeps this machine from renewing in time: then
@@ -117,7 +117,7 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def story(held: Held) -> list[str]:
-        for module in ("ledger", "renewal"):
+        for module in ("core.ledger", "runtime.renewal"):
             monkeypatch.setattr(f"eventonce.{module}.LONGEST_LEASE", int(held.lease * 1000))
         consumer = Consumer(held.store, rules=ruled(3600), handler=lambda _: held.wait_past(1))
         return [outcome.status for outcome in consumer.process([call(1)])]
@@ -127,7 +127,9 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
 
 def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None:
     class Refusing(MemoryStore):
-        def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+        def settle(
+            self, settlements: Sequence[Settlement], now: int | None = None
+        ) -> list[SettleResult]:
             if settlements[0].action == "extend":
                 return ["fenced"] * len(settlements)
             return super().settle(settlements, now)
@@ -145,7 +147,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
 def test_what_is_finished_is_settled_although_others_of_its_batch_still_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.aio.WAVE", 0.05)
+    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.05)
     # A lease that does not end meanwhile: only a settlement makes the event a copy.
     store, rule = MemoryStore(), ruled(3600)
     another = Consumer(store, rules=rule, handler=lambda _: None)

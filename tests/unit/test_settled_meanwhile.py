@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Retry, Rule, runners
-from eventonce.ports import Task
+from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.core.ports import Task
+from eventonce.runtime import inline as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.types import Kept, Letter, Settlement
+from eventonce.types import Letter, Settlement, SettleResult
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 60
@@ -34,7 +35,7 @@ def by_the_renewal() -> bool:
 
 @pytest.fixture
 def quick_waves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.renewal.WAVE", 0.05)
+    monkeypatch.setattr("eventonce.runtime.renewal.SETTLE_INTERVAL", 0.05)
 
 
 class Refusing(MemoryStore):
@@ -44,7 +45,9 @@ class Refusing(MemoryStore):
         super().__init__()
         self.asked, self.writing = threading.Event(), threading.Event()
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if by_the_renewal():
             self.asked.set()
             assert self.writing.wait(PATIENCE)
@@ -83,7 +86,7 @@ def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
         if job.attempt == 1:
             raise Retry(after=0)
 
-    monkeypatch.setattr("eventonce.batch.Task", Abandoned)
+    monkeypatch.setattr("eventonce.core.plan.Task", Abandoned)
     consumer = Consumer("memory:", rules=RULE, handler=handler)
     for expected in ("failed", "done"):
         assert [one.status for one in consumer.process([call(1)])] == [expected]
@@ -134,7 +137,9 @@ class Noting(MemoryStore):
         self.actions: list[str] = []
         self.completed = threading.Event()
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if by_the_renewal():
             self.actions.append(settlements[0].action)
             if settlements[0].action == "complete":
@@ -162,7 +167,7 @@ def test_whoever_settles_first_each_effect_is_there_once(
 ) -> None:
     """Threads take the same events over and over; handlers fail, are interrupted, and write into
     the store's own database or not, while the renewal settles whatever has returned."""
-    monkeypatch.setattr(runners, "WAVE", 0.05)
+    monkeypatch.setattr(runners, "SETTLE_INTERVAL", 0.05)
     chance, counting = random.Random(7), threading.Lock()
     effects, done = Counter[int](), Counter[int]()
     store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)

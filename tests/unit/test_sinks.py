@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from eventonce import ConfigError, Job, Reject, Rule
 from eventonce.config import load
 from eventonce.envelope import read
-from eventonce.sinks import EventBus, JsonLines, Sink, SqsQueue, Table, Webhook, open_sink
+from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.sinks.webhook import retry_after
 from eventonce.types import Claim
 
@@ -45,7 +45,7 @@ def refusal(sink: Sink) -> str:
     [
         ("https://hooks.example.com/a?b=c", Webhook),
         ("http://127.0.0.1:8080", Webhook),
-        ("sqs://orders.fifo?region=eu-central-1", SqsQueue),
+        ("sqs://orders.fifo?region=eu-central-1", SQSQueue),
         ("events://orders?region=eu-central-1", EventBus),
         ("table:crm.events", Table),
         ("file:events.jsonl", JsonLines),
@@ -284,7 +284,7 @@ def test_an_event_that_no_bus_can_hold_is_rejected_unsent() -> None:
 def test_a_group_is_the_path_s_value_or_else_the_key(
     detail: dict[str, Any], group: str, sent: str
 ) -> None:
-    sink = SqsQueue("sqs://orders.fifo", group=group)
+    sink = SQSQueue("sqs://orders.fifo", group=group)
     event = msgspec.json.encode({"detail-type": "t", "detail": detail})
     assert sink._group_of(job(event)) == sent
 
@@ -303,13 +303,13 @@ class Refusing:
 
 
 def test_a_message_that_the_service_never_takes_is_rejected() -> None:
-    queue = SqsQueue("https://sqs.eu-central-1.amazonaws.com/1/orders", client=Refusing())
+    queue = SQSQueue("https://sqs.eu-central-1.amazonaws.com/1/orders", client=Refusing())
     with pytest.raises(Reject, match="BatchRequestTooLong"):
         queue(job(call(1)))
 
 
 @pytest.mark.parametrize("value", ["zwei Wörter", "x" * 129])
 def test_a_value_that_no_group_can_be_called_is_hashed(value: str) -> None:
-    sink = SqsQueue("sqs://orders.fifo", group="detail.a")
+    sink = SQSQueue("sqs://orders.fifo", group="detail.a")
     group = sink._group_of(job(msgspec.json.encode({"detail-type": "t", "detail": {"a": value}})))
     assert len(bytes.fromhex(group)) == 16

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
-from eventonce.ports import Delivery
 from eventonce.sources import SQSSource
 from eventonce.sqs import Queue
 

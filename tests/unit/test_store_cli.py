@@ -16,7 +16,7 @@ from eventonce.cli import main
 from eventonce.errors import ConfigError
 from eventonce.stores import open_store, open_upkeep
 from eventonce.stores.sqlite import SQLiteStore, file
-from eventonce.stores.sqlite.upkeep import SQLiteFile
+from eventonce.stores.sqlite.admin import SQLiteFile
 from eventonce.types import Claim
 
 NOW = 1_790_000_000_000

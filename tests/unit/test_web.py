@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable
 from eventonce.errors import SourceUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from eventonce.web import Serve, health, receiver
 from tests.unit.asking import JSON, ask
 from tests.unit.desk import OPEN, PATIENT, Desk, call
@@ -30,7 +30,7 @@ def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is away here stays away: nothing comes of waiting for it."""
-    monkeypatch.setattr("eventonce.runners.SETTLE_PAUSES", (0.0,))
+    monkeypatch.setattr("eventonce.runtime.inline.SETTLE_PAUSES", (0.0,))
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +194,9 @@ class Away(MemoryStore):
         self._reach("claim")
         return super().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         self._reach("settle")
         return super().settle(settlements, now)
 

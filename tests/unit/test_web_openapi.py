@@ -11,7 +11,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from eventonce import Consumer, Rule
-from eventonce.answers import HTTP_STATUS
+from eventonce.http_report import HTTP_STATUS
 from eventonce.types import Status
 from eventonce.web import Serve, openapi, receiver
 from eventonce.web.refusals import KINDS
@@ -52,7 +52,7 @@ def test_it_names_every_status_that_is_answered_with() -> None:
     responses = document["paths"]["/events"]["post"]["responses"]
     assert set(map(int, responses)) == {*HTTP_STATUS.values(), *KINDS} - {404}
     assert set(openapi.MEANS) == set(HTTP_STATUS.values())
-    statuses = document["components"]["schemas"]["Told"]["properties"]["status"]["enum"]
+    statuses = document["components"]["schemas"]["EventReport"]["properties"]["status"]["enum"]
     assert set(statuses) == set(get_args(Status))
 
 

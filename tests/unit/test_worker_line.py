@@ -13,7 +13,7 @@ from eventonce.types import Job
 from eventonce.worker.desk import Desk
 from eventonce.worker.line import Line
 from eventonce.worker.pace import Pace
-from tests.unit.test_worker_whole import PATIENCE, Shelf, _event, _until, _working
+from tests.unit.test_worker_whole import PATIENCE, StoreAdmin, _event, _until, _working
 
 
 def _line(run: Any, count: int = 3) -> tuple[Line, list[Any]]:
@@ -31,7 +31,7 @@ def test_quick_events_taken_with_a_slow_one_run_beside_it() -> None:
             assert go.wait(PATIENCE)
         ran.add(job.event.id)
 
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(number) for number in range(60)]
     consumer = Consumer(MemoryStore(), handler=handler)
     with _working(consumer, source):
@@ -114,7 +114,7 @@ def test_a_failure_among_many_is_settled_before_they_have_all_run() -> None:
         if number == 109:
             told.append(bool(list(store.letters())))
 
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(number) for number in range(60)]
     consumer = Consumer(store, handler=handler)
     with _working(consumer, source, hands=1):

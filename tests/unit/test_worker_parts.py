@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
+from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError, SourceUnavailable, StoreError
-from eventonce.ports import Delivery
 from eventonce.types import Outcome, Status
 from eventonce.worker.desk import Desk
 from eventonce.worker.hands import delay_of

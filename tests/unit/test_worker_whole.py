@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from eventonce import Consumer
+from eventonce.core.ports import Delivery
 from eventonce.errors import (
     ConfigError,
     EventonceError,
@@ -16,7 +17,6 @@ from eventonce.errors import (
     StoreError,
     StoreMismatch,
 )
-from eventonce.ports import Delivery
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Verdict
 from eventonce.worker import Report, Settings, Worker
@@ -24,7 +24,7 @@ from eventonce.worker import Report, Settings, Worker
 PATIENCE = 60
 
 
-class Shelf:
+class StoreAdmin:
     """A source of one's own: the port is all that a worker knows."""
 
     ended = False
@@ -57,7 +57,7 @@ class Shelf:
 
 
 @contextmanager
-def _working(consumer: Consumer, source: Shelf, *, hands: int = 10) -> Iterator[list[Report]]:
+def _working(consumer: Consumer, source: StoreAdmin, *, hands: int = 10) -> Iterator[list[Report]]:
     worker = Worker(consumer, source, Settings(concurrency=hands, drain=PATIENCE))
     reports: list[Report] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
@@ -85,7 +85,7 @@ def _event(number: int) -> Delivery:
 
 def test_a_worker_works_for_any_source_there_is() -> None:
     ran: list[str] = []
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(number) for number in range(25)]
     consumer = Consumer(MemoryStore(), handler=lambda job: ran.append(job.event.id))
     with _working(consumer, source) as reports:
@@ -97,7 +97,7 @@ def test_a_worker_works_for_any_source_there_is() -> None:
 
 def test_what_is_in_work_is_held_until_it_is_settled() -> None:
     go = threading.Event()
-    source = Shelf(hold=0.2)
+    source = StoreAdmin(hold=0.2)
     source.waiting = [_event(1)]
     consumer = Consumer(MemoryStore(), handler=lambda _: go.wait(PATIENCE) and None)
     with _working(consumer, source):
@@ -119,7 +119,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
             begun.set()
             go.wait(PATIENCE)
 
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
@@ -143,7 +143,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
 
 
 def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
-    class Late(Shelf):
+    class Late(StoreAdmin):
         """Answers a request when the worker takes nothing in any more."""
 
         def receive(self, most: int) -> list[Delivery]:
@@ -169,7 +169,7 @@ def _not_to_be_run(_: Job) -> None:
 def test_a_worker_whose_side_task_dies_stops_with_its_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = Shelf()
+    source = StoreAdmin()
     source.fault = ZeroDivisionError("a defect")
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
         _until(lambda: reports)
@@ -183,13 +183,13 @@ def test_a_worker_whose_side_task_dies_stops_with_its_error(
 def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
     refusal: EventonceError,
 ) -> None:
-    source = Shelf()
+    source = StoreAdmin()
     source.fault = refusal
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
         _until(lambda: reports)
     assert reports[0].error is source.fault
 
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(1)]
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         _until(lambda: source.acknowledged)
@@ -204,7 +204,7 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
 def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = Shelf()
+    source = StoreAdmin()
     source.waiting = [_event(1), _event(2)]
     consumer = Consumer(MemoryStore(), handler=lambda _: None)
     process = consumer.process
@@ -222,7 +222,7 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
 
 
 def test_a_source_that_is_away_is_asked_again() -> None:
-    source = Shelf()
+    source = StoreAdmin()
     source.fault = SourceUnavailable()
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         time.sleep(0.05)
@@ -239,13 +239,13 @@ class Elsewhere(MemoryStore):
 
 
 def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
-    worker = Worker(Consumer(Elsewhere(), handler=print), Shelf(), Settings())
+    worker = Worker(Consumer(Elsewhere(), handler=print), StoreAdmin(), Settings())
     with pytest.raises(StoreMismatch):
         worker.run()
 
 
 def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
-    class Refusing(Shelf):
+    class Refusing(StoreAdmin):
         def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
             super().acknowledge(deliveries)
             raise EventonceError("no such receipt")
@@ -270,7 +270,7 @@ def test_what_comes_again_does_not_wait_for_a_slow_one_that_came_again_too(
             begun.release()
             go.wait(PATIENCE)
 
-    class Quiet(Shelf):
+    class Quiet(StoreAdmin):
         """Waits for more, as a long poll does, once these have come: nobody is woken by it."""
 
         given = 0
@@ -313,7 +313,7 @@ class Choosy(MemoryStore):
 def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = Shelf()
+    source = StoreAdmin()
     first = _event(1)
     first.times = 7
     source.waiting = [first]

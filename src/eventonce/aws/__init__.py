@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.answers import Answer, counts, respond, understood
 from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
 from eventonce.aws.request import Request, is_request, request_of, response
 from eventonce.aws.visibility import Visibility
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
-from eventonce.engine import LETTERED
+from eventonce.core.engine import LETTERED
 from eventonce.envelope import parts, read_body
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.groups import Groups
+from eventonce.http_report import Answer, counts, respond, understood
+from eventonce.runtime.fifo import Groups
 from eventonce.types import Event, Outcome
 
 Record = Mapping[str, Any]

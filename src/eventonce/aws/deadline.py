@@ -9,10 +9,10 @@ from math import inf
 from typing import Any, Final
 
 from eventonce.consumer import Consumer
-from eventonce.engine import LETTERED
+from eventonce.core.engine import LETTERED
+from eventonce.core.reasons import GIVEN_UP, TOO_LATE
 from eventonce.errors import EnvelopeError, Reject, Retry
 from eventonce.log import log, on_one_line
-from eventonce.reasons import GIVEN_UP, TOO_LATE
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from eventonce.answers import Answer
+from eventonce.http_report import Answer
 
 PROBE: Final = "elb-healthchecker/"
 """How a load balancer's health check names itself; it asks with GET, and wants a 200."""

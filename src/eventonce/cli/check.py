@@ -14,7 +14,8 @@ from eventonce.cli import FAILED, MISUSED
 from eventonce.cli.infra import plan_of
 from eventonce.cli.options import json_option, name_option, ruleset
 from eventonce.cli.table import counted, table
-from eventonce.config import FILE, Config, Serve, load, meaning, patterns
+from eventonce.config import FILE, Config, Serve, load, patterns
+from eventonce.config import checks as meaning
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.infra.plan import Infra

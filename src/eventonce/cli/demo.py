@@ -92,7 +92,7 @@ def _comparison(rows: Sequence[tuple[str, int, int, int]]) -> str:
     return "\n".join([*lines[:-1], click.style(lines[-1], fg="green", bold=True)])
 
 
-def _answers(told: Sequence[worker.Told], killed: int) -> str:
+def _answers(told: Sequence[worker.EventReport], killed: int) -> str:
     reasons = Counter(
         (one.status, one.reason.partition(":")[0]) for one in told if one.status != "done"
     )

@@ -24,10 +24,10 @@ from eventonce.cli.rejects import Rejects
 from eventonce.cli.sieve import COPIES, Sieve
 from eventonce.cli.table import counted, table
 from eventonce.config import load
+from eventonce.core.masking import masked
+from eventonce.core.reasons import AGAIN
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
-from eventonce.masking import masked
-from eventonce.reasons import AGAIN
 from eventonce.rules import Ruleset
 from eventonce.sources.chunks import Chunk, Long, chunks, inside
 from eventonce.sources.pieces import Unreadable

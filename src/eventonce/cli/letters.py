@@ -10,15 +10,15 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.choice import Choice, chosen_by
+from eventonce.cli.letter_filter import Choice, chosen_by
+from eventonce.cli.letter_format import HEAD, document, line, page, rows_of, whole
+from eventonce.cli.letter_sources import Queued, Stored, opened_place
 from eventonce.cli.options import confirmed, json_option, rules_option, yes_option
-from eventonce.cli.places import Queued, Stored, opened_place
-from eventonce.cli.redriving import Runners, by_consumer, foreseen
-from eventonce.cli.shown import HEAD, document, line, page, rows_of, whole
+from eventonce.cli.redrive import Runners, by_consumer, foreseen
 from eventonce.cli.table import counted, table
 from eventonce.config import load
+from eventonce.core.redrive import SETTLED
 from eventonce.letterbox import Held
-from eventonce.redrive import SETTLED
 
 
 @click.group(cls=Subcommands)

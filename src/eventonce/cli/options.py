@@ -11,8 +11,8 @@ import click
 
 from eventonce import presets
 from eventonce.config import DEFAULT_STORE, load
+from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreMismatch
-from eventonce.masking import masked
 from eventonce.rules import Ruleset
 from eventonce.stores import adapter_of, open_store, open_upkeep
 

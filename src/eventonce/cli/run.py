@@ -31,10 +31,10 @@ from eventonce.cli.options import (
 from eventonce.cli.table import counted, table
 from eventonce.config import Worker as Table
 from eventonce.config import load
-from eventonce.config.meaning import check_table, seconds
-from eventonce.engine import LETTERED
+from eventonce.config.checks import check_table, seconds
+from eventonce.core.engine import LETTERED
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.observe import Tally, to_log
+from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import Lines, SQSSource
 from eventonce.sqs import Queue
 from eventonce.stores.probe import PROBE

@@ -19,8 +19,8 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.table import table
 from eventonce.config import Serve, load
-from eventonce.config.meaning import check_table
-from eventonce.observe import Tally, to_log
+from eventonce.config.checks import check_table
+from eventonce.runtime.observers import Tally, to_log
 
 
 @click.command()

@@ -26,9 +26,9 @@ from eventonce.cli.options import (
 from eventonce.cli.table import table
 from eventonce.clock import wall_clock
 from eventonce.config import load
+from eventonce.core.ledger import Record
+from eventonce.core.ports import StoreAdmin
 from eventonce.envelope import read
-from eventonce.ledger import Record
-from eventonce.ports import Shelf
 from eventonce.types import Event
 
 
@@ -78,7 +78,7 @@ def command(
     return 0
 
 
-def _names(own: str, shelf: Shelf) -> Iterator[str]:
+def _names(own: str, shelf: StoreAdmin) -> Iterator[str]:
     """The names that can be known, one's own first: the others are looked up if that is needed."""
     seen: set[str] = set()
     others = (letter.consumer for letter in shelf.letters())

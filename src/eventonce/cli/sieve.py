@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from eventonce.cli.output import write_whole
 from eventonce.clock import wall_clock
+from eventonce.core.ports import Store
+from eventonce.core.reasons import forgotten, reason
 from eventonce.envelope import read
 from eventonce.errors import EnvelopeError, StoreError
-from eventonce.ports import Store
-from eventonce.reasons import forgotten, reason
 from eventonce.rules import Rule, Ruleset
-from eventonce.runners import settle_patiently
+from eventonce.runtime.inline import settle_patiently
 from eventonce.types import Claim, Event, Settlement, Verdict
 
 RECENT: Final = 50_000

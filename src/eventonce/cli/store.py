@@ -13,7 +13,7 @@ from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.options import config_option, json_option
 from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
-from eventonce.ports import Finding, Upkeep
+from eventonce.core.ports import Finding, StoreSchema
 from eventonce.stores import open_upkeep
 
 NOTHING_THERE: Final = (
@@ -56,7 +56,7 @@ def _keep_up(
     uri: str | None, config: Path | None, what: str, *, dry_run: bool, as_json: bool
 ) -> None:
     with closing(_opened(uri, config)) as store:
-        needed = isinstance(store, Upkeep)
+        needed = isinstance(store, StoreSchema)
         steps: list[str] = getattr(store, what)(dry_run=dry_run) if needed else []
     if as_json:
         click.echo(msgspec.json.encode({"dry_run": dry_run, "steps": steps}).decode())
@@ -72,7 +72,7 @@ def _keep_up(
 def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     """Verify that the store is there, is of this release's format, and lets us work."""
     with closing(_opened(uri, config)) as store:
-        needed = isinstance(store, Upkeep)
+        needed = isinstance(store, StoreSchema)
         findings = store.check() if needed else [Finding(NOTHING_THERE, fine=True)]
     if as_json:
         click.echo(msgspec.json.encode(findings).decode())

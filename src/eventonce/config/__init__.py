@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce import presets
-from eventonce.config import shape
+from eventonce.config import convert as shape
 from eventonce.consumer import Consumer, RuleSpec
+from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
-from eventonce.ports import Store, Transactional
 from eventonce.rules import TRANSPORT, Rule, tomltext
 from eventonce.rules.check import each_checked
 from eventonce.rules.keys import key_of

@@ -25,20 +25,22 @@ from eventonce.types import Claim, Job, Verdict
 LEASE: int = 60_000
 
 
-class Told(msgspec.Struct, frozen=True):
+class EventReport(msgspec.Struct, frozen=True):
     """What became of one delivery."""
 
     status: str
     reason: str
 
 
-def effects(deliveries: Sequence[Delivery], database: Path) -> tuple[Counter[int], list[Told], int]:
+def effects(
+    deliveries: Sequence[Delivery], database: Path
+) -> tuple[Counter[int], list[EventReport], int]:
     """How often each fact took effect, what was said of each delivery, and how many workers died.
 
     A worker that dies is replaced, as a queue's next receiver would: what it did not acknowledge
     comes again when the lease of what it held is over.
     """
-    told: list[Told] = []
+    told: list[EventReport] = []
     waiting = list(deliveries)
     killed = 0
     while waiting:
@@ -58,7 +60,7 @@ def effects(deliveries: Sequence[Delivery], database: Path) -> tuple[Counter[int
     return _counted(deliveries, database), told, killed
 
 
-def _worked(deliveries: Sequence[Delivery], database: Path) -> list[Told]:
+def _worked(deliveries: Sequence[Delivery], database: Path) -> list[EventReport]:
     worker = subprocess.run(  # noqa: S603  this module, in a process that can be killed
         [sys.executable, "-m", "eventonce.demo.worker", str(database)],
         input=b"\n".join(map(msgspec.json.encode, deliveries)),
@@ -67,7 +69,7 @@ def _worked(deliveries: Sequence[Delivery], database: Path) -> list[Told]:
     )
     if worker.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"the demo's worker ended with {worker.returncode}")
-    return [msgspec.json.decode(line, type=Told) for line in worker.stdout.splitlines()]
+    return [msgspec.json.decode(line, type=EventReport) for line in worker.stdout.splitlines()]
 
 
 def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
@@ -112,7 +114,9 @@ def _work(deliveries: Iterator[Delivery], database: Path) -> None:
     for delivery in deliveries:
         now, dying, store.away = delivery.arrives, delivery.crash, delivery.outage
         (outcome,) = consumer.process([delivery.event])
-        sys.stdout.buffer.write(msgspec.json.encode(Told(outcome.status, outcome.reason)) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.encode(EventReport(outcome.status, outcome.reason)) + b"\n"
+        )
         sys.stdout.buffer.flush()
 
 

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from eventonce.core.organisations import organisation
 from eventonce.envelope import forms, jsontext
 from eventonce.envelope.carriers import Fields
 from eventonce.envelope.forms import Wrapped
 from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
-from eventonce.organisations import organisation
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 1 << 20

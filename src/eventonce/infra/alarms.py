@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.infra.plan import DEFAULT_BUS, Plan
-from eventonce.reasons import GIVEN_UP
 
 MINUTE: Final = 60
 LATE: Final = 3_600

@@ -15,7 +15,7 @@ from eventonce.infra.plan import PARTNER, Infra, Plan, Table
 from eventonce.infra.queues import queue
 from eventonce.infra.resources import Place
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.attributes import EXPIRY, KEY
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 
 _OF_OTHERS: Final = ("Description", "RoleArn", "ScheduleExpression")
 """What a rule may have that is none of ours."""

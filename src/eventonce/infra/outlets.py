@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from eventonce.masking import split
+from eventonce.core.masking import split
 from eventonce.sqs.address import parse
 
 _ARN: Final = "arn:"

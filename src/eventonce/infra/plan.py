@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from eventonce import presets
+from eventonce.core.masking import split
 from eventonce.errors import ConfigError
 from eventonce.infra import outlets
 from eventonce.infra.outlets import Outlet
-from eventonce.masking import split
 from eventonce.sqs.address import Address, parse, same
 from eventonce.stores import adapter_of
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.infra.plan import DEFAULT_BUS, FIFO, KEPT, KEPT_DEAD, Plan
-from eventonce.stores.dynamodb.attributes import EXPIRY, KEY
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
 
 WAIT: Final = 20

@@ -1,6 +1,6 @@
 """Letters in SQS queues: sent to one, and read from any dead-letter queue."""
 
-from eventonce.letterbox.held import DeadLetters, Held
+from eventonce.letterbox.dlq import DeadLetters, Held
 from eventonce.letterbox.queue import QueueLetters
 
 __all__ = ["DeadLetters", "Held", "QueueLetters"]

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from eventonce import envelope
-from eventonce.engine import LETTERED
+from eventonce.core.engine import LETTERED
 from eventonce.errors import EnvelopeError
 from eventonce.letterbox.invocations import discarded
 from eventonce.rules.instants import LATEST

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from eventonce.core.ports import LetterSink
 from eventonce.errors import SourceUnavailable
 from eventonce.letterbox.messages import entry_of
-from eventonce.ports import Letterbox
 from eventonce.sqs import Queue
 from eventonce.types import Letter
 
@@ -21,7 +21,7 @@ class QueueLetters:
     raised: its event is not acknowledged, and comes again.
     """
 
-    def __init__(self, uri: str, store: Letterbox, *, client: Any = None) -> None:
+    def __init__(self, uri: str, store: LetterSink, *, client: Any = None) -> None:
         self._queue = Queue.from_uri(uri, client)
         self._store = store
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.sending.copies import NOT_AN_EVENT, Outgoing, Refusal
-from eventonce.sending.patience import TRIES, attempts
+from eventonce.sending.retry import TRIES, attempts
+from eventonce.sending.sender import NOT_AN_EVENT, Outgoing, Refusal
 from eventonce.sinks.bus import NO_RECEIPT, EventBus, receipts
 from eventonce.sqs import faults
 

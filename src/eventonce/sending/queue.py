@@ -9,8 +9,8 @@ from typing import Final
 
 from eventonce.envelope import read
 from eventonce.errors import EnvelopeError
-from eventonce.sending.copies import NOT_AN_EVENT, Outgoing, Refusal
-from eventonce.sending.patience import attempts
+from eventonce.sending.retry import attempts
+from eventonce.sending.sender import NOT_AN_EVENT, Outgoing, Refusal
 from eventonce.sqs import Entry, Queue
 
 GROUP: Final = "eventonce"

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.sending.copies import Outgoing, Refusal
+from eventonce.sending.sender import Outgoing, Refusal
 from eventonce.sinks.post import Poster
 from eventonce.sinks.webhook import SECRET
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from eventonce.core.masking import masked, scheme_of
+from eventonce.core.ports import Handler
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.masking import masked, scheme_of
-from eventonce.ports import Handler
 
 if TYPE_CHECKING:
     from eventonce.sinks.bus import EventBus
     from eventonce.sinks.lines import JsonLines
-    from eventonce.sinks.sqs import SqsQueue
+    from eventonce.sinks.sqs import SQSQueue
     from eventonce.sinks.table import Table
     from eventonce.sinks.webhook import Webhook
 
-__all__ = ["EventBus", "JsonLines", "Sink", "SqsQueue", "Table", "Webhook", "open_sink"]
+__all__ = ["EventBus", "JsonLines", "SQSQueue", "Sink", "Table", "Webhook", "open_sink"]
 
 
 class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 KINDS: Final[Mapping[str, Kind]] = {
     "https": Kind("webhook", "Webhook", ("headers", "timeout"), "https://host/path"),
     "http": Kind("webhook", "Webhook", ("headers", "timeout"), "http://127.0.0.1:8080/path"),
-    "sqs": Kind("sqs", "SqsQueue", ("group",), "sqs://queue?region=…", "boto3"),
+    "sqs": Kind("sqs", "SQSQueue", ("group",), "sqs://queue?region=…", "boto3"),
     "events": Kind("bus", "EventBus", ("source",), "events://bus?region=…", "boto3"),
     "table": Kind("table", "Table", (), "table:events"),
     "file": Kind("lines", "JsonLines", (), "file:events.jsonl"),

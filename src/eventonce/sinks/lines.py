@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from eventonce.core.masking import masked
 from eventonce.errors import ConfigError
-from eventonce.masking import masked
 from eventonce.types import Job
 
 try:

@@ -20,7 +20,7 @@ _ESCAPED: Final = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
 stand, their escapes mean the same."""
 
 
-class SqsQueue:
+class SQSQueue:
     """Sends each event to a queue; the attribute `effect_id` names its effect.
 
     At least once. On a FIFO queue a copy within five minutes is dropped by the queue, and order is
@@ -33,10 +33,10 @@ class SqsQueue:
         try:
             self._group = parse_path(group) if group else None
         except ValueError as error:
-            raise ConfigError(f"SqsQueue: group {group!r}: {error}") from error
+            raise ConfigError(f"SQSQueue: group {group!r}: {error}") from error
         if group and not self._queue.fifo:
             raise ConfigError(
-                f"SqsQueue: {self._queue.name} has no groups: only a queue whose name ends with "
+                f"SQSQueue: {self._queue.name} has no groups: only a queue whose name ends with "
                 f".fifo keeps an order"
             )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, Reject
-from eventonce.masking import masked
 from eventonce.types import Job
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")

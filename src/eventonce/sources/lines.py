@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
-from eventonce.ports import Delivery
 from eventonce.sources.capture import Capture
 
 WAIT: Final = 0.2
@@ -95,7 +95,7 @@ class Lines:
         try:
             bodies.extend(islice(self._events, most))
         except ConfigError as error:
-            # Kept for the end: what was read before it is not to be lost with it.
+            # SettleResult for the end: what was read before it is not to be lost with it.
             self.unread = str(error)
         self._exhausted = len(bodies) < most
         self._next += len(bodies) / self._rate

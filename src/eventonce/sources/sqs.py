@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
-from eventonce.ports import Delivery
 from eventonce.sqs import Queue
 from eventonce.sqs.queue import LONGEST_DELAY
 

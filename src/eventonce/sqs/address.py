@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError
-from eventonce.masking import masked, split
 
 OPTIONS: Final = ("region", "endpoint", "profile")
 

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import ConfigError
-from eventonce.masking import masked, scheme_of
 
 
 class Adapter(NamedTuple):
@@ -25,13 +25,13 @@ class Adapter(NamedTuple):
     """The module and class that make and check it, for one that is made by being opened."""
 
 
-_POSTGRES: Final = Adapter("postgres", "PostgresStore", "postgres", "address:read", True)
-_REDIS: Final = Adapter("redis", "RedisStore", "redis", "place:place_of")
+_POSTGRES: Final = Adapter("postgres", "PostgresStore", "postgres", "uri:read", True)
+_REDIS: Final = Adapter("redis", "RedisStore", "redis", "uri:place_of")
 
 ADAPTERS: Final[Mapping[str, Adapter]] = {
     "memory": Adapter("memory", "MemoryStore"),
-    "sqlite": Adapter("sqlite", "SQLiteStore", None, "address:read", True, "upkeep:SQLiteFile"),
-    "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb", "address:read"),
+    "sqlite": Adapter("sqlite", "SQLiteStore", None, "uri:read", True, "admin:SQLiteFile"),
+    "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb", "uri:read"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
     **{
@@ -45,7 +45,7 @@ ADAPTERS: Final[Mapping[str, Adapter]] = {
 
 
 def open_store(uri: str) -> Any:
-    """Open the store this URI names: both a `Store` and a `Shelf`."""
+    """Open the store this URI names: both a `Store` and a `StoreAdmin`."""
     adapter = adapter_of(uri)
     try:
         module = importlib.import_module(f"eventonce.stores.{adapter.module}")
@@ -59,7 +59,7 @@ def open_store(uri: str) -> Any:
 
 
 def open_upkeep(uri: str) -> Any:
-    """What makes, upgrades and checks the store this URI names: an `Upkeep`, unless it needs none.
+    """What makes, upgrades and checks the store of this URI: a `StoreSchema`, unless it needs none.
     Nothing is made by this."""
     adapter = adapter_of(uri)
     if not adapter.upkeep:

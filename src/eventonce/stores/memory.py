@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.masking import masked
+from eventonce.core.ports import Stats
 from eventonce.errors import ConfigError
-from eventonce.ledger import Record
-from eventonce.masking import masked
-from eventonce.ports import Stats
-from eventonce.types import MAX_ORDER, Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
 
 LOOKS: Final = 2
 """Records looked at for each claim, to drop what expired. A claim adds one at most, so the store
@@ -71,7 +71,9 @@ class MemoryStore:
                 self._sweep(LOOKS * len(claims), now)
         return verdicts
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         answers = []
         records = self._records
         changed: dict[bytes, Record] = {}

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from eventonce.batch import Incoming
 from eventonce.consumer import ONE, Consumer, RuleSpec
+from eventonce.core.plan import Incoming
+from eventonce.core.ports import Handler
 from eventonce.errors import ConfigError, StoreUnavailable
-from eventonce.ports import Handler
-from eventonce.runners import is_async
+from eventonce.runtime.inline import is_async
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResult, Verdict
 
 START: Final = 1_790_000_000_000
 """Where a manual clock begins: a day in September 2026, for the law wants epoch times."""
@@ -55,7 +55,9 @@ class Mortal:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         return self._alive().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         return self._alive().settle(settlements, now)
 
     def put_letters(self, letters: Sequence[Letter]) -> None:

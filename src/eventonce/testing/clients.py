@@ -19,11 +19,11 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from eventonce.clock import wall_clock
+from eventonce.core.ports import Store, Transactional
 from eventonce.errors import StoreUnavailable
-from eventonce.ports import Store, Transactional
 from eventonce.testing.crew import PATIENCE, Worker, spawn
 from eventonce.testing.opener import Opener, opened
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 SPIN: Final = 0.0003
 """Seconds before the moment of a turn in which a client sleeps no more: a sleep may be as late."""
@@ -57,7 +57,7 @@ class Reply(msgspec.Struct, frozen=True):
     returned: int
     earliest: int
     latest: int
-    answers: tuple[Verdict | Kept, ...] | None
+    answers: tuple[Verdict | SettleResult, ...] | None
     """None where the store could not be reached: nobody knows whether it was done."""
 
 
@@ -204,7 +204,7 @@ def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]
         yield call, Reply(called, returned, earliest, latest, answers)
 
 
-def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | Kept]:
+def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | SettleResult]:
     claims = [ask for ask in call.asks if isinstance(ask, Claim)]
     settlements = [ask for ask in call.asks if isinstance(ask, Settlement)]
     if call.verb == "claim":

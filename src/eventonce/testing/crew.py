@@ -17,9 +17,9 @@ from unittest import SkipTest
 
 import msgspec
 
-from eventonce.ports import Store
+from eventonce.core.ports import Store
 from eventonce.testing.opener import Opener, opened
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 PATIENCE: Final = 300.0
 """Seconds until a worker that says nothing counts as hung; a spawned one first imports itself, and
@@ -45,7 +45,7 @@ class Log(msgspec.Struct, frozen=True):
     """What a worker asked, and what it was told."""
 
     asked: tuple[tuple[Claim, Verdict], ...] = ()
-    settled: tuple[tuple[Settlement, Kept], ...] = ()
+    settled: tuple[tuple[Settlement, SettleResult], ...] = ()
 
     @property
     def runs(self) -> list[tuple[Claim, Verdict]]:

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from eventonce import ledger
-from eventonce.ledger import Record
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
-Answer = Verdict | Kept
+Answer = Verdict | SettleResult
 
 DONE: Final = ("complete", "kept")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.ports import Shelf, Store
+from eventonce.core.ports import Store, StoreAdmin
 
 EXAMPLES: Final = 400
 """Programs the property test plays: enough to catch every store of `test_contract_catches.py`,
@@ -47,7 +47,7 @@ def opened(opener: Opener) -> Iterator[Store]:
         shelf_of(store).close()
 
 
-def shelf_of(store: Store) -> Shelf:
+def shelf_of(store: Store) -> StoreAdmin:
     """The same handle, for the questions of the command line and the dashboard."""
-    assert isinstance(store, Shelf), f"{type(store).__name__} is no Shelf"
+    assert isinstance(store, StoreAdmin), f"{type(store).__name__} is no StoreAdmin"
     return store

@@ -16,15 +16,25 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from eventonce import engine, envelope
-from eventonce.batch import Batch
+from eventonce import envelope
+from eventonce.core import engine
+from eventonce.core.plan import Batch
+from eventonce.core.ports import Task
+from eventonce.core.routing import Route
 from eventonce.errors import StoreUnavailable
-from eventonce.ports import Task
-from eventonce.routing import Route
 from eventonce.rules import Rule, Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import START, ManualClock
-from eventonce.types import Claim, Job, Kept, Letter, Outcome, Settlement, Verdict, effect_id
+from eventonce.types import (
+    Claim,
+    Job,
+    Letter,
+    Outcome,
+    Settlement,
+    SettleResult,
+    Verdict,
+    effect_id,
+)
 
 LEASE: Final = 10_000
 STEPS: Final = 400
@@ -105,7 +115,7 @@ class _Effects:
         await _Pause()
         return cast("list[Verdict]", answer)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Kept]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         await _Pause()
         answer = self._simulation.store.settle(settlements)
         self._simulation.settled(settlements, answer)
@@ -117,7 +127,7 @@ class _Effects:
             self._simulation.note(self._worker, "reply to settle lost for good")
             raise StoreUnavailable("simulated")
         await _Pause()
-        return cast("list[Kept]", answer)
+        return cast("list[SettleResult]", answer)
 
     async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
         self._worker.tasks = tasks
@@ -213,7 +223,7 @@ class Simulation:
             if verdict.kind == "run" and effect_id(claim) in self._settled:
                 self._broken(f"{effect_id(claim)} was granted again after it was completed")
 
-    def settled(self, settlements: Sequence[Settlement], answers: Sequence[Kept]) -> None:
+    def settled(self, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
         """One run at most completes a fact or a version."""
         for settlement, kept in zip(settlements, answers, strict=True):
             if settlement.action == "complete" and kept == "kept":

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from eventonce.answers import Answer
+from eventonce.http_report import Answer
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse
 

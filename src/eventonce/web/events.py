@@ -12,11 +12,11 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from eventonce.answers import Answer, respond, understood
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.envelope import read_body
 from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
+from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
 from eventonce.web.admission import Admission, Request
 from eventonce.web.authentication import Gate

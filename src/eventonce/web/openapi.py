@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 import eventonce
-from eventonce.answers import HTTP_STATUS, Report
 from eventonce.config import Serve
 from eventonce.envelope.headers import SNS_TYPE
+from eventonce.http_report import HTTP_STATUS, Report
 from eventonce.web.authentication import Gate
 from eventonce.web.health import Health
 from eventonce.web.refusals import KINDS, Refusal

@@ -8,9 +8,9 @@ from typing import Final
 
 from starlette.types import Receive
 
-from eventonce.answers import Answer
 from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
 from eventonce.envelope.headers import SNS_TYPE
+from eventonce.http_report import Answer
 from eventonce.web.limits import Limits
 from eventonce.web.refusals import refuse
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from eventonce.answers import SOONEST_RETRY, Answer
+from eventonce.http_report import SOONEST_RETRY, Answer
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from eventonce.ports import Delivery
+from eventonce.core.ports import Delivery
 from eventonce.worker.crew import ASLEEP
 from eventonce.worker.line import Line
 from eventonce.worker.pace import QUICK, Pace

@@ -14,7 +14,8 @@ import msgspec
 
 from eventonce import envelope
 from eventonce.consumer import Consumer
-from eventonce.engine import backoff
+from eventonce.core.engine import backoff
+from eventonce.core.ports import Delivery, Task
 from eventonce.errors import (
     ConfigError,
     EnvelopeError,
@@ -23,9 +24,8 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from eventonce.groups import Groups
-from eventonce.ports import Delivery, Task
-from eventonce.renewal import WAVE
+from eventonce.runtime.fifo import Groups
+from eventonce.runtime.renewal import SETTLE_INTERVAL
 from eventonce.types import Event, Outcome
 from eventonce.worker.desk import Desk
 from eventonce.worker.leaving import Leaving
@@ -91,7 +91,7 @@ class Hand:
         self._desk.lay_open(line)
         try:
             # After a while what has returned is settled: failures and letters shall not wait.
-            line.work(until=time.monotonic() + WAVE)
+            line.work(until=time.monotonic() + SETTLE_INTERVAL)
         finally:
             self._desk.take_away(line)
             line.close()

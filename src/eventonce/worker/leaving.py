@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from eventonce.core.ports import Delivery, Source
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
-from eventonce.ports import Delivery, Source
 from eventonce.worker.desk import Desk
 from eventonce.worker.pulse import Pulse
 

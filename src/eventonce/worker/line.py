@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 
-from eventonce.occupancy import inside_handler
-from eventonce.ports import Task
+from eventonce.core.ports import Task
+from eventonce.runtime.occupancy import inside_handler
 
 
 class Line:

@@ -6,8 +6,8 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from eventonce.core.ports import Source
 from eventonce.errors import EventonceError, SourceUnavailable
-from eventonce.ports import Source
 from eventonce.worker.crew import ENDED, Crew
 from eventonce.worker.desk import Desk
 from eventonce.worker.pulse import Pulse

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from eventonce.core.ports import Source, Store
 from eventonce.errors import EventonceError, StoreError, StoreMismatch
-from eventonce.ports import Source, Store
 from eventonce.stores.probe import PROBE
 from eventonce.worker.crew import Crew
 from eventonce.worker.desk import Desk

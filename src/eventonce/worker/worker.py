@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.consumer import Consumer
+from eventonce.core.ports import Delivery, Source
 from eventonce.errors import EventonceError
-from eventonce.ports import Delivery, Source
 from eventonce.worker import upkeep
 from eventonce.worker.crew import Asked, Crew
 from eventonce.worker.desk import Desk

@@ -21,7 +21,8 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.rules import Rule
-from eventonce.stores.dynamodb import DynamoDBStore, decisions
+from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.dynamodb import optimistic as decisions
 from eventonce.stores.dynamodb import table as tables
 from eventonce.types import Settlement
 from tests.integration.dynamodb.asks import completed, copies, fact, facts, version

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from eventonce.ledger import Record
-from eventonce.ports import Stats
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Stats
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.attributes import Item, Layout
+from eventonce.stores.dynamodb.codec import Item, Layout
 from eventonce.testing.cases.steps import play
 from eventonce.testing.contract import HOLES
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from tests.integration.dynamodb.asks import completed, copies, fact, facts
 from tests.integration.dynamodb.conftest import Open
 
@@ -52,7 +52,9 @@ class ByTurns:
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         return self._next().claim(claims, now)
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         return self._next().settle(settlements, now)
 
     def show(self, key: bytes) -> Record | None:

@@ -15,7 +15,7 @@ import pytest
 from botocore.client import BaseClient
 
 from eventonce.sending import bus as buses
-from eventonce.sending import patience
+from eventonce.sending import retry as patience
 from tests.integration.sending.sent import Send, event
 from tests.servers.aws import REGION, emulated, ministack
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer
-from eventonce.answers import respond
 from eventonce.cli import main
 from eventonce.envelope import read_body
-from eventonce.sending.copies import renewed
+from eventonce.http_report import respond
+from eventonce.sending.sender import renewed
 from tests.integration.sending.sent import Send, event
 
 

@@ -12,7 +12,7 @@ import pytest
 from eventonce import Consumer, StoreUnavailable
 from eventonce.sqs import queue as queue_module
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Job, Kept, Settlement
+from eventonce.types import Job, Settlement, SettleResult
 from eventonce.worker import pulse as pulse_module
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
@@ -155,7 +155,9 @@ class Forgetful(MemoryStore):
     away = False
     tries = 0
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if self.away:
             self.tries += 1
             raise StoreUnavailable

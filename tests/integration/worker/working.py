@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eventonce import Consumer, Rule
-from eventonce.ports import Delivery, Source
+from eventonce.core.ports import Delivery, Source
 from eventonce.sources import SQSSource
 from eventonce.sqs import Queue
 from eventonce.types import Job

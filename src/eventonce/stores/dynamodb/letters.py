@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import EventonceError, StoreMismatch
-from eventonce.stores.dynamodb.attributes import LETTER, PART, Item
+from eventonce.stores.dynamodb.codec import LETTER, PART, Item
 from eventonce.stores.dynamodb.statements import Delete, Insert, Write
 from eventonce.stores.dynamodb.table import Done, Refused, Table, Written
 from eventonce.types import Letter

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from eventonce.stores.dynamodb.attributes import Item, Layout, Value
+from eventonce.stores.dynamodb.codec import Item, Layout, Value
 
 
 class Insert(msgspec.Struct, frozen=True):

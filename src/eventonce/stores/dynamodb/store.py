@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Finding, Stats
 from eventonce.errors import EventonceError, StoreError, StoreUnavailable
-from eventonce.ledger import Record
-from eventonce.ports import Finding, Stats
+from eventonce.stores.dynamodb import admin as upkeep
 from eventonce.stores.dynamodb import letters as shelf
-from eventonce.stores.dynamodb import upkeep
-from eventonce.stores.dynamodb.address import TIMEOUT, Address, parse
-from eventonce.stores.dynamodb.attributes import EXPIRY, KEY, Seen, name_of
-from eventonce.stores.dynamodb.decisions import NEW, Contended, Decided, Ground, decide
-from eventonce.stores.dynamodb.link import Link
+from eventonce.stores.dynamodb.client import Link
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Seen, name_of
+from eventonce.stores.dynamodb.optimistic import NEW, Contended, Decided, Ground, decide
 from eventonce.stores.dynamodb.statements import Delete
 from eventonce.stores.dynamodb.table import Done, Table
 from eventonce.stores.dynamodb.timing import ServiceClock
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.stores.dynamodb.uri import TIMEOUT, Address, parse
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 LARGEST_RESULT: Final = 400_000
 """Bytes of a result: DynamoDB keeps 409,600 of one item, and the rest of a record is a few."""
@@ -112,7 +112,9 @@ class DynamoDBStore:
             self._copies += (copies / known - self._copies) * min(1.0, known / MEMORY)
         return verdicts
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         for settlement in settlements:
             if settlement.result is not None and len(settlement.result) > LARGEST_RESULT:
                 raise StoreError(
@@ -126,7 +128,7 @@ class DynamoDBStore:
             for name in (name_of(settlement.claim.key),)
         ]
         decided = decide(self._table, ledger.settle, asks, now)
-        answers: list[Kept] = []
+        answers: list[SettleResult] = []
         fault: EventonceError | None = None
         for (name, settlement, _), answer in zip(asks, decided, strict=True):
             if isinstance(answer, Decided):
@@ -149,7 +151,7 @@ class DynamoDBStore:
             return None
         return Ground(seen.record, seen, proven=False)
 
-    def _settled(self, name: str, settlement: Settlement, answer: Decided[Kept]) -> None:
+    def _settled(self, name: str, settlement: Settlement, answer: Decided[SettleResult]) -> None:
         seen = answer.seen
         if seen is not None and seen.record.nonce and seen.record.token == settlement.token:
             self._grant(name, seen)

@@ -15,9 +15,9 @@ from botocore import exceptions
 
 from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores.dynamodb import receipts
-from eventonce.stores.dynamodb.attributes import Item, Layout
-from eventonce.stores.dynamodb.faults import PASSING, Place, explain, refusal, strange
-from eventonce.stores.dynamodb.link import Link
+from eventonce.stores.dynamodb.client import Link
+from eventonce.stores.dynamodb.codec import Item, Layout
+from eventonce.stores.dynamodb.errors import PASSING, Place, explain, refusal, strange
 from eventonce.stores.dynamodb.statements import Insert, Write, statement
 from eventonce.stores.dynamodb.timing import ServiceClock
 

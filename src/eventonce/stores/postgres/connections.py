@@ -25,7 +25,7 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
 from eventonce.errors import EventonceError, StoreUnavailable
-from eventonce.stores.postgres.address import Address
+from eventonce.stores.postgres.uri import Address
 
 T = TypeVar("T")
 Scope = AbstractContextManager[psycopg.Transaction]

@@ -10,12 +10,12 @@ import msgspec
 import psycopg
 
 from eventonce.errors import ConfigError, EventonceError, StoreError, StoreMismatch
-from eventonce.stores.postgres import schema
-from eventonce.stores.postgres.address import Address, named, read
+from eventonce.stores.postgres import admin as schema
+from eventonce.stores.postgres.codec import Row
 from eventonce.stores.postgres.connections import OwnConnections, Scope, rows
-from eventonce.stores.postgres.given import GivenPool
-from eventonce.stores.postgres.trouble import UNKNOWN, explain
-from eventonce.stores.postgres.wire import Row
+from eventonce.stores.postgres.errors import UNKNOWN, explain
+from eventonce.stores.postgres.external_pool import GivenPool
+from eventonce.stores.postgres.uri import Address, named, read
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from eventonce.stores.postgres.address import SCHEMA, Address
+from eventonce.stores.postgres.uri import SCHEMA, Address
 
 
 class Queries(msgspec.Struct, frozen=True):

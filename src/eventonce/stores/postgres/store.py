@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Finding, Stats
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.ledger import Record
-from eventonce.ports import Finding, Stats
-from eventonce.stores.postgres import schema as schemas
-from eventonce.stores.postgres import wire
-from eventonce.stores.postgres.address import SCHEMA
+from eventonce.stores.postgres import admin as schemas
+from eventonce.stores.postgres import codec as wire
+from eventonce.stores.postgres.codec import Row
 from eventonce.stores.postgres.database import Database
 from eventonce.stores.postgres.queries import queries
 from eventonce.stores.postgres.transaction import PostgresTransaction, transaction
-from eventonce.stores.postgres.wire import Row
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.stores.postgres.uri import SCHEMA
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -90,7 +90,9 @@ class PostgresStore:
             next(verdicts) if error is None else Verdict("error", error=error) for error in errors
         ]
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         keys = [settlement.claim.key for settlement in settlements]
         answers = wire.by_parts(self._settle_once, settlements, keys, now)
         settled = [kept for kept in answers if kept is not None]
@@ -102,7 +104,9 @@ class PostgresStore:
             )
         return settled
 
-    def _settle_once(self, settlements: Sequence[Settlement], now: int | None) -> list[Kept | None]:
+    def _settle_once(
+        self, settlements: Sequence[Settlement], now: int | None
+    ) -> list[SettleResult | None]:
         rows = self._patiently(self._queries.settle, wire.ended(settlements), now)
         return wire.answers(settlements, rows)
 

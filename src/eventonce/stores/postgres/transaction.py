@@ -10,11 +10,11 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.postgres import wire
+from eventonce.stores.postgres import codec as wire
 from eventonce.stores.postgres.connections import hurried, rows
 from eventonce.stores.postgres.database import Database
-from eventonce.stores.postgres.trouble import explain
-from eventonce.types import Kept, Settlement
+from eventonce.stores.postgres.errors import explain
+from eventonce.types import Settlement, SettleResult
 
 
 class PostgresTransaction:
@@ -32,7 +32,7 @@ class PostgresTransaction:
         self._database = database
         self._query = query
 
-    def settle(self, settlement: Settlement) -> Kept:
+    def settle(self, settlement: Settlement) -> SettleResult:
         """Settle within this transaction: it counts only if the transaction commits. From here to
         there the record is locked, so let it be the last thing."""
         self.still_open()

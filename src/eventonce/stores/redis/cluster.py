@@ -36,8 +36,8 @@ from eventonce.stores.redis.calls import (
     receive,
     send,
 )
+from eventonce.stores.redis.codec import MOST
 from eventonce.stores.redis.names import partition
-from eventonce.stores.redis.packing import MOST
 
 PAUSE: Final = 0.1
 """Seconds between looks at where the slots are: a failover takes some seconds."""

@@ -6,7 +6,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from eventonce import ledger
+from eventonce.core import ledger
 
 
 class Script(NamedTuple):

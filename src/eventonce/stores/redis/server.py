@@ -10,7 +10,7 @@ from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
 from eventonce.stores.redis.calls import Answered, Call, Lines, Make, Reply, Wait, ask, exchange
-from eventonce.stores.redis.packing import MOST
+from eventonce.stores.redis.codec import MOST
 
 
 class Server:

@@ -9,12 +9,14 @@ from typing import Any, Final, TypeVar
 from redis import Redis, RedisCluster
 from redis.exceptions import RedisClusterException, RedisError
 
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.ledger import Record
-from eventonce.ports import Finding, Stats
 from eventonce.stores.probe import PROBE
+from eventonce.stores.redis import admin as upkeep
+from eventonce.stores.redis import codec as packing
 from eventonce.stores.redis import letters as shelf
-from eventonce.stores.redis import packing, scripts, upkeep
+from eventonce.stores.redis import scripts
 from eventonce.stores.redis.calls import (
     NO_WAIT,
     Call,
@@ -26,12 +28,12 @@ from eventonce.stores.redis.calls import (
     script_call,
 )
 from eventonce.stores.redis.cluster import Cluster
-from eventonce.stores.redis.failures import explain
+from eventonce.stores.redis.errors import explain
 from eventonce.stores.redis.names import Names
-from eventonce.stores.redis.place import PREFIX, TIMEOUT, place_of, shown_client
 from eventonce.stores.redis.scripts import Script
 from eventonce.stores.redis.server import Server
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.stores.redis.uri import PREFIX, TIMEOUT, place_of, shown_client
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 STEP: Final = 2_000
 """Keys looked at in one step of a count: under a millisecond for which others wait."""
@@ -139,7 +141,9 @@ class RedisStore:
         given = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
         return [next(given) if bad is None else bad for bad in refused]
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if not settlements:
             return []
         keys = [settlement.claim.key for settlement in settlements]
@@ -150,12 +154,14 @@ class RedisStore:
             return self._settle_some(settlements, now)
         if len(answers) == 1:
             return packing.kept(self._value(answers[0][1]))
-        kept: dict[int, Kept] = {}
+        kept: dict[int, SettleResult] = {}
         for places, reply in answers:
             kept.update(zip(places or (), packing.kept(self._value(reply)), strict=True))
         return [kept[place] for place in range(len(settlements))]
 
-    def _settle_some(self, settlements: Sequence[Settlement], now: int | None) -> list[Kept]:
+    def _settle_some(
+        self, settlements: Sequence[Settlement], now: int | None
+    ) -> list[SettleResult]:
         """Some cannot be packed: no run was ever granted to them."""
         packable = [packing.unpackable(it.claim) is None for it in settlements]
         given = iter(self.settle(list(compress(settlements, packable)), now))

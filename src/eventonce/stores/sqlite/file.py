@@ -21,7 +21,7 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from eventonce.stores.sqlite.lent import Lent
+from eventonce.stores.sqlite.guarded_connection import Lent
 
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.sqlite.file import Place, explain, explained
-from eventonce.stores.sqlite.lent import Lent, undo
+from eventonce.stores.sqlite.guarded_connection import Lent, undo
 from eventonce.stores.sqlite.turn import Ticket, Turn
 
 T = TypeVar("T")

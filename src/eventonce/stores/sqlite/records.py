@@ -18,10 +18,10 @@ from typing import Final, cast
 
 import msgspec
 
-from eventonce import ledger
-from eventonce.ledger import Record
-from eventonce.stores.sqlite.packing import DONE, lives_until, pack, unpack
-from eventonce.types import Claim, Kept, Settlement, Verdict
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.stores.sqlite.codec import DONE, lives_until, pack, unpack
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 ROWS: Final = (256, 64, 16, 4, 1)
 """Rows in one statement: more do not make it faster, and few sizes are few statements to keep."""
@@ -154,7 +154,7 @@ def _judge(
 
 def settle(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now: int
-) -> list[Kept]:
+) -> list[SettleResult]:
     """Settle a batch."""
     values = _completions(settlements, now)
     if values:
@@ -166,7 +166,7 @@ def settle(
             return ["kept"] * len(settlements)
         # Those that were updated answer as they did: the law keeps a completion that is repeated.
     known = read(connection, [settlement.claim.key for settlement in settlements])
-    answers: list[Kept] = []
+    answers: list[SettleResult] = []
     changed: dict[bytes, Record] = {}
     for settlement in settlements:
         key = settlement.claim.key

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from eventonce import ledger
 from eventonce.clock import wall_clock
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Stats
 from eventonce.errors import StoreError
-from eventonce.ledger import Record
-from eventonce.ports import Stats
 from eventonce.stores.sqlite import letters as shelf
 from eventonce.stores.sqlite import records
-from eventonce.stores.sqlite.address import WAIT, absolute, read
 from eventonce.stores.sqlite.file import Place, Synchronous
 from eventonce.stores.sqlite.handle import Handle
 from eventonce.stores.sqlite.transaction import SQLiteTransaction
-from eventonce.types import Claim, Kept, Letter, Settlement, Verdict
+from eventonce.stores.sqlite.uri import WAIT, absolute, read
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 SWEEP_STEP: Final = 1_000
 """Records looked at in one transaction of a sweep: about a millisecond for which others wait."""
@@ -95,11 +95,13 @@ class SQLiteStore:
             return [Verdict("error", error=StoreError(f"{self._handle.place.path}: {error}"))]
         return verdicts
 
-    def settle(self, settlements: Sequence[Settlement], now: int | None = None) -> list[Kept]:
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
         if not settlements:
             return []
 
-        def judge(connection: sqlite3.Connection) -> list[Kept]:
+        def judge(connection: sqlite3.Connection) -> list[SettleResult]:
             return records.settle(connection, settlements, self._clock() if now is None else now)
 
         return self._handle.write(judge)

@@ -12,10 +12,10 @@ from typing import Self
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.sqlite import records
 from eventonce.stores.sqlite.file import explain, explained
+from eventonce.stores.sqlite.guarded_connection import Lent, undo
 from eventonce.stores.sqlite.handle import QUEUE, Handle
-from eventonce.stores.sqlite.lent import Lent, undo
 from eventonce.stores.sqlite.turn import Ticket
-from eventonce.types import Kept, Settlement
+from eventonce.types import Settlement, SettleResult
 
 
 class SQLiteTransaction:
@@ -83,7 +83,7 @@ class SQLiteTransaction:
     def __del__(self) -> None:
         self.__exit__(SystemExit, None, None)
 
-    def settle(self, settlement: Settlement) -> Kept:
+    def settle(self, settlement: Settlement) -> SettleResult:
         """Settle within this transaction: it counts only if the transaction commits."""
         self._still_open()
         with explained(self._handle.place):

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from eventonce.ledger import LONGEST_LEASE
-from eventonce.ports import Store
+from eventonce.core.ledger import LONGEST_LEASE
+from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE, fact, new_keys, version
 from eventonce.testing.crew import Log, Shift, doomed, one_log
 from eventonce.testing.opener import Opener, opened

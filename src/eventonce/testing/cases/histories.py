@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
-from eventonce.ports import Transactional
+from eventonce.core.ports import Transactional
 from eventonce.testing.cases.samples import (
     DAY,
     EPOCH,

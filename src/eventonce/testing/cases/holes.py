@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventonce.ledger import KEPT_DIGESTS, LONGEST_LEASE, PATIENCE, UNSETTLED
+from eventonce.core.ledger import KEPT_DIGESTS, LONGEST_LEASE, PATIENCE, UNSETTLED
 from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, SECOND
 from eventonce.testing.cases.steps import (
     Ask,

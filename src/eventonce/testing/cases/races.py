@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from eventonce.ports import Store
+from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, MINUTE, SECOND, fact, new_keys, version
 from eventonce.testing.crew import Crew, Log, Shift, beats
 from eventonce.testing.opener import Opener, opened, shelf_of

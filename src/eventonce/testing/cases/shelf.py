@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 from unittest import SkipTest
 
-from eventonce import ledger
-from eventonce.ports import Store
+from eventonce.core import ledger
+from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, SECOND, fact, new_keys, new_letters
 from eventonce.testing.opener import Opener, opened, shelf_of
 from eventonce.types import Claim, Settlement

@@ -9,13 +9,13 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
-from eventonce import ledger
-from eventonce.ledger import Record
-from eventonce.ports import Store
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE
 from eventonce.testing.cases.story import Story
 from eventonce.testing.opener import shelf_of
-from eventonce.types import MAX_ORDER, Action, Claim, Kept, Settlement, Verdict
+from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, Verdict
 
 RESULTS: Final = {
     "nothing": None,
@@ -170,7 +170,7 @@ class _Stage:
                 settlements.setdefault(claim.key, settlement)
         batch = list(settlements.values())
         self.story.tell("store.settle({}, now={})", batch, self.now)
-        lawful: list[Kept] = []
+        lawful: list[SettleResult] = []
         for settlement in batch:
             key = settlement.claim.key
             kept, record = ledger.settle(self.records.get(key), settlement, self.now)

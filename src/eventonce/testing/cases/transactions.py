@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from unittest import SkipTest
 
-from eventonce.ports import Store, Transactional
+from eventonce.core.ports import Store, Transactional
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.testing.crew import Log, Shift, doomed
 from eventonce.testing.opener import Opener, opened

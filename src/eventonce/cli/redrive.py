@@ -1,0 +1,102 @@
+"""Who runs letters again, and what would come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from eventonce.cli.options import opened
+from eventonce.cli.output import standard_output, write_whole
+from eventonce.config import Config
+from eventonce.consumer import Consumer
+from eventonce.core.ports import Handler
+from eventonce.core.reasons import reason
+from eventonce.core.routing import ignored
+from eventonce.envelope import read
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.letterbox import Held
+from eventonce.sinks import imported
+from eventonce.types import Job
+
+
+class Runners:
+    """The consumers that letters are run by, one for each name, opened when first needed."""
+
+    def __init__(
+        self,
+        handler: str | None,
+        said: Config,
+        rules: Sequence[str],
+        config: Path | None,
+        store: str | None,
+    ) -> None:
+        target: Any = None if handler is None else imported(handler)
+        self.own: Consumer | None = target if isinstance(target, Consumer) else None
+        """The consumer that `--handler` names, which brings its own store, name and rules."""
+        if self.own is not None and store is not None:
+            raise ConfigError(f"--handler: {handler} brings its own store; leave out --store")
+        if self.own is None and target is not None and not callable(target):
+            raise ConfigError(f"--handler: {handler} is neither a function nor a Consumer")
+        self.said = said
+        self.to_stdout = target is None and not said.sink
+        self._handler: Handler | None = _to_stdout if self.to_stdout else target
+        self._rules = rules
+        self._open: Callable[[], Any] = lambda: opened(config, store)
+        self._made: dict[str, Consumer] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for consumer in self._made.values():
+            consumer.close()
+
+    def of(self, name: str) -> Consumer:
+        """Who runs the letters of this consumer: yours, or one with the file's rules and sinks."""
+        if name not in self._made:
+            self._made[name] = self.own or self._opened(name)
+        return self._made[name]
+
+    def _opened(self, name: str) -> Consumer:
+        said = self.said if self._handler is None else replace(self.said, sink=[])
+        consumer = said.consumer(store=self._open(), name=name, rules=self._rules)
+        if self._handler is not None:
+            consumer.on()(self._handler)
+        return consumer
+
+
+def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
+    """The letters of each consumer."""
+    found: dict[str, list[Held]] = {}
+    for one in held:
+        found.setdefault(one.letter.consumer, []).append(one)
+    return found
+
+
+def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
+    """What running this letter would come to, and why; the store is only looked at."""
+    letter = held.letter
+    if not held.whole:
+        return "invalid", letter.reason
+    try:
+        event = read(letter.event)
+        if not consumer.takes(event.type):
+            outcome = ignored(event)
+            return outcome.status, outcome.reason
+        rule, claim = consumer.rules.plan(event, 1)
+        older = consumer.rules.also(event, rule, 1)
+    except EnvelopeError as error:
+        return "invalid", str(error)
+    claims = [replace(one, peek=True, redrive=True) for one in (*older, claim)]
+    for asked, verdict in zip(claims, consumer.store.claim(claims), strict=True):
+        if verdict.kind != "run":
+            return verdict.kind, reason(asked, verdict)
+    return "run", ""
+
+
+def _to_stdout(job: Job) -> None:
+    line = job.event.raw.replace(b"\n", b" ").replace(b"\r", b" ")
+    write_whole(standard_output(), line + b"\n")

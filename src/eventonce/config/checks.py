@@ -1,0 +1,189 @@
+"""What a file or an option can say and what can never work: for `eventonce check`, which connects
+to nothing, and for the commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce import presets
+from eventonce.config import CIRCULAR, Reading, read, table_needs
+from eventonce.core.routing import POLICIES
+from eventonce.envelope.headers import header_names
+from eventonce.errors import ConfigError
+from eventonce.rules.instants import duration
+from eventonce.rules.tomltext import Fault, Place, label
+from eventonce.sinks import Sink, check_sink
+from eventonce.sources.sqs import SHORTEST
+from eventonce.sqs.address import parse
+from eventonce.sqs.queue import LONGEST_DELAY
+from eventonce.stores import Adapter, adapter_of, check_uri
+
+PORTS: Final = 65_536
+
+MOST_THREADS: Final = 1_000
+"""Handlers side by side: each has a thread."""
+
+MOST_RECEIVERS: Final = 100
+
+Checks = Mapping[Place, Callable[[Any], object]]
+"""By the place of a field: what raises ConfigError or ValueError for a wrong value."""
+
+
+def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> None:
+    """ConfigError with every fault of the file: what cannot be read, and what cannot work.
+
+    `name` is the consumer's where it does not come from the file; `also` are the checks of fields
+    that only their command knows.
+    """
+    reading = read(path)
+    checks = {**CHECKS, **(also or {})}
+    found = [fault for fault in _faults(reading, name, checks) if _is_read(reading, fault.place)]
+    if reading.faults or found:
+        raise reading.document.complaint([*reading.faults, *found])
+
+
+def check_table(name: str, table: msgspec.Struct) -> None:
+    """ConfigError for the first wrong value of a table, whoever said it: the file or an option."""
+    for place, wrong in CHECKS.items():
+        if place[0] == name:
+            for said in _complaints(place, wrong, getattr(table, str(place[1]))):
+                raise ConfigError(said)
+
+
+def _is_read(reading: Reading, place: Place) -> bool:
+    """Whether what stands there could be read, and all within it: else it means nothing yet."""
+    wrong = [fault.place for fault in reading.faults]
+    return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
+
+
+def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Fault]:
+    for place, value in _fields(reading.values, checks):
+        if _is_read(reading, place):
+            for said in _complaints(place, checks[place], value):
+                yield Fault(place, said)
+    yield from _rule_faults(reading)
+    yield from _sink_faults(reading)
+    config = reading.config
+    adapter = _adapter(config.store)
+    if adapter is not None and adapter.extra and not (name or config.name):
+        said = "name: a shared store needs one, such as name = 'crm-sync': it is part of every key"
+        yield Fault(("name",), said)
+    if config.circular:
+        yield Fault(("letters",), CIRCULAR)
+
+
+def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Iterator[str]:
+    """What is wrong with this value, if anything is."""
+    try:
+        wrong(value)
+    except (ConfigError, ValueError) as error:
+        said = str(error).removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
+        yield f"{label(place)}: {said}"
+
+
+def _fields(
+    values: Mapping[str, Any], checks: Checks, place: Place = ()
+) -> Iterator[tuple[Place, Any]]:
+    """The fields there is something to say of."""
+    for name, value in values.items():
+        where = (*place, name)
+        if where in checks:
+            yield where, value
+        elif isinstance(value, dict):
+            yield from _fields(value, checks, where)
+
+
+def _rule_faults(reading: Reading) -> Iterator[Fault]:
+    named = reading.config.rules
+    for number, spec in enumerate([named] if isinstance(named, str) else named):
+        try:
+            presets.resolve(spec)
+        except ConfigError as error:
+            for line in str(error).split("\n"):
+                yield Fault(("rules", number), f"rules: {line.removeprefix('rules: ')}")
+
+
+def _sink_faults(reading: Reading) -> Iterator[Fault]:
+    adapter = _adapter(reading.config.store)
+    for number, table in enumerate(_tables(reading.values.get("sink"))):
+        try:
+            sink = msgspec.convert(table, Sink)
+        except msgspec.ValidationError:
+            continue
+        place: Place = ("sink", number, "to")
+        try:
+            check_sink(sink)
+        except ConfigError as error:
+            yield Fault(place, f"{label(place)}: {error}")
+        if sink.to.startswith("table:") and adapter is not None and not adapter.transactional:
+            yield Fault(place, f"{label(place)}: {table_needs(sink)}")
+
+
+def _adapter(uri: str) -> Adapter | None:
+    try:
+        return adapter_of(uri)
+    except ConfigError:
+        return None
+
+
+def _tables(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def seconds(value: float | str) -> float:
+    """A duration as the worker takes it: bare digits are seconds, even as a text."""
+    return duration(float(value) if str(value).replace(".", "", 1).isdecimal() else value) / 1000
+
+
+def _visibility(value: Any) -> None:
+    if not SHORTEST <= seconds(value) <= LONGEST_DELAY:
+        raise ValueError(f"expected {SHORTEST:g} s to 12 h, not {value!r}")
+
+
+def _some_time(value: Any) -> None:
+    if not duration(value):
+        raise ValueError("must be greater than 0")
+
+
+def _policy(value: str) -> None:
+    if value not in POLICIES:
+        raise ValueError(f"expected {', '.join(POLICIES)}, not {value!r}")
+
+
+def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
+    def check_number(value: Any) -> None:
+        if value < least or (most is not None and value > most):
+            upto = "or more" if most is None else f"to {most}"
+            raise ValueError(f"expected {least} {upto}, not {value}")
+
+    return check_number
+
+
+CHECKS: Final[Checks] = {
+    ("store",): lambda uri: check_uri(uri) if uri else None,
+    ("letters",): lambda uri: parse(uri) if uri else None,
+    ("unhandled",): _policy,
+    ("keep_headers",): header_names,
+    ("worker", "queue"): lambda uri: parse(uri) if uri else None,
+    ("worker", "concurrency"): _from(1, MOST_THREADS),
+    ("worker", "receivers"): _from(1, MOST_RECEIVERS),
+    ("worker", "visibility"): _visibility,
+    ("worker", "wait"): seconds,
+    ("worker", "drain"): seconds,
+    ("serve", "port"): _from(0, PORTS - 1),
+    ("serve", "webhook_tolerance"): _some_time,
+    ("serve", "sns_tolerance"): _some_time,
+    ("serve", "max_body"): _from(1),
+    ("serve", "max_events"): _from(1),
+    ("serve", "concurrency"): _from(1),
+    ("serve", "max_in_flight"): _from(1),
+    ("serve", "header_timeout"): _some_time,
+    ("serve", "body_timeout"): _some_time,
+    ("serve", "answer_within"): _some_time,
+    ("serve", "drain"): _some_time,
+}
+"""What a value must be beside its type, field by field."""

@@ -1,0 +1,1 @@
+"""The law and what plans, routes and judges events by it: pure, it touches no system."""

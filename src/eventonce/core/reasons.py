@@ -1,0 +1,100 @@
+"""Why an event was not run, as a sentence: what `Outcome.reason`, logs and letters say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from eventonce.rules.instants import instant
+from eventonce.types import Claim, Event, SettleResult, Verdict
+
+AGAIN: Final = {
+    True: "redelivery: the same transport id again",
+    False: "re-publish: the same under another transport id",
+    None: "the same again",
+}
+
+REFUSED: Final[dict[SettleResult, str]] = {
+    "fenced": "ran, but outlived its lease and another run took over",
+    "unknown": "ran, but outlived its lease and its record: the store no longer knows this run",
+}
+
+
+NOT_ALONE: Final = "its last run ended with its process, and another such event runs alone here"
+
+NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
+
+GIVEN_UP: Final = "given up, kept as a dead letter"
+"""What a log says of such an event, and what an alarm looks for in it."""
+
+TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
+
+
+def given_up_after(attempts: int) -> str:
+    """The beginning of the sentence for an event whose attempts are used up."""
+    return f"given up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
+
+
+def reason(claim: Claim, verdict: Verdict) -> str:
+    """The sentence for this verdict on this claim."""
+    match verdict.kind:
+        case "duplicate" if claim.order is None:
+            return AGAIN[verdict.redelivery]
+        case "duplicate":
+            return f"version {claim.order} was applied; {AGAIN[verdict.redelivery]}"
+        case "stale":
+            return f"version {claim.order} is older than {verdict.order}, which was applied"
+        case "unchanged":
+            within = claim.unchanged_within
+            return f"the state of version {verdict.order} again, within {within} ms of it"
+        case "busy" if verdict.order is not None:
+            return (
+                f"version {verdict.order}, newer than {claim.order}, was tried and is not settled"
+            )
+        case "busy":
+            return "another run holds it"
+        case "dead" if verdict.order is not None:
+            return f"version {verdict.order}, newer than {claim.order}, was tried and never settled"
+        case "dead" if verdict.attempt:
+            return f"{given_up_after(verdict.attempt)}, the last of which never returned"
+        case "dead":
+            return "was given up before"
+        case "conflict":
+            return "the same key, but its content differs from what was completed"
+        case "error":
+            return f"the store did not answer: {verdict.error}"
+        case "run":
+            return "it has no effect yet and would run"
+
+
+def forgotten(event: Event, claim: Claim, now: int) -> str:
+    """Why nobody can know whether this event, replayed now, took effect; empty where the store can.
+
+    A record lives for `remember` from its completion, and nothing is completed before it happened.
+    So what happened later than that has its record still, or never had one. What happened is
+    dated by the envelope or by the event itself, whichever is earlier: a copy published again has
+    a later envelope than the one that took effect.
+    """
+    known = [at for at in (instant(event.time), claim.at) if at and at > 0]
+    if not known:
+        return f"a replay of an event that says no time: {_UNKNOWN}"
+    happened = min(known)
+    if happened > now + AHEAD:
+        return f"a replay of an event whose time has not come yet: {_UNKNOWN}"
+    if now - happened < claim.remember:
+        return ""
+    when = datetime.fromtimestamp(happened / 1000, UTC).isoformat(timespec="seconds")
+    span = _span(claim.remember)
+    return f"a replay from {when}, longer ago than the {span} that are remembered: {_UNKNOWN}"
+
+
+AHEAD: Final = 300_000
+"""Milliseconds that a sender's clock may be ahead of ours: one that is further off says nothing of
+when an event happened."""
+
+_UNKNOWN: Final = "nobody knows whether it took effect"
+
+
+def _span(milliseconds: int) -> str:
+    days, rest = divmod(milliseconds, 86_400_000)
+    return f"{days} days" if days and not rest else f"{milliseconds / 1000:g} seconds"

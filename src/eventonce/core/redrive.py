@@ -1,0 +1,62 @@
+"""What becomes of a letter that was run again: dropped, or rewritten with what is newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import urandom
+from typing import Final
+
+from msgspec.structs import replace
+
+from eventonce.core.engine import LETTERED
+from eventonce.core.ports import StoreAdmin
+from eventonce.errors import StoreError
+from eventonce.types import Letter, Outcome
+
+SETTLED: Final = frozenset[str](("done", "duplicate", "stale", "unchanged", "unguarded"))
+"""The outcomes after which a letter that was run again has nothing left to say."""
+
+
+def settle(shelf: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> None:
+    """Drop the letters that are settled; let the others say why they still are none."""
+    pairs = list(pairs)
+    shelf.drop_letters([letter.id for letter, outcome in pairs if outcome.status in SETTLED])
+    newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
+    rewritten = [(old, letter) for old, letter in newest if letter is not None]
+    left_over = [old for old, _ in rewritten if _SPARE in old]
+    _rewrite(shelf, [letter for _, letter in rewritten], left_over)
+
+
+def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
+    """The letter as it should read now; None if nothing is known that it does not say."""
+    failed = outcome.status == "failed" and not isinstance(outcome.error, StoreError)
+    if not failed and outcome.status not in LETTERED:
+        return None
+    return replace(
+        letter,
+        id=letter.id.partition(_SPARE)[0],
+        status=letter.status if failed else outcome.status,
+        reason=outcome.reason,
+        rule=outcome.rule or letter.rule,
+        key=outcome.key or letter.key,
+        at=now,
+        attempt=letter.attempt + (outcome.status != "invalid"),
+    )
+
+
+_SPARE: Final = "~"
+"""Stands in the id of a spare, before the name of the redrive that put it there."""
+
+
+def _rewrite(shelf: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
+    """A shelf keeps the first letter of an id, so the old ones go first. Spare copies see to it
+    that at no moment there is none: a crash leaves one too many, and it is run again like any.
+    Each redrive has spares of its own, because another one may drop what it put itself."""
+    if letters:
+        ids = [letter.id for letter in letters]
+        suffix = _SPARE + urandom(8).hex()
+        spares = [replace(letter, id=letter.id + suffix) for letter in letters]
+        shelf.put_letters(spares)
+        shelf.drop_letters(ids)
+        shelf.put_letters(letters)
+        shelf.drop_letters([*(spare.id for spare in spares), *left_over])

@@ -1,0 +1,152 @@
+"""What a caller is told of its events: counts for a direct invocation, a response for HTTP.
+
+Shared by the Lambda entry point and the HTTP receiver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.envelope.headers import SNS_TYPE
+from eventonce.errors import Reject, SourceUnavailable, StoreError
+from eventonce.types import Outcome, Status
+
+HTTP_STATUS: Final[Mapping[Status, int]] = {
+    "done": 200,
+    "duplicate": 200,
+    "stale": 200,
+    "unchanged": 200,
+    "ignored": 200,
+    "dead": 200,
+    "unguarded": 200,
+    "busy": 429,
+    "failed": 503,
+    "fenced": 503,
+    "conflict": 422,
+    "invalid": 400,
+}
+"""EventBridge's API destinations send again after 401, 407, 409, 429 and 5xx, and most webhooks
+after 429 and 5xx at least: so 429 and 503 are for what must come again, copies are a success, and a
+conflict, whose letter is kept, is no 409."""
+
+_AGAIN: Final = frozenset((408, 429))
+"""What asks for the same again, and is no server error."""
+
+SOONEST_RETRY: Final = 1
+"""Seconds: Retry-After takes whole ones."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An HTTP response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one event, and why, as far as its sender may know."""
+
+    id: str
+    """The event's transport id, empty if it has none."""
+    status: Status
+    reason: str = ""
+    key: str = ""
+    """The digest the event is remembered by: `eventonce show KEY` knows it."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What became of all events of a request, in the order they were sent."""
+
+    processed: int
+    duplicates: int
+    errors: int
+    statuses: dict[Status, int]
+    events: list[EventReport]
+
+
+def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How many ran, were copies, or failed, and how many there were of each status."""
+    statuses = Counter(outcome.status for outcome in outcomes)
+    copies = statuses["duplicate"] + statuses["stale"] + statuses["unchanged"]
+    processed = statuses["done"] + statuses["unguarded"]
+    errors = len(outcomes) - processed - copies - statuses["ignored"]
+    return {
+        "processed": processed,
+        "duplicates": copies,
+        "errors": errors,
+        "statuses": dict(statuses),
+    }
+
+
+def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
+    """One response for all events: if one must come again, the sender is told to send again."""
+    again = [outcome for outcome in outcomes if not outcome.ack]
+    headers = {"content-type": "application/json"}
+    if again:
+        status = max(HTTP_STATUS[outcome.status] for outcome in again)
+        headers["retry-after"] = str(_seconds(again, now))
+    else:
+        status = min((HTTP_STATUS[outcome.status] for outcome in outcomes), default=200)
+    report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
+    return Answer(status, headers, msgspec.json.encode(report))
+
+
+def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
+    """The answer as the sender of a request with these headers understands it.
+
+    SNS sends again after 5xx alone: any 4xx is a delivery to it, and the message would be lost.
+    """
+    if SNS_TYPE in headers and answer.status in _AGAIN:
+        return msgspec.structs.replace(answer, status=503)
+    return answer
+
+
+def _seconds(again: Sequence[Outcome], now: int) -> int:
+    """Until the last of them may be tried: earlier is only another refusal."""
+    latest = max(outcome.retry_at or now for outcome in again)
+    return max(SOONEST_RETRY, ceil((latest - now) / 1000))
+
+
+def _told(outcome: Outcome) -> EventReport:
+    event = outcome.event
+    return EventReport(
+        event.id if event is not None else "",
+        outcome.status,
+        told_reason(outcome),
+        outcome.key.hex(),
+    )
+
+
+def told_reason(outcome: Outcome) -> str:
+    """The reason without what is nobody's business outside.
+
+    What a handler raised may hold a customer's data or a password, and what the store said its
+    address: of the first only the type is told, of the second only that it was the store. Both
+    stand whole in the log and in the letter. What is wrong with the event its sender may know.
+    """
+    error = outcome.error
+    match outcome.status:
+        case "done":
+            return ""
+        case "unguarded":
+            return "ran without protection, as its rule says"
+        case "invalid":
+            return outcome.reason
+        case _ if error is None:
+            return outcome.reason
+        case _ if isinstance(error, StoreError):
+            return "the store is away"
+        case _ if isinstance(error, SourceUnavailable):
+            return "a queue is away"
+        case "dead" if isinstance(error, Reject):
+            return "rejected by the handler"
+        case "dead":
+            return f"given up: the handler raised {type(error).__name__}"
+        case _:
+            return f"the handler raised {type(error).__name__}"

@@ -1,0 +1,231 @@
+"""The table itself: made, given what it lacks, and looked at, for the command line."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from eventonce.core.ports import Finding
+from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
+from eventonce.stores.dynamodb.codec import STAMP, new_stamp
+from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
+from eventonce.stores.dynamodb.statements import Delete, Insert, Update
+from eventonce.stores.dynamodb.table import Table
+
+PATIENCE: Final = 600.0
+"""Seconds that making a table or an index may take; a table takes seconds, an index minutes."""
+LOOK: Final = 1.0
+
+SKEW: Final = 5_000
+"""Milliseconds this machine's clock may be off before that is told."""
+
+
+def create(table: Table, *, dry_run: bool = False) -> list[str]:
+    """Make the table, or what is missing of it; answers what was done, or would be."""
+    if _described(table) is not None:
+        return migrate(table, dry_run=dry_run)
+    key, name = table.layout.key, table.place.table
+    if not dry_run:
+        table.call(
+            "create_table",
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=_attributes(key, SHELF, SHELVED),
+            GlobalSecondaryIndexes=[_index()],
+        )
+        _wait(table, lambda found: found.get("TableStatus") == "ACTIVE")
+        _expire(table)
+    return [
+        f"{_would(dry_run)}make {table.place}: on demand, partition key {key} (string)",
+        f"{_would(dry_run)}make the index {INDEX}, which holds letters alone",
+        f"{_would(dry_run)}let it expire items by {table.layout.expiry}",
+    ]
+
+
+def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
+    """Give a table what it lacks; answers what was done, or would be."""
+    described = _described(table)
+    if described is None:
+        raise StoreMismatch(
+            f"{table.place}: there is no such table. Make it with: "
+            f'eventonce store create "{table.place.uri}"'
+        )
+    wrong = _wrong_key(table, described)
+    if wrong:
+        raise StoreMismatch(f"{table.place}: {wrong}, and a table's key cannot be changed")
+    steps = []
+    if _index_status(described) is None:
+        steps.append(f"{_would(dry_run)}make the index {INDEX}, which holds letters alone")
+        if not dry_run:
+            table.call(
+                "update_table",
+                TableName=table.place.table,
+                AttributeDefinitions=_attributes(table.layout.key, SHELF, SHELVED),
+                GlobalSecondaryIndexUpdates=[{"Create": _index()}],
+            )
+            _wait(table, lambda found: _index_status(found) == "ACTIVE")
+    if _expires_by(table) is None:
+        steps.append(f"{_would(dry_run)}let it expire items by {table.layout.expiry}")
+        if not dry_run:
+            _expire(table)
+    return steps
+
+
+def check(table: Table) -> list[Finding]:
+    """Look at the table, its expiry, its index, our permissions and the clock; not at what a table
+    with another key has beside it, for that is another's."""
+    # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
+    described = _described(table)
+    if described is None:
+        fix = f'make it: eventonce store create "{table.place.uri}"'
+        return [Finding(f"{table.place} is there", fine=False, fix=fix)]
+    wrong = _wrong_key(table, described)
+    key = Finding(
+        f"its key is {table.layout.key}, a string",
+        fine=not wrong,
+        fix=wrong and f"{wrong}; name another table, or its attribute with key=",
+    )
+    if wrong:
+        return [key]
+    return [key, *_shape(table, described), *_permissions(table), _clock(table)]
+
+
+def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
+    migrate_it = f'eventonce store migrate "{table.place.uri}"'
+    expires_by = _expires_by(table)
+    yield Finding(
+        f"items expire by {table.layout.expiry}",
+        fine=expires_by == table.layout.expiry,
+        fix=""
+        if expires_by == table.layout.expiry
+        else migrate_it
+        if expires_by is None
+        else f"they expire by {expires_by}: give expiry={expires_by}, or switch that TTL off first",
+    )
+    status = _index_status(described)
+    yield Finding(
+        f"the index {INDEX} lists letters",
+        fine=status == "ACTIVE",
+        fix="" if status == "ACTIVE" else migrate_it if status is None else "it is being made",
+    )
+    replicas = described.get("Replicas") or []
+    strong = described.get("MultiRegionConsistency") == "STRONG"
+    yield Finding(
+        "one region decides",
+        fine=not replicas or strong,
+        fix=""
+        if not replicas or strong
+        else "a global table settles conflicts by the last writer, so that two regions may both be "
+        "granted one event: let all workers of a consumer use one region, or strong consistency",
+    )
+
+
+def _permissions(table: Table) -> Iterator[Finding]:
+    """Do once what the store does, on an item of our own that is gone afterwards."""
+    name = f"check:{secrets.token_hex(8)}"
+    stamp = new_stamp()
+    item = {table.layout.key: {"S": name}, STAMP: stamp}
+    # Two at a time, since a lone one goes by PutItem: the second is refused.
+    twin = {table.layout.key: {"S": f"{name}:2"}, STAMP: stamp}
+    change = Update(name, {STAMP: new_stamp()}, (), ((STAMP, stamp),))
+    tries: tuple[tuple[str, Callable[[], Iterable[object]]], ...] = (
+        ("PutItem", lambda: table.write([Insert(item)])),
+        ("PartiQLInsert", lambda: table.write([Insert(item), Insert(twin)])),
+        ("PartiQLUpdate", lambda: table.write([change])),
+        ("BatchGetItem", lambda: table.read([name]).values()),
+        ("PartiQLDelete", lambda: table.write([Delete(name), Delete(f"{name}:2")])),
+    )
+    for action, attempt in tries:
+        fault = next((it for it in attempt() if isinstance(it, EventonceError)), None)
+        yield Finding(f"dynamodb:{action} is allowed", fine=fault is None, fix=str(fault or ""))
+
+
+def _clock(table: Table) -> Finding:
+    off = table.clock.offset
+    return Finding(
+        "this machine's clock is right",
+        fine=abs(off) <= SKEW,
+        fix=""
+        if abs(off) <= SKEW
+        else f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
+        f"store allows for it, but switch on time synchronisation",
+    )
+
+
+def _described(table: Table) -> dict[str, Any] | None:
+    try:
+        described: dict[str, Any] = table.call("describe_table", TableName=table.place.table)[
+            "Table"
+        ]
+    except StoreMismatch:
+        return None
+    return described
+
+
+def _wrong_key(table: Table, described: dict[str, Any]) -> str:
+    keys = {key["AttributeName"]: key["KeyType"] for key in described["KeySchema"]}
+    types = {it["AttributeName"]: it["AttributeType"] for it in described["AttributeDefinitions"]}
+    if keys != {table.layout.key: "HASH"}:
+        return f"its key is {' and '.join(keys)}, not {table.layout.key} alone"
+    if types[table.layout.key] != "S":
+        return f"its key {table.layout.key} is of type {types[table.layout.key]}, not a string"
+    return ""
+
+
+def _index_status(described: dict[str, Any]) -> str | None:
+    for index in described.get("GlobalSecondaryIndexes") or ():
+        if index["IndexName"] == INDEX:
+            return str(index.get("IndexStatus", "ACTIVE"))
+    return None
+
+
+def _expires_by(table: Table) -> str | None:
+    answer = table.call("describe_time_to_live", TableName=table.place.table)
+    told = answer["TimeToLiveDescription"]
+    if told.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
+        return None
+    return str(told["AttributeName"])
+
+
+def _expire(table: Table) -> None:
+    table.call(
+        "update_time_to_live",
+        TableName=table.place.table,
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": table.layout.expiry},
+    )
+
+
+def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        described = _described(table)
+        if described is not None and ready(described):
+            return
+        if time.monotonic() > end:
+            raise StoreUnavailable(
+                f"{table.place}: not ready after {PATIENCE:.0f} s. It is still being made; look "
+                f'again later with: eventonce store check "{table.place.uri}"'
+            )
+        time.sleep(LOOK)
+
+
+def _attributes(*names: str) -> list[dict[str, str]]:
+    return [{"AttributeName": name, "AttributeType": "S"} for name in names]
+
+
+def _index() -> dict[str, Any]:
+    return {
+        "IndexName": INDEX,
+        "KeySchema": [
+            {"AttributeName": SHELF, "KeyType": "HASH"},
+            {"AttributeName": SHELVED, "KeyType": "RANGE"},
+        ],
+        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(INCLUDED)},
+    }
+
+
+def _would(dry_run: bool) -> str:  # noqa: FBT001  the value itself
+    return "would " if dry_run else ""

@@ -1,0 +1,189 @@
+"""The law over a table that has no transactions worth their price.
+
+A record is read or believed, the law is asked, and what it answers is written on the condition
+that the record is still the one it was asked about. Where it is not, the law is asked again about
+what is there now. So every answer is the law's about a record that stood in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from eventonce.core.ledger import Record
+from eventonce.errors import EventonceError, StoreMismatch
+from eventonce.stores.dynamodb.codec import STAMP, Item, Seen, new_stamp
+from eventonce.stores.dynamodb.statements import Insert, Update, Write
+from eventonce.stores.dynamodb.table import Refused, Table, pause
+
+ROUNDS: Final = 10
+"""Times that others may change a record between our reading and our writing: each time somebody's
+write went through, so this many in a row is a key that all the world wants."""
+
+MISTIMED: Final = 1_000
+"""Milliseconds by which the instant of a decision may turn out wrong before it is put right."""
+
+Ask = TypeVar("Ask")
+Answer = TypeVar("Answer")
+Law = Callable[[Record | None, Ask, int], tuple[Answer, Record | None]]
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """What a decision stands on."""
+
+    record: Record | None
+    """What the law is asked about; None for nothing."""
+    there: Seen | None
+    """What must be in the table for the answer to be written; None for nothing."""
+    proven: bool
+    """Whether it was read just now; what is only believed must be written to count."""
+
+
+NEW: Final = Ground(None, None, proven=False)
+"""What a fact is believed to be: never heard of."""
+
+
+class Decided(msgspec.Struct, Generic[Answer], frozen=True):
+    """The answer to one ask, and the record that was left, or found where nothing was written."""
+
+    answer: Answer
+    seen: Seen | None
+    existed: bool
+    """Whether there was a record before."""
+
+
+class Contended(msgspec.Struct, frozen=True):
+    """No answer: others changed the record again and again."""
+
+
+Answered = Decided[Answer] | Contended | EventonceError
+
+
+class _Open(msgspec.Struct, Generic[Ask]):
+    """An ask without an answer yet."""
+
+    place: int
+    name: str
+    ask: Ask
+    ground: Ground | None
+    corrected: bool = False
+
+
+def decide(
+    table: Table,
+    law: Law[Ask, Answer],
+    asks: Sequence[tuple[str, Ask, Ground | None]],
+    now: int | None,
+) -> list[Answered[Answer]]:
+    """Answer each ask: the item's name, what is asked, and what is believed (None: look first)."""
+    answers: list[Answered[Answer]] = [Contended()] * len(asks)
+    waiting = [_Open(place, *ask) for place, ask in enumerate(asks)]
+    for attempt in range(ROUNDS):
+        # A second ask about the same item waits for the first: no request may write an item twice.
+        turn = {it.name: it for it in reversed(waiting)}
+        later = [it for it in waiting if turn[it.name] is not it]
+        still = _round(table, law, [it for it in waiting if turn[it.name] is it], answers, now)
+        if not still and not later:
+            break
+        if still and attempt:
+            pause(attempt - 1)
+        waiting = sorted(still + later, key=lambda it: it.place)
+    return answers
+
+
+def _round(
+    table: Table,
+    law: Law[Ask, Answer],
+    turn: Sequence[_Open[Ask]],
+    answers: list[Answered[Answer]],
+    now: int | None,
+) -> list[_Open[Ask]]:
+    """Look where nothing is known, ask the law, write; those that have no answer yet."""
+    still: list[_Open[Ask]] = []
+    writing: list[tuple[_Open[Ask], Answer, Seen]] = []
+    writes: list[Write] = []
+    faults = _look(table, [it for it in turn if it.ground is None])
+    offset = table.clock.offset
+    instant = table.clock.now() if now is None else now
+    for it in turn:
+        if it.ground is None:
+            answers[it.place] = faults[it.name]
+            continue
+        answer, record = law(it.ground.record, it.ask, instant)
+        if record is not None:
+            write, seen = _written(table, it.name, it.ground.there, record)
+            writes.append(write)
+            writing.append((it, answer, seen))
+        elif it.ground.proven:
+            answers[it.place] = Decided(answer, it.ground.there, it.ground.there is not None)
+        else:
+            it.ground = None
+            still.append(it)
+    outcomes = table.write(writes) if writes else []
+    # Before the first answer, and after this machine slept or its clock was set, the instant was a
+    # guess; a lease that ends in the past would be taken at once.
+    mistimed = now is None and abs(table.clock.offset - offset) > MISTIMED
+    for (it, answer, seen), outcome in zip(writing, outcomes, strict=True):
+        assert it.ground is not None
+        if isinstance(outcome, EventonceError):
+            answers[it.place] = outcome
+        elif isinstance(outcome, Refused):
+            it.ground = _told(table, outcome.item)
+            still.append(it)
+        elif mistimed and not it.corrected:
+            # Asked again about the same ground, at the right instant, and written over.
+            it.ground = Ground(it.ground.record, seen, proven=True)
+            it.corrected = True
+            still.append(it)
+        else:
+            answers[it.place] = Decided(answer, seen, it.ground.record is not None)
+    return still
+
+
+def _look(table: Table, unknown: Sequence[_Open[Ask]]) -> dict[str, EventonceError]:
+    """Read what these stand on; the faults of those that could not be read."""
+    faults: dict[str, EventonceError] = {}
+    if not unknown:
+        return faults
+    found = table.read([it.name for it in unknown])
+    for it in unknown:
+        item = found[it.name]
+        if isinstance(item, EventonceError):
+            faults[it.name] = item
+            continue
+        try:
+            it.ground = _ground(table, item)
+        except StoreMismatch as mismatch:
+            faults[it.name] = mismatch
+    return faults
+
+
+def _told(table: Table, item: Item | None) -> Ground | None:
+    """What stands there, where a refusal tells it; what it does not tell, or cannot be read, is
+    looked for."""
+    try:
+        return None if item is None else _ground(table, item)
+    except StoreMismatch:
+        return None
+
+
+def _ground(table: Table, item: Item | None) -> Ground:
+    if item is None:
+        return Ground(None, None, proven=True)
+    seen = table.layout.seen(item)
+    return Ground(seen.record, seen, proven=True)
+
+
+def _written(table: Table, name: str, there: Seen | None, record: Record) -> tuple[Write, Seen]:
+    """How to make the record of what is there, and what then is there."""
+    values = table.layout.values(record)
+    stamp = new_stamp()
+    seen = Seen(record, values, ((STAMP, stamp),))
+    if there is None:
+        return Insert({table.layout.key: {"S": name}, **values, STAMP: stamp}), seen
+    put = {field: value for field, value in values.items() if there.values.get(field) != value}
+    put[STAMP] = stamp
+    gone = tuple(field for field in there.values if field not in values)
+    return Update(name, put, gone, there.guard), seen

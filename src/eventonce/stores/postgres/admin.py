@@ -1,0 +1,246 @@
+"""The schema: made, brought up to date and looked over by explicit commands, never by the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from eventonce.core.ports import Finding
+from eventonce.errors import StoreMismatch
+from eventonce.stores.postgres.connections import rows
+from eventonce.stores.postgres.errors import command, missing, older
+from eventonce.stores.postgres.uri import SCHEMA, Address
+
+FORMAT: Final = 1
+"""What this release works with; rises only when an older release could no longer."""
+
+STEP: Final = 1
+"""The additions to the format that this release needs; more of them do not disturb it."""
+
+MIGRATIONS: Mapping[int, str] = {}
+"""From each older step, the statements that lead to the next one. Step 1 is the first."""
+
+OLDEST: Final = 130_000
+"""PostgreSQL 13, as the server numbers itself; the tests run on 15 and 18."""
+
+_SCRIPTS: Final = ("schema.sql", "claim.sql", "settle.sql", "sweep.sql")
+_NAME: Final = re.compile(rf"\b{SCHEMA}(?=\.|;)")
+RIGHTS: Final = {
+    "formats": ("SELECT",),
+    "records": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "sweeps": ("SELECT", "UPDATE"),
+}
+"""What the work needs of the tables."""
+
+FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
+"""What this release calls; everyone may, unless somebody changed that."""
+
+_WOULD: Final = "-- would run, in one transaction:"
+_MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
+_NEWEST: Final = "SELECT format, step FROM {} ORDER BY format DESC, step DESC LIMIT 1"
+_NAMES: Final = b"""
+    SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)
+    UNION SELECT proname::text FROM pg_proc WHERE pronamespace = to_regnamespace(%s)
+"""
+
+_MAY: Final = """
+    SELECT coalesce(bool_and(has_table_privilege(c.oid, %s)), true)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s
+"""
+
+_MAY_CALL: Final = b"""
+    SELECT DISTINCT p.proname::text
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = to_regnamespace(%s)
+        AND p.proname = ANY (%s)
+        AND NOT has_function_privilege(p.oid, 'EXECUTE')
+    ORDER BY 1
+"""
+
+_TURN: Final = int.from_bytes(b"EvOn")
+"""The advisory lock of whoever makes or changes a schema."""
+
+Connection = psycopg.Connection[Any]
+
+
+def create(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
+    """Make the schema; answers the statements, none if it is there already. A dry run's are told
+    apart by a comment before them, so that they can still be given to psql."""
+    with connection.transaction():
+        found = _found(connection, address, alone=not dry_run)
+        if found is not None:
+            if found < STEP:
+                raise StoreMismatch(older(address, found, STEP))
+            return []
+        statements = [
+            statement
+            for script in _SCRIPTS
+            for statement in _statements(_read(script), address)
+            # Even where it is there, `IF NOT EXISTS` asks for the permission to make one.
+            if not (statement.startswith("CREATE SCHEMA") and _exists(connection, address))
+        ]
+        return _run(connection, statements, dry_run=dry_run)
+
+
+def migrate(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
+    """Bring the schema up to date; answers the statements, none if it is."""
+    with connection.transaction():
+        found = _found(connection, address, alone=not dry_run)
+        if found is None:
+            raise StoreMismatch(missing(address))
+        statements: list[str] = []
+        for step in range(found, STEP):
+            if step not in MIGRATIONS:
+                raise StoreMismatch(
+                    f"{older(address, found, STEP)}. This release knows no way from step {step} to "
+                    f"{step + 1}: migrate with a release between the two first"
+                )
+            statements += _statements(MIGRATIONS[step], address)
+            statements.append(_MARK.format(address.quoted, FORMAT, step + 1))
+        return _run(connection, statements, dry_run=dry_run)
+
+
+def check(connection: Connection, address: Address) -> list[Finding]:
+    """Look whether this user can work here."""
+    version = connection.info.server_version
+    number = f"{version // 10_000}.{version % 10_000}"
+    new_enough = Finding(
+        f"the server is PostgreSQL {number}",
+        fine=version >= OLDEST,
+        fix="" if version >= OLDEST else "upgrade it to 13 or newer",
+    )
+    if not _exists(connection, address):
+        return [new_enough, Finding("the schema is there", fine=False, fix=missing(address))]
+    allowed = _allowed(connection, address)
+    if not allowed.fine:
+        return [new_enough, allowed]
+    return [
+        new_enough,
+        allowed,
+        _up_to_date(connection, address),
+        _whole(connection, address),
+        _writable(connection, address),
+    ]
+
+
+def _up_to_date(connection: Connection, address: Address) -> Finding:
+    try:
+        found = _found(connection, address)
+    except StoreMismatch as error:
+        return Finding("the format is ours", fine=False, fix=str(error))
+    if found is None:
+        return Finding("the schema is there", fine=False, fix=missing(address))
+    what = f"schema {address.schema} has format {FORMAT}, step {found}"
+    fits = found >= STEP
+    return Finding(what, fine=fits, fix="" if fits else older(address, found, STEP))
+
+
+def tell(connection: Connection, address: Address) -> str:
+    """Why a function or table of ours was not found."""
+    try:
+        found = _found(connection, address)
+    except StoreMismatch as error:
+        return str(error)
+    if found is None:
+        return missing(address)
+    if found < STEP:
+        return older(address, found, STEP)
+    return (
+        f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
+        f"that belongs to it. Restore it, or drop it and make it anew; what is wrong is named by: "
+        f"{command(address, 'check')}"
+    )
+
+
+def _found(connection: Connection, address: Address, *, alone: bool = False) -> int | None:
+    """The step of the schema that is there, None if there is none of ours."""
+    if alone:
+        _one(connection, "SELECT pg_advisory_xact_lock(%s)", _TURN)
+    table = f"{address.quoted}.formats"
+    if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", table):
+        return None
+    found = rows(connection, _NEWEST.format(table).encode())
+    if not found:
+        return None
+    ((version, step),) = found
+    if version != FORMAT:
+        raise StoreMismatch(
+            f"{address.shown}: schema {address.schema} has format {version}, and this release "
+            f"works with {FORMAT}. Install the release that made it here too, or give another "
+            f"?schema="
+        )
+    return int(step)
+
+
+def _allowed(connection: Connection, address: Address) -> Finding:
+    """Asked of the catalogues, which everyone may read."""
+    schema, quoted = address.schema, address.quoted
+    lacking = []
+    if not _one(connection, "SELECT has_schema_privilege(%s, 'USAGE')", schema):
+        lacking.append(f"USAGE ON SCHEMA {quoted}")
+    lacking += [
+        f"{right} ON {quoted}.{table}"
+        for table, rights in RIGHTS.items()
+        for right in rights
+        if not _one(connection, _MAY, right, schema, table)
+    ]
+    uncallable = rows(connection, _MAY_CALL, quoted, list(FUNCTIONS))
+    lacking += [f"EXECUTE ON FUNCTION {quoted}.{function}" for (function,) in uncallable]
+    user = _one(connection, "SELECT quote_ident(current_user)") if lacking else ""
+    fix = "; ".join(f"GRANT {right} TO {user}" for right in lacking)
+    return Finding("this user may do what the work needs", fine=not lacking, fix=fix)
+
+
+def _whole(connection: Connection, address: Address) -> Finding:
+    there = {name for (name,) in rows(connection, _NAMES, address.quoted, address.quoted)}
+    lost = sorted({*RIGHTS, *FUNCTIONS} - there)
+    fix = f"restore {', '.join(lost)}, or drop the schema and make it anew" if lost else ""
+    return Finding("its tables and functions are there", fine=not lost, fix=fix)
+
+
+def _writable(connection: Connection, address: Address) -> Finding:
+    read_only = _one(connection, "SELECT current_setting('transaction_read_only')") == "on"
+    fix = f"name the primary instead of {address.shown}, or ?target_session_attrs=read-write"
+    return Finding("the server takes writes", fine=not read_only, fix=fix if read_only else "")
+
+
+def _exists(connection: Connection, address: Address) -> bool:
+    return bool(_one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", address.quoted))
+
+
+def _one(connection: Connection, query: str, *args: object) -> Any:
+    ((value,),) = rows(connection, query.encode(), *args)
+    return value
+
+
+def _run(connection: Connection, statements: list[str], *, dry_run: bool) -> list[str]:
+    if dry_run:
+        return [_WOULD, *statements] if statements else []
+    for statement in statements:
+        connection.execute(statement.encode())
+    return statements
+
+
+def _read(script: str) -> str:
+    return Path(__file__).with_name(script).read_text(encoding="utf-8")
+
+
+def _statements(script: str, address: Address) -> Iterator[str]:
+    """One by one: a statement ends with the line that ends in `;`, outside of a function's body."""
+    statement: list[str] = []
+    within = False
+    for line in _NAME.sub(address.quoted, script).splitlines():
+        if not statement and (not line.strip() or line.startswith("--")):
+            continue
+        statement.append(line)
+        within ^= line.count("$$") % 2 == 1
+        if line.endswith(";") and not within:
+            yield "\n".join(statement)
+            statement = []

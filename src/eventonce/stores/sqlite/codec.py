@@ -1,0 +1,101 @@
+"""Records as bytes: what a row holds beside its key, its token and the instant it lives until.
+
+The first byte names the form. The two that nearly every record has, a completed fact and a fact
+that is held, are a few bytes; all others are a MessagePack list of the record's fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from eventonce.core.ledger import Record
+from eventonce.errors import StoreMismatch
+
+DONE: Final = b"\x01"
+"""A fact completed without result and content: then its `by`."""
+
+HELD: Final = b"\x02"
+"""A fact that was granted: then attempt, nonce and `held_until`, then its `by`."""
+
+LISTED: Final = b"\x03"
+"""Anything else: then the fields of the record after its token, in their order."""
+
+_LEASE: Final = struct.Struct(">cBqq")
+_MAX_ATTEMPT: Final = 255
+
+_Fields = tuple[
+    int,
+    int,
+    int,
+    int,
+    bool,
+    bytes,
+    bytes | None,
+    tuple[bytes, ...],
+    tuple[bytes, ...],
+    int | None,
+    int,
+    int | None,
+    bytes,
+    bool,
+    bool,
+    int,
+]
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Fields)
+
+
+def lives_until(record: Record) -> int:
+    """The first instant at which the record no longer counts."""
+    return max(record.expires, record.held_until)
+
+
+def pack(record: Record) -> bytes:
+    """The body of the record's row; an `OverflowError` where a number is beyond 64 bits."""
+    if record.done:
+        if record == Record(token=record.token, expires=record.expires, done=True, by=record.by):
+            return DONE + record.by
+    elif (
+        record.expires >= record.held_until
+        and record.attempt <= _MAX_ATTEMPT
+        and record
+        == Record(
+            token=record.token,
+            attempt=record.attempt,
+            nonce=record.nonce,
+            held_until=record.held_until,
+            expires=record.expires,
+            by=record.by,
+        )
+    ):
+        try:
+            return _LEASE.pack(HELD, record.attempt, record.nonce, record.held_until) + record.by
+        except struct.error as error:
+            raise OverflowError(*error.args) from None
+    return LISTED + _encoder.encode(msgspec.structs.astuple(record)[1:])
+
+
+def unpack(token: int, until: int, body: bytes) -> Record:
+    """The record of a row."""
+    form = body[:1]
+    if form == DONE:
+        return Record(token=token, expires=until, done=True, by=body[1:])
+    if form == HELD:
+        _, attempt, nonce, held_until = _LEASE.unpack_from(body)
+        return Record(
+            token=token,
+            attempt=attempt,
+            nonce=nonce,
+            held_until=held_until,
+            expires=until,
+            by=body[_LEASE.size :],
+        )
+    if form == LISTED:
+        return Record(token, *_decoder.decode(body[1:]))
+    raise StoreMismatch(
+        f"a record is packed in form {body[:1].hex() or 'empty'}, which this release cannot read: "
+        f"a newer eventonce wrote it. Install that one here too."
+    )
