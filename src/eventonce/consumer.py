@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property, wraps
 from math import inf
 from os import PathLike, urandom
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from eventonce import envelope, presets
 from eventonce.clock import wall_clock
-from eventonce.core import engine, redrive
-from eventonce.core.plan import Batch, End, Incoming
-from eventonce.core.ports import Handler, LetterSink, Observer, Store, StoreAdmin
-from eventonce.core.routing import Route, Routes, Unhandled
+from eventonce.core import engine
+from eventonce.core.plan import Deadline, Handler, Plan, Refusal
+from eventonce.core.planner import Incoming, Planner
+from eventonce.core.ports import LetterSink, Observer, Store, StoreAdmin
+from eventonce.core.routing import Route, Routes, route_to
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.log import log
 from eventonce.rules import Rule, Ruleset
-from eventonce.runtime.inline import (
-    AroundBlock,
-    Inline,
-    Runtime,
-    Scope,
-    WorkOff,
-    as_failure,
-    drive,
-    salvage,
-)
+from eventonce.runtime import redrive
+from eventonce.runtime.inline import Inline
+from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.occupancy import inside_handler
+from eventonce.runtime.unhandled import Unhandled
+from eventonce.runtime.visit import Patience, Runtime
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -43,8 +39,8 @@ RuleSpec = str | PathLike[str] | Rule
 CANCELLING: Final = 1.0
 """Seconds that cancelled handlers have to clean up."""
 
-BESIDE: Final = 1 << 17
-"""Bytes that a dead letter may have beside its event: its headers are at most 64 KiB."""
+LONGEST_WAIT: Final = 5.0
+"""Seconds that a copy waits for a run of this process before it is `busy`."""
 
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
 """What is one event, and not several."""
@@ -107,7 +103,8 @@ class Consumer:
         self._unhandled = Unhandled(unhandled, clock)
         self._closing: list[Callable[[], None]] = []
         self._letterbox = _letterbox(letters, opened)
-        self._world = Runtime(opened, self._letterbox, clock)
+        self.runtime = Runtime(name, opened, self._letterbox, clock)
+        self.planner = Planner(self.rules, max_bytes, clock)
         self.threads = threads
 
     @cached_property
@@ -137,65 +134,103 @@ class Consumer:
         self,
         events: Iterable[Incoming] | Incoming,
         *,
-        within: float | None = None,
-        margin: float | None = None,
-        tries: int | None = None,
+        deadline: float | None = None,
+        margin: float = 0.0,
+        deliveries: int | None = None,
+        wait: float = 0.0,
     ) -> list[Outcome]:
         """Run what is new; one outcome per event, in order.
 
-        `within` is how many seconds this process may still live, if somebody will end it: no lease
-        is then renewed beyond that moment, and a fact's does not last longer in the first place.
-        Once no more than `margin` of them are left, no plain handler begins: what waits is freed.
+        `deadline` is how many seconds this process may still live, if somebody will end it: no
+        lease is then renewed beyond that moment, and a fact's does not last longer in the first
+        place. Once no more than `margin` of them are left, no handler begins: what waits is freed.
 
-        `tries` is how often an event is brought at the most, if whoever brings it then drops it: it
-        is given up at that attempt, and so kept as a dead letter, where its rule would allow more.
+        `deliveries` is how often an event is delivered at the most, if whoever delivers it then
+        drops it: it is given up at that attempt, and so kept as a dead letter, where its rule would
+        allow more.
+
+        `wait` is how many seconds a copy may wait for the run of another process that it is a copy
+        of, before it is `busy`. A run of this process is waited for in any case.
         """
         started = time.perf_counter()
-        end = None if within is None else _end(within, margin)
-        return self._told(self._run(self._batch(events, end=end, tries=tries)), started)
+        end = None if deadline is None else _deadline(deadline, margin)
+        planned = self.plan(events, deadline=end, deliveries=deliveries or inf)
+        here = LONGEST_WAIT if deadline is None else max(0.0, min(LONGEST_WAIT, deadline - margin))
+        return self.tell(self._run(planned, Patience(here, min(wait, here))), started)
 
-    async def process_async(self, events: Iterable[Incoming] | Incoming) -> list[Outcome]:
+    async def process_async(
+        self, events: Iterable[Incoming] | Incoming, *, wait: float = 0.0
+    ) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
-        outcomes = await self._asynchronous.process(self._batch(events))
-        return self._told(outcomes, started)
+        planned = self.plan(events)
+        outcomes = await self.awaiting.process(planned, Patience(LONGEST_WAIT, wait))
+        return self.tell(outcomes, started)
+
+    @overload
+    def once(self, event: Incoming) -> AbstractContextManager[Job]: ...
+    @overload
+    def once(self, event: Callable[[Job], Any]) -> Callable[[Incoming], Any]: ...
+    def once(self, event: Incoming | Callable[[Job], Any]) -> Any:
+        """Guard code that is already there, as a decorator or around a block.
+
+        `@consumer.once` makes a function of a job one of an event: it runs for new events alone,
+        and answers the `Outcome`. Of an `async def` function that is to be awaited.
+
+        `with consumer.once(event) as job: if job.run: …`: leaving the block completes it, an
+        exception frees it to be tried again; `job.outcome` then says what became of it, and its
+        `ack` whether the transport may forget the event.
+        """
+        if isinstance(event, ONE):
+            return self._block(event)
+        route = route_to(event)
+        if route.asynchronous:
+
+            @wraps(event)
+            async def guarded_async(event: Incoming) -> Outcome:
+                started = time.perf_counter()
+                planned = self.plan([event], lambda _: route)
+                outcomes = await self.awaiting.process(planned, Patience(LONGEST_WAIT))
+                return self.tell(outcomes, started)[0]
+
+            return guarded_async
+
+        @wraps(event)
+        def guarded(event: Incoming) -> Outcome:
+            started = time.perf_counter()
+            planned = self.plan([event], lambda _: route)
+            return self.tell(self._run(planned, Patience(LONGEST_WAIT)), started)[0]
+
+        return guarded
 
     @contextmanager
-    def once(self, event: Incoming) -> Iterator[Job]:
-        """Guard code that is already there: `with consumer.once(event) as job: if job.run: …`.
-
-        Leaving the block completes it, an exception frees it to be tried again; `job.outcome` then
-        says what became of it, and its `ack` whether the transport may forget the event.
-        """
+    def _block(self, event: Incoming) -> Iterator[Job]:
         started = time.perf_counter()
-        batch = self._batch([event], lambda _: _BLOCK)
-        effects = AroundBlock(self._world)
-        processing = batch.process(effects)
-        suppressed = _stepped(processing)
-        if suppressed is not None:
-            yield _not_run(batch, self._told(suppressed, started)[0])
+        planned = self.plan([event], lambda _: _BLOCK)
+        visit = Inline(self.runtime, planned, Patience(LONGEST_WAIT))
+        if visit.until_executed() is None:
+            yield _not_run(planned[0], self.tell(visit.outcomes, started)[0])
             return
-        (task,) = effects.tasks
-        job = task.started()
-        transactions = self._world.transactions
-        scope = Scope(task, job, transactions) if transactions is not None else None
-        ticket = self._world.renewer.watch(effects.tasks)
+        (run,) = visit.batch.runs
+        job = run.start()
+        transactions = self.runtime.transactions
+        scope = Scope(run, job, transactions) if transactions is not None else None
         try:
             with inside_handler():
                 yield job
         except BaseException as error:
-            engine.finish(task, error=as_failure(error))
+            engine.finish(run, error=as_failure(error))
             if scope is not None:
                 scope.undo(error)
             raise
         else:
-            engine.finish(task, job.result)
+            engine.finish(run, job.result)
             if scope is not None:
                 scope.keep()
         finally:
-            self._world.renewer.leave(ticket)
-            settled = cast("list[Outcome]", _stepped(processing))
-            job.outcome = self._told(settled, started)[0]
+            visit.executed()
+            visit.until_executed()
+            job.outcome = self.tell(visit.outcomes, started)[0]
 
     @property
     def asynchronous(self) -> bool:
@@ -211,24 +246,25 @@ class Consumer:
         return self.shelf.letters(self.name)
 
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
-        """Run letters again, all if none are named; a letter that is settled by it is dropped."""
+        """Run dead letters again, all if none are named; one that is settled by it is dropped."""
         chosen = list(self.letters() if letters is None else letters)
         others = {letter.consumer for letter in chosen} - {self.name}
         if others:
             # What is done for one consumer would be called done for the other, and dropped.
-            raise ConfigError(f"redrive: {self.name!r} cannot run letters of {sorted(others)}")
+            raise ConfigError(f"redrive: {self.name!r} cannot run dead letters of {sorted(others)}")
         outcomes = self.run_again([letter.event for letter in chosen])
-        redrive.settle(self.shelf, zip(chosen, outcomes, strict=True), self._world.clock())
+        redrive.settle(self.shelf, zip(chosen, outcomes, strict=True), self.runtime.clock())
         return outcomes
 
     def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
         """Run events that were given up, wherever they were kept; not what took effect meanwhile.
 
         What is `done`, or a copy of it, may be forgotten there. Any other that is acknowledged but
-        `ignored` is a letter of this consumer now.
+        `ignored` is a dead letter of this consumer now.
         """
         started = time.perf_counter()
-        return self._told(self._run(self._batch(events, redrive=True)), started)
+        planned = self.plan(events, redrive=True)
+        return self.tell(self._run(planned, Patience(LONGEST_WAIT)), started)
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
@@ -241,6 +277,7 @@ class Consumer:
             clock=clock,
         )
         other.rules = self.rules
+        other.planner = Planner(self.rules, self.max_bytes, clock)
         other._routes = self._routes.wrapped(lambda handler: handler)
         other.max_bytes = self.max_bytes
         other._keep_headers = self._keep_headers
@@ -250,22 +287,12 @@ class Consumer:
         """Put something around every handler registered so far, such as a tracer or a fault."""
         self._routes = self._routes.wrapped(around)
 
-    def settle_with(self, pauses: Sequence[float]) -> None:
-        """Wait these seconds between tries to settle while the store is away: for a caller whose
-        transport leaves it more time than most do."""
-        self._world.pauses = pauses
-
-    def work_with(self, work_off: WorkOff) -> None:
-        """Run the plain handlers of a `process` call this way: for a caller with threads to spare,
-        who need not stand by while one handler keeps the others of its batch waiting."""
-        self._world.work_off = work_off
-
     def abandon(self) -> None:
         """For a process that is about to end: cancel async handlers, complete what has returned,
         free what still runs. A plain handler cannot be stopped: end the process at once."""
-        if "_asynchronous" in self.__dict__:
-            self._asynchronous.cancel(within=CANCELLING)
-        salvage(self._world.renewer.watched(), self._world.store)
+        if "awaiting" in self.__dict__:
+            self.awaiting.cancel(within=CANCELLING)
+        self.runtime.gate.salvage(self.runtime.gate.held())
 
     def on_close(self, close: Callable[[], None]) -> None:
         """Call this when the consumer is closed and none of its handlers run any more."""
@@ -273,9 +300,9 @@ class Consumer:
 
     def close(self) -> None:
         """Stop the threads and let go of the store."""
-        self._world.renewer.close()
-        if "_asynchronous" in self.__dict__:
-            self.__dict__.pop("_asynchronous").close()
+        if "awaiting" in self.__dict__:
+            self.__dict__.pop("awaiting").close()
+        self.runtime.gate.close()
         while self._closing:
             self._closing.pop()()
         if self._letterbox is not self.shelf:
@@ -288,50 +315,47 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _batch(
+    def plan(
         self,
         events: Iterable[Incoming] | Incoming,
         route_of: Callable[[str], Route | None] | None = None,
         *,
         redrive: bool = False,
-        end: End | None = None,
-        tries: int | None = None,
-    ) -> Batch:
+        deadline: Deadline | None = None,
+        deliveries: float = inf,
+    ) -> list[Plan | Refusal]:
+        """What shall be done with each event; asks the store nothing."""
         if route_of is None and not self._routes:
             raise ConfigError(
                 "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
             )
-        batch = Batch(self.name)
-        batch.plan(
+        return self.planner.plan_all(
             events if type(events) is list or not isinstance(events, ONE) else [events],
-            self.rules,
             route_of or self._routes.of,
-            nonce=_nonce(),
-            max_bytes=self.max_bytes + (BESIDE if redrive else 0),
-            unhandled=self._unhandled,
+            self._unhandled,
+            _nonce(),
             redrive=redrive,
-            end=end,
-            tries=tries,
-            clock=self._world.clock,
+            deadline=deadline,
+            deliveries=deliveries,
         )
-        return batch
 
-    def _run(self, batch: Batch) -> list[Outcome]:
-        if batch.asynchronous:
-            return self._asynchronous.run(self._asynchronous.process(batch))
-        try:
-            return drive(batch.process(Inline(self._world)))
-        except BaseException:
-            salvage(batch.tasks, self._world.store)
-            raise
+    def _run(self, planned: list[Plan | Refusal], patience: Patience) -> list[Outcome]:
+        if self.asynchronous and any(type(one) is Plan and one.asynchronous for one in planned):
+            from eventonce.runtime.loop_thread import refuse_on_loop  # noqa: PLC0415  as below
+
+            refuse_on_loop()
+            return Inline(self.runtime, planned, patience).process(self.awaiting)
+        return Inline(self.runtime, planned, patience).process()
 
     @cached_property
-    def _asynchronous(self) -> Asynchronous:
+    def awaiting(self) -> Asynchronous:
+        """What runs async handlers."""
         from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
 
-        return Asynchronous(self._world, self.threads)
+        return Asynchronous(self.runtime, self.threads)
 
-    def _told(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
+    def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
+        """Tell the observers, with the seconds since then; gives the outcomes back."""
         if not self.observers:
             return outcomes
         seconds = time.perf_counter() - started
@@ -348,9 +372,9 @@ def _is_store(given: object) -> bool:
     return isinstance(given, Store)
 
 
-def _end(within: float, margin: float | None) -> End:
-    at = time.monotonic() + within
-    return End(at, int(within * 1000), inf if margin is None else at - margin)
+def _deadline(seconds: float, margin: float) -> Deadline:
+    at = time.monotonic() + seconds
+    return Deadline(at, int(seconds * 1000), at - margin if margin else inf)
 
 
 def _nonce() -> int:
@@ -379,17 +403,8 @@ def _unreachable(_: Job) -> None:
 _BLOCK: Final = Route(_unreachable, asynchronous=False)
 
 
-def _stepped(processing: Coroutine[Any, Any, list[Outcome]]) -> list[Outcome] | None:
-    """Let the engine go on; its outcomes if it came to the end, None if it waits for the block."""
-    try:
-        processing.send(None)
-    except StopIteration as stop:
-        return cast("list[Outcome]", stop.value)
-    return None
-
-
-def _not_run(batch: Batch, outcome: Outcome) -> Job:
-    claim = batch.tasks[0].claim if batch.tasks else Claim(b"", 0, 0, 0, 0)
+def _not_run(planned: Plan | Refusal, outcome: Outcome) -> Job:
+    claim = planned.claim if type(planned) is Plan else Claim(b"", 0, 0, 0, 0)
     job = Job(outcome.event or Event(b"", b"null"), claim, rule=outcome.rule, run=False)
     job.outcome = outcome
     job.result = outcome.result

@@ -12,27 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.core.status import COPIES, MEANINGS, Status
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import Reject, SourceUnavailable, StoreError
-from eventonce.types import Outcome, Status
-
-HTTP_STATUS: Final[Mapping[Status, int]] = {
-    "done": 200,
-    "duplicate": 200,
-    "stale": 200,
-    "unchanged": 200,
-    "ignored": 200,
-    "dead": 200,
-    "unguarded": 200,
-    "busy": 429,
-    "failed": 503,
-    "fenced": 503,
-    "conflict": 422,
-    "invalid": 400,
-}
-"""EventBridge's API destinations send again after 401, 407, 409, 429 and 5xx, and most webhooks
-after 429 and 5xx at least: so 429 and 503 are for what must come again, copies are a success, and a
-conflict, whose letter is kept, is no 409."""
+from eventonce.types import Outcome
 
 _AGAIN: Final = frozenset((408, 429))
 """What asks for the same again, and is no server error."""
@@ -72,8 +55,8 @@ class Report(msgspec.Struct, frozen=True):
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many ran, were copies, or failed, and how many there were of each status."""
-    statuses = Counter(outcome.status for outcome in outcomes)
-    copies = statuses["duplicate"] + statuses["stale"] + statuses["unchanged"]
+    statuses = Counter[str](outcome.status for outcome in outcomes)
+    copies = sum(statuses[status] for status in COPIES)
     processed = statuses["done"] + statuses["unguarded"]
     errors = len(outcomes) - processed - copies - statuses["ignored"]
     return {
@@ -89,10 +72,10 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     again = [outcome for outcome in outcomes if not outcome.ack]
     headers = {"content-type": "application/json"}
     if again:
-        status = max(HTTP_STATUS[outcome.status] for outcome in again)
+        status = max(MEANINGS[outcome.status].http for outcome in again)
         headers["retry-after"] = str(_seconds(again, now))
     else:
-        status = min((HTTP_STATUS[outcome.status] for outcome in outcomes), default=200)
+        status = min((MEANINGS[outcome.status].http for outcome in outcomes), default=200)
     report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
     return Answer(status, headers, msgspec.json.encode(report))
 

@@ -15,6 +15,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from eventonce.core.organisations import organisation
+from eventonce.core.status import ACKNOWLEDGED
+from eventonce.core.status import Status as Status  # noqa: PLC0414  one of the nouns
 from eventonce.errors import ConfigError, EnvelopeError, EventonceError
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -24,35 +26,6 @@ Action = Literal["complete", "release", "return", "bury", "extend"]
 """How a run is settled. `release` frees it after a failed attempt; `return` frees it too, but the
 attempt does not count: the store, the network or the process ended it, and not the event."""
 SettleResult = Literal["kept", "fenced", "unknown"]
-Status = Literal[
-    "done",
-    "duplicate",
-    "stale",
-    "unchanged",
-    "ignored",
-    "busy",
-    "failed",
-    "fenced",
-    "dead",
-    "conflict",
-    "invalid",
-    "unguarded",
-]
-
-ACKNOWLEDGED: Final = frozenset[str](
-    (
-        "done",
-        "duplicate",
-        "stale",
-        "unchanged",
-        "ignored",
-        "dead",
-        "conflict",
-        "invalid",
-        "unguarded",
-    )
-)
-"""The statuses after which the transport may forget the event; every other one must come again."""
 
 MAX_ORDER: Final = 2**53 - 1
 """Lua's numbers are doubles: an order beyond this would be rounded, and two versions would tie."""

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule, StoreUnavailable
-from eventonce.runtime import renewal
+from eventonce.runtime import gate
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.postgres import PostgresStore
@@ -225,7 +225,7 @@ def test_e7_a_batch_costs_two_calls_and_its_copies_one(
     """What the engine asks of a store. What the store makes of it on the wire is counted by
     test_redis_records, test_redis_cluster, test_postgres_connections and dynamodb/test_requests."""
     # A batch that a busy machine holds up for longer is settled in more than one call.
-    monkeypatch.setattr(renewal, "SETTLE_INTERVAL", LEASE)
+    monkeypatch.setattr(gate, "SETTLE_INTERVAL", LEASE)
     counting = Counting(store)
     consumer = Consumer(counting, name=name, rules=RULE, handler=lambda _: None)
     costs = []

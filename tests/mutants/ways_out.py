@@ -45,27 +45,6 @@ WAYS_OUT = (
         (NOBODY + "a_table_that_does_not_answer_as_dynamodb_does_grants_nothing",),
     ),
     Mutant(
-        "replays: one older than memory runs",
-        BATCH,
-        'if task.forgotten or rule.on_replay == "report":',
-        'if rule.on_replay == "report":',
-        (REPLAYED + "a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run",),
-    ),
-    Mutant(
-        "replays: the letter of an old one cannot be run",
-        BATCH,
-        "if event.replay and not redrive:",
-        "if event.replay:",
-        (REPLAYED + "redriving_the_letter_of_an_old_replay_runs_it_once",),
-    ),
-    Mutant(
-        "replays: one that may only look runs while the store is away",
-        ENGINE,
-        "    if task.claim.peek:\n",
-        "    if False:\n",
-        (REPLAYED + "a_replay_that_may_not_run_does_not_run_unguarded_either",),
-    ),
-    Mutant(
         "replays: only the envelope says how old one is",
         "src/eventonce/core/reasons.py",
         "(instant(event.time), claim.at)",
@@ -145,7 +124,7 @@ WAYS_OUT = (
     Mutant(
         "letters: a redrive deletes what nobody ran",
         PLACES,
-        "            if outcome.status in SETTLED | LETTERED:\n",
+        "            if outcome.status in EFFECTIVE | DEAD_LETTERS:\n",
         "            if outcome.ack:\n",
         (REDRIVEN + "a_redrive_runs_a_queue_s_letters_and_deletes_only_what_is_settled",),
     ),
@@ -190,13 +169,6 @@ WAYS_OUT = (
         "        for secret in self._secrets:\n",
         "        for secret in ():\n",
         (ODD + "no_secret_that_a_server_repeats_gets_into_a_letter",),
-    ),
-    Mutant(
-        "table: a copy under shadow never settles",
-        "src/eventonce/runtime/inline.py",
-        "        job.connect = self._connect\n",
-        "        job.connect = self._connect if task.token else None\n",
-        (LINES + "a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store",),
     ),
     Mutant(
         "table: the row is committed before the completion",

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[O
 
 
 def test_quick_handlers_of_a_batch_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.slots.QUICK", PATIENCE)
     threads: set[str] = set()
     outcomes = processed(lambda _: threads.add(threading.current_thread().name), 100)
     assert statuses(outcomes) == ["done"] * 100
@@ -65,7 +66,7 @@ def test_no_more_run_side_by_side_than_there_are_threads() -> None:
 def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.05)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
     settled = threading.Event()
 
     class Telling(MemoryStore):
@@ -86,7 +87,7 @@ def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
 def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.slots.QUICK", PATIENCE)
     tenant = contextvars.ContextVar("tenant", default="nobody")
     seen: list[str] = []
 
@@ -177,5 +178,8 @@ def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_
         def ends(_: Job) -> None:
             raise end
 
-        outcomes = consumer.process([call(0), call(1) | {"detail-type": "async"}])
+        # In the main thread it would mean the process.
+        with ThreadPoolExecutor(1) as another:
+            events = [call(0), call(1) | {"detail-type": "async"}]
+            outcomes = another.submit(consumer.process, events).result(PATIENCE)
     assert statuses(outcomes) == ["failed", "done"]

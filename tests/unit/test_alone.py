@@ -61,7 +61,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
     monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
     monkeypatch.setattr(occupancy, "STEP", 0.001)
     own = Occupancy()
-    for module in ("runtime.inline", "runtime.on_asyncio"):
+    for module in ("runtime.inline", "runtime.visit", "runtime.stages"):
         monkeypatch.setattr(f"eventonce.{module}.HERE", own)
     yield own
     assert own._runs == own._alone == 0
@@ -105,7 +105,7 @@ def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_no
     found = []
     for _ in range(2):
         clock[0] += 60_000
-        found += statuses(consumer.process([call(0)], tries=3))
+        found += statuses(consumer.process([call(0)], deliveries=3))
     assert found == ["failed", "dead"]
     assert [letter.attempt for letter in store.letters()] == [3]
 

@@ -225,7 +225,7 @@ def test_a_state_keeps_its_rules_lease_for_older_versions_wait_for_some_of_them(
 def test_a_lease_until_the_end_is_not_renewed(store: Noting) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     lambda_handler(consumer)(event("a"), Context(30_000))
-    assert consumer._world.renewer._thread is None
+    assert consumer.runtime.gate._timer is None
 
 
 def test_a_shorter_lease_is_renewed_but_not_beyond_the_end(store: Noting) -> None:
@@ -238,7 +238,7 @@ def test_a_shorter_lease_is_renewed_but_not_beyond_the_end(store: Noting) -> Non
         assert not job.lost
 
     consumer = Consumer(store, rules=rule, handler=handle)
-    consumer.process([event("a")], within=1.0)
+    consumer.process([event("a")], deadline=1.0)
     leases = [settlement.claim.lease for settlement in store.extended]
     assert max(leases) < 900
     assert leases == sorted(leases, reverse=True)
@@ -256,7 +256,7 @@ def test_what_has_returned_is_settled_while_the_next_of_its_batch_goes_on_and_on
             assert store.completed.wait(PATIENCE)
 
     consumer = Consumer(store, rules=RULE, handler=handle)
-    outcomes = consumer.process([event("a"), event("b"), event("c")], within=30.0)
+    outcomes = consumer.process([event("a"), event("b"), event("c")], deadline=30.0)
     assert [outcome.status for outcome in outcomes] == ["failed", "done", "done"]
 
 
@@ -291,7 +291,7 @@ def test_what_was_killed_is_free_when_its_process_had_to_end(store: Noting) -> N
 
     consumer = Consumer(store, rules=RULE, handler=handle)
     with pytest.raises(Killed):
-        consumer.over(Timed(store, clock, gone=True)).process([event("a")], within=5.0)
+        consumer.over(Timed(store, clock, gone=True)).process([event("a")], deadline=5.0)
     later = consumer.over(Timed(store, clock))
     clock[0] += 4_999
     assert [outcome.status for outcome in later.process([event("a")])] == ["busy"]

@@ -19,7 +19,7 @@ import pytest
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
 from eventonce.aws import lambda_handler
 from eventonce.cli import main
-from eventonce.runtime import inline as runners
+from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
@@ -81,7 +81,7 @@ def _long_batch(wave: float) -> tuple[list[str], list[str]]:
 def test_what_finishes_while_others_are_settled_is_settled_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.1)
     delays = {"id-1": 0.0, "id-2": 0.2, "id-3": 0.6}
 
     async def handler(job: Job) -> None:
@@ -94,7 +94,7 @@ def test_what_finishes_while_others_are_settled_is_settled_too(
 def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.1)
     store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)
     transact = store.transaction
 
@@ -119,10 +119,7 @@ def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
     assert statuses(outcomes) == ["failed", "done", "done"]
 
 
-def test_a_version_does_not_get_the_grant_of_another_in_its_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(runners, "SETTLE_PAUSES", ())
+def test_a_version_does_not_get_the_grant_of_another_in_its_batch() -> None:
     rule = Rule(name="a", match="a", subject=["detail.a"], order="detail.v", state=["detail.v"])
     ran: list[int] = []
 
@@ -139,6 +136,7 @@ def test_a_version_does_not_get_the_grant_of_another_in_its_batch(
 
     events = [{"id": str(v), "detail-type": "a", "detail": {"a": 1, "v": v}} for v in (2, 1)]
     consumer = Consumer(Away(), rules=rule, handler=lambda job: ran.append(job.event.detail["v"]))
+    consumer.runtime.pauses = ()
     assert statuses(consumer.process(events)) == ["failed", "busy"]
     assert ran == [2]
 
@@ -273,7 +271,7 @@ def test_an_inner_cancellation_is_that_events_failure() -> None:
 def test_a_batch_cancelled_while_it_settles_ends_its_other_handlers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.1)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.1)
     settling, cancelled = threading.Event(), threading.Event()
     ended: list[str] = []
 

@@ -111,8 +111,7 @@ def afterwards(store: MemoryStore) -> list[str]:
     ("slow", "left"),
     [
         ("claim", ["done", "done"]),
-        # The second was rejected and not buried: to run again is safe, to be buried may not be.
-        ("put_letters", ["duplicate", "done"]),
+        ("put_letters", ["duplicate", "dead"]),
         ("settle", ["duplicate", "dead"]),
     ],
 )
@@ -185,7 +184,7 @@ def test_a_batch_whose_caller_was_interrupted_is_ended_and_freed(
         with pytest.raises(Interrupt):
             consumer.process([call(1)])
         assert ended == ["id-1"]
-        assert consumer._world.renewer.watched() == []
+        assert consumer.runtime.gate.held() == []
     again = Consumer(store, rules=RULE, handler=lambda _: None)
     assert [outcome.status for outcome in again.process([call(1)])] == ["done"]
 

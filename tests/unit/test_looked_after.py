@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule, StoreError, StoreUnavailable, envelope
-from eventonce.core.ports import Task
+from eventonce.core.plan import Plan, Run
 from eventonce.core.reasons import NOT_STARTED
-from eventonce.runtime.inline import one_by_one
-from eventonce.runtime.renewal import Watched
+from eventonce.runtime import gate, inline
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult
 
@@ -42,7 +41,7 @@ class Failing(MemoryStore):
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
-        renewal = threading.current_thread().name == "eventonce-renewal"
+        renewal = threading.current_thread().name == "eventonce-gate"
         if renewal and settlements[0].action == self._action:
             if self._errors:
                 self.thread = threading.current_thread()
@@ -63,7 +62,7 @@ def test_a_store_that_fails_once_is_asked_again_for_the_same_lease(error: StoreE
 def test_a_store_that_fails_once_is_asked_again_to_complete_what_has_returned(
     error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.renewal.SETTLE_INTERVAL", 0.05)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
     store = Failing("complete", error)
 
     def handler(job: Job) -> bool:
@@ -91,22 +90,23 @@ def test_a_thread_that_ended_is_replaced_with_the_next_batch() -> None:
 
 def test_a_lease_is_renewed_early_enough_for_two_renewals_to_fail() -> None:
     claim = Claim(b"key", 1, lease=60_000, remember=1, attempts=1)
-    task = Task(envelope.read(call(1)), RULE, claim, lambda _: None)
-    task.renewed = 100.0
-    assert Watched([task], (), 100.0).due == 120.0
+    run = Run(Plan(envelope.read(call(1)), RULE, claim), claim, token=1, renewed=100.0)
+    assert gate._due(run) == 120.0
 
 
-def test_what_another_took_over_while_it_waited_is_not_run() -> None:
+def test_what_another_took_over_while_it_waited_is_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ran: list[str] = []
     consumer = Consumer("memory:", rules=RULE, handler=lambda job: ran.append(job.event.id))
+    invoke = inline.invoke  # type: ignore[attr-defined]
 
-    def lose_the_second(
-        tasks: Sequence[Task], finished: list[Task], run: Callable[[Task], None]
-    ) -> None:
-        tasks[1].lose()
-        one_by_one(tasks, finished, run)
+    def lose_the_second(run: Run, transactions: Any) -> None:
+        if run.plan.event.id == "id-2":
+            run.lose()
+        invoke(run, transactions)
 
-    consumer.work_with(lose_the_second)
+    monkeypatch.setattr(inline, "invoke", lose_the_second)
     first, second = consumer.process([call(1), call(2)])
     assert ran == ["id-1"]
     assert (first.status, second.status, second.reason) == ("done", "fenced", NOT_STARTED)
@@ -131,14 +131,14 @@ def test_a_batch_that_has_ended_is_looked_after_no_longer(way: str) -> None:
     seen: list[int] = []
 
     def handler(job: Job) -> None:
-        seen.append(len(consumer._world.renewer.watched()))
+        seen.append(len(consumer.runtime.gate.held()))
         if job.event.id == "id-0":
             raise KeyboardInterrupt
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         with suppress(KeyboardInterrupt):
             WAYS[way](consumer)
-        assert consumer._world.renewer.watched() == []
+        assert consumer.runtime.gate.held() == []
     assert all(seen)
 
 
@@ -153,10 +153,10 @@ def test_a_batch_that_was_cancelled_is_looked_after_no_longer() -> None:
         with Consumer("memory:", rules=RULE, handler=handler) as consumer:
             batch = asyncio.ensure_future(consumer.process_async([call(1)]))
             await begun.wait()
-            assert len(consumer._world.renewer.watched()) == 1
+            assert len(consumer.runtime.gate.held()) == 1
             batch.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await batch
-            assert consumer._world.renewer.watched() == []
+            assert consumer.runtime.gate.held() == []
 
     asyncio.run(story())

@@ -21,7 +21,7 @@ from eventonce.sources import Lines
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import ManualClock
 from eventonce.types import Event
-from eventonce.worker import hands
+from eventonce.worker import worker as hands
 
 BLANK = ["", " ", "\t\n", "\u00a0\u2003"]
 

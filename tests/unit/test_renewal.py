@@ -117,7 +117,7 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def story(held: Held) -> list[str]:
-        for module in ("core.ledger", "runtime.renewal"):
+        for module in ("core.ledger", "runtime.gate"):
             monkeypatch.setattr(f"eventonce.{module}.LONGEST_LEASE", int(held.lease * 1000))
         consumer = Consumer(held.store, rules=ruled(3600), handler=lambda _: held.wait_past(1))
         return [outcome.status for outcome in consumer.process([call(1)])]
@@ -147,7 +147,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
 def test_what_is_finished_is_settled_although_others_of_its_batch_still_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.on_asyncio.SETTLE_INTERVAL", 0.05)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
     # A lease that does not end meanwhile: only a settlement makes the event a copy.
     store, rule = MemoryStore(), ruled(3600)
     another = Consumer(store, rules=rule, handler=lambda _: None)

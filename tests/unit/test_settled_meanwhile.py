@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
-from eventonce.core.ports import Task
-from eventonce.runtime import inline as runners
+from eventonce.core.plan import Run
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.types import Letter, Settlement, SettleResult
+from eventonce.types import Settlement, SettleResult
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 60
@@ -29,38 +28,32 @@ def call(number: int) -> dict[str, Any]:
     return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
-def by_the_renewal() -> bool:
-    return threading.current_thread().name == "eventonce-renewal"
+def by_the_timer() -> bool:
+    return threading.current_thread().name == "eventonce-gate"
 
 
 @pytest.fixture
 def quick_waves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.renewal.SETTLE_INTERVAL", 0.05)
+    monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
 
 
 class Refusing(MemoryStore):
-    """Refuses completions, and answers the renewal only when a letter is written."""
+    """Refuses completions, and tells when the gate's timer asked for one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.writing = threading.Event(), threading.Event()
+        self.asked = threading.Event()
 
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
-        if by_the_renewal():
+        if by_the_timer():
             self.asked.set()
-            assert self.writing.wait(PATIENCE)
         return ["fenced" if one.action == "complete" else "kept" for one in settlements]
-
-    def put_letters(self, letters: Sequence[Letter]) -> None:
-        super().put_letters(letters)
-        self.writing.set()
-        time.sleep(0.05)
 
 
 @pytest.mark.usefixtures("quick_waves")
-def test_a_completion_that_was_refused_to_the_renewal_is_not_called_done() -> None:
+def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None:
     store = Refusing()
 
     def handler(job: Job) -> None:
@@ -73,10 +66,41 @@ def test_a_completion_that_was_refused_to_the_renewal_is_not_called_done() -> No
     assert [outcome.status for outcome in outcomes] == ["fenced", "dead", "fenced"]
 
 
+class Slow(MemoryStore):
+    """Takes its time over what the gate's timer asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.actions = threading.Event(), list[str]()
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
+        if by_the_timer():
+            self.asked.set()
+            time.sleep(0.05)
+        answers = super().settle(settlements, now)
+        self.actions += [one.action for one in settlements]
+        return answers
+
+
+@pytest.mark.usefixtures("quick_waves")
+def test_what_the_timer_settles_is_settled_by_nobody_else() -> None:
+    store = Slow()
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            assert store.asked.wait(PATIENCE)
+
+    outcomes = Consumer(store, rules=RULE, handler=handler).process([call(1), call(2)])
+    assert [outcome.status for outcome in outcomes] == ["done", "done"]
+    assert store.actions == ["complete", "complete"]
+
+
 def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Abandoned(Task):
+    class Abandoned(Run):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "finished":
@@ -86,7 +110,7 @@ def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
         if job.attempt == 1:
             raise Retry(after=0)
 
-    monkeypatch.setattr("eventonce.core.plan.Task", Abandoned)
+    monkeypatch.setattr("eventonce.core.engine.Run", Abandoned)
     consumer = Consumer("memory:", rules=RULE, handler=handler)
     for expected in ("failed", "done"):
         assert [one.status for one in consumer.process([call(1)])] == [expected]
@@ -129,45 +153,12 @@ def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_
     assert [one.status for one in again.process([call(1)])] == ["done"]
 
 
-class Noting(MemoryStore):
-    """Notes in which order the renewal asks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.actions: list[str] = []
-        self.completed = threading.Event()
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if by_the_renewal():
-            self.actions.append(settlements[0].action)
-            if settlements[0].action == "complete":
-                self.completed.set()
-        return super().settle(settlements, now)
-
-
-def test_leases_are_renewed_before_what_has_returned_is_settled() -> None:
-    store = Noting()
-    rule = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
-
-    def handler(job: Job) -> None:
-        if job.event.id == "id-2":
-            assert store.completed.wait(PATIENCE)
-
-    Consumer(store, rules=rule, handler=handler).process([call(1), call(2)])
-    # How often it was renewed before the first had returned is a matter of time.
-    settled = store.actions.index("complete")
-    assert store.actions[: settled + 1][-2:] == ["extend", "complete"]
-
-
 @pytest.mark.usefixtures("quick_waves")
 def test_whoever_settles_first_each_effect_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Threads take the same events over and over; handlers fail, are interrupted, and write into
-    the store's own database or not, while the renewal settles whatever has returned."""
-    monkeypatch.setattr(runners, "SETTLE_INTERVAL", 0.05)
+    the store's own database or not, while the timer settles whatever has returned."""
     chance, counting = random.Random(7), threading.Lock()
     effects, done = Counter[int](), Counter[int]()
     store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)

@@ -14,8 +14,8 @@ import pytest
 from eventonce import Consumer, Job
 from eventonce.aws import NotSettled, lambda_handler
 from eventonce.config import load
-from eventonce.core.routing import UNHANDLED_TYPES
 from eventonce.errors import ConfigError
+from eventonce.runtime.unhandled import UNHANDLED_TYPES
 from eventonce.sources import Lines
 from eventonce.types import Outcome
 from eventonce.web import receiver

@@ -11,7 +11,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from eventonce import Consumer, Rule
-from eventonce.http_report import HTTP_STATUS
+from eventonce.core.status import MEANINGS
 from eventonce.types import Status
 from eventonce.web import Serve, openapi, receiver
 from eventonce.web.refusals import KINDS
@@ -50,8 +50,8 @@ def test_it_does_what_its_description_says(case: schemathesis.Case[Any]) -> None
 def test_it_names_every_status_that_is_answered_with() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     responses = document["paths"]["/events"]["post"]["responses"]
-    assert set(map(int, responses)) == {*HTTP_STATUS.values(), *KINDS} - {404}
-    assert set(openapi.MEANS) == set(HTTP_STATUS.values())
+    assert set(map(int, responses)) == {*(it.http for it in MEANINGS.values()), *KINDS} - {404}
+    assert set(openapi.MEANS) == {it.http for it in MEANINGS.values()}
     statuses = document["components"]["schemas"]["EventReport"]["properties"]["status"]["enum"]
     assert set(statuses) == set(get_args(Status))
 

@@ -8,125 +8,101 @@ import pytest
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError, SourceUnavailable, StoreError
 from eventonce.types import Outcome, Status
-from eventonce.worker.desk import Desk
-from eventonce.worker.hands import delay_of
+from eventonce.worker.availability import Availability
 from eventonce.worker.health import address
-from eventonce.worker.pace import Pace
-from eventonce.worker.pulse import Pulse
+from eventonce.worker.inflight import Inflight
+from eventonce.worker.worker import delay_of
 
 
-def _pace(*, side_by_side: bool = False) -> Pace:
-    return Pace(4, 2, side_by_side=side_by_side)
+def _inflight(*, asynchronous: bool = False) -> Inflight:
+    return Inflight(4, 2, asynchronous=asynchronous)
 
 
-def test_a_worker_that_knows_nothing_takes_one_at_a_time_and_no_more_than_its_hands() -> None:
-    assert _pace().portion(0) == 1
-    assert _pace().limit() == 4
+def _received(*groups: str) -> list[Delivery]:
+    return [Delivery(b"", group=group) for group in groups]
 
 
-def test_quick_events_are_taken_together_and_kept_at_hand() -> None:
-    pace = _pace()
-    pace.learn(0.01, 10)
-    assert pace.portion(0) == 50
-    assert pace.limit() == 44
+def test_no_more_is_received_than_there_are_slots_while_nothing_is_known() -> None:
+    inflight = _inflight()
+    assert inflight.reserve(10, 0) == 4
+    assert inflight.reserve(10, 0) == 0
+    inflight.put(4, _received("", ""))
+    assert inflight.reserve(10, 0) == 2
 
 
-def test_slow_events_are_taken_alone_and_not_received_in_advance() -> None:
-    pace = _pace()
-    pace.learn(20.0, 1)
-    assert pace.portion(3) == 1
-    assert pace.limit() == 4
+def test_quick_events_are_received_ahead_and_slow_ones_are_not() -> None:
+    inflight = _inflight()
+    inflight.learn(0.01)
+    assert inflight.reserve(100, 0) == 44
+    inflight = _inflight()
+    inflight.learn(20.0)
+    assert inflight.reserve(100, 0) == 4
 
 
 def test_one_slow_event_makes_careful_for_a_while() -> None:
-    pace = _pace()
-    pace.learn(1.0, 1)
-    pace.learn(0.001, 1)
-    assert pace.portion(0) == 1
+    inflight = _inflight()
+    inflight.learn(20.0)
+    inflight.learn(0.001)
+    inflight.forgo(promised := inflight.reserve(100, 0))
+    assert promised == 4
     for _ in range(40):
-        pace.learn(0.001, 1)
-    assert pace.portion(0) == 50
-
-
-def test_copies_say_nothing_of_how_long_a_handler_takes() -> None:
-    pace = _pace()
-    pace.learn(0.001, 0)
-    assert pace.portion(0) == 1
+        inflight.learn(0.001)
+    assert inflight.reserve(100, 0) > 40
 
 
 def test_async_handlers_run_side_by_side_so_their_number_is_the_bound() -> None:
-    pace = _pace(side_by_side=True)
-    pace.learn(0.01, 4)
-    assert pace.portion(0) == 4
-    assert pace.portion(3) == 1
-    assert pace.portion(4) == 0
+    inflight = _inflight(asynchronous=True)
+    inflight.learn(0.001)
+    assert inflight.reserve(100, 0) == 4
 
 
-def _received(*groups: str, times: int = 1) -> list[Delivery]:
-    return [Delivery(b"", group=group, times=times) for group in groups]
-
-
-def test_a_desk_promises_no_more_than_it_has_room_for() -> None:
-    desk = Desk(_pace())
-    assert desk.promise(10, 0) == 4
-    assert desk.promise(10, 0) == 0
-    desk.put(4, _received("", ""))
-    assert desk.promise(10, 0) == 2
-
-
-def test_what_leaves_makes_room() -> None:
-    desk = Desk(_pace())
+def test_what_is_settled_makes_room_before_it_is_acknowledged() -> None:
+    inflight = _inflight()
     received = _received("", "", "", "")
-    desk.put(desk.promise(10, 0), received)
-    taken = desk.take()
-    assert taken == received[:1]
-    desk.left_work(taken)
-    assert desk.promise(10, 0) == 0
-    desk.gone(taken)
-    assert desk.promise(10, 0) == 1
-    assert desk.at_hand == 3
+    assert inflight.put(inflight.reserve(10, 0), received) == received
+    assert inflight.reserve(10, 0) == 0
+    assert inflight.acknowledged(received[0]) == []
+    inflight.forgo(inflight.reserve(10, 0))
+    assert len(inflight) == 4
+    inflight.gone(received[:1])
+    assert len(inflight) == 3
+    assert inflight.reserve(10, 0) == 1
 
 
-def test_a_group_is_taken_whole_and_in_its_order() -> None:
-    desk = Desk(_pace())
+def test_one_event_of_a_fifo_group_is_begun_at_a_time() -> None:
+    inflight = _inflight()
     received = _received("a", "b", "a", "b")
-    desk.put(desk.promise(10, 0), received)
-    assert desk.take() == [received[0], received[2]]
-    assert desk.take() == [received[1], received[3]]
+    assert inflight.put(inflight.reserve(10, 0), received) == received[:2]
+    assert inflight.acknowledged(received[0]) == [received[2]]
 
 
-def test_what_comes_again_is_taken_alone() -> None:
-    pace = _pace()
-    pace.learn(0.001, 1)
-    desk = Desk(pace)
-    again, new = _received("", times=2), _received("", "")
-    desk.put(desk.promise(3, 0), [*again, *new])
-    assert desk.take() == again
-    assert desk.take() == new
+def test_what_stands_behind_an_event_of_its_fifo_group_is_postponed_with_it() -> None:
+    inflight = _inflight()
+    received = _received("a", "b", "a", "a")
+    inflight.put(inflight.reserve(10, 0), received)
+    assert inflight.postponed(received[0]) == [received[0], received[2], received[3]]
+    assert inflight.received_before(inf) == [received[1]]
 
 
-def test_a_closed_desk_gives_back_what_was_not_begun() -> None:
-    desk = Desk(_pace())
-    received = _received("", "", "")
-    desk.put(desk.promise(10, 0), received)
-    taken = desk.take()
-    promised = desk.promise(10, 0)
-    assert desk.close() == received[1:]
-    assert desk.take() is None
-    assert not desk.put(promised, _received(""))
-    assert desk.clear(0) == taken
+def test_a_closed_buffer_gives_back_those_whose_turn_has_not_come() -> None:
+    inflight = _inflight()
+    received = _received("a", "a", "")
+    inflight.put(inflight.reserve(3, 0), received)
+    promised = inflight.reserve(10, 0)
+    assert inflight.close() == [received[1]]
+    assert inflight.put(promised, _received("")) is None
+    assert inflight.acknowledged(received[0]) == []
+    assert inflight.drained(0) == [received[2]]
 
 
 def test_what_is_leaving_is_not_held_any_longer() -> None:
-    desk = Desk(_pace())
+    inflight = _inflight()
     received = _received("", "")
-    desk.put(desk.promise(10, 0), received)
-    taken = desk.take()
-    assert isinstance(taken, list)
-    assert desk.kept_since(inf) == received
-    desk.left_work(taken)
-    assert desk.kept_since(inf) == received[1:]
-    assert desk.kept_since(-inf) == []
+    inflight.put(inflight.reserve(10, 0), received)
+    assert inflight.received_before(inf) == received
+    inflight.acknowledged(received[0])
+    assert inflight.received_before(inf) == received[1:]
+    assert inflight.received_before(-inf) == []
 
 
 @pytest.mark.parametrize(
@@ -185,17 +161,17 @@ def test_what_is_away_is_left_alone_as_long_again_as_it_has_been(
 ) -> None:
     now = 1_000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pulse = Pulse("it", lately=60)
-    assert not pulse.fine
-    pulse.answered()
-    assert pulse.fine
+    store = Availability("it", lately=60)
+    assert not store.fine
+    store.answered()
+    assert store.fine
     for passed, least, most in ((0, 0.5, 1), (8, 4, 8), (100, 15, 30)):
         now += passed
-        assert least <= pulse.failed(SourceUnavailable()) <= most
-    assert pulse.away
-    pulse.answered()
-    assert pulse.fine
-    assert pulse.failed(SourceUnavailable()) <= 1
-    pulse.answered()
+        assert least <= store.failed(SourceUnavailable()) <= most
+    assert store.away
+    store.answered()
+    assert store.fine
+    assert store.failed(SourceUnavailable()) <= 1
+    store.answered()
     now += 61
-    assert not pulse.fine
+    assert not store.fine

@@ -18,13 +18,13 @@ from eventonce.errors import (
     StoreMismatch,
 )
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Verdict
+from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
 from eventonce.worker import Report, Settings, Worker
 
 PATIENCE = 60
 
 
-class StoreAdmin:
+class InMemorySource:
     """A source of one's own: the port is all that a worker knows."""
 
     ended = False
@@ -57,7 +57,9 @@ class StoreAdmin:
 
 
 @contextmanager
-def _working(consumer: Consumer, source: StoreAdmin, *, hands: int = 10) -> Iterator[list[Report]]:
+def _working(
+    consumer: Consumer, source: InMemorySource, *, hands: int = 10
+) -> Iterator[list[Report]]:
     worker = Worker(consumer, source, Settings(concurrency=hands, drain=PATIENCE))
     reports: list[Report] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
@@ -85,7 +87,7 @@ def _event(number: int) -> Delivery:
 
 def test_a_worker_works_for_any_source_there_is() -> None:
     ran: list[str] = []
-    source = StoreAdmin()
+    source = InMemorySource()
     source.waiting = [_event(number) for number in range(25)]
     consumer = Consumer(MemoryStore(), handler=lambda job: ran.append(job.event.id))
     with _working(consumer, source) as reports:
@@ -97,7 +99,7 @@ def test_a_worker_works_for_any_source_there_is() -> None:
 
 def test_what_is_in_work_is_held_until_it_is_settled() -> None:
     go = threading.Event()
-    source = StoreAdmin(hold=0.2)
+    source = InMemorySource(hold=0.2)
     source.waiting = [_event(1)]
     consumer = Consumer(MemoryStore(), handler=lambda _: go.wait(PATIENCE) and None)
     with _working(consumer, source):
@@ -111,7 +113,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # So that events count as quick, and some are kept at hand, however slow this machine is.
-    monkeypatch.setattr("eventonce.worker.pace.SOON", PATIENCE)
+    monkeypatch.setattr("eventonce.worker.inflight.SOON", PATIENCE)
     begun, go = threading.Event(), threading.Event()
 
     def handler(job: Job) -> None:
@@ -119,17 +121,15 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
             begun.set()
             go.wait(PATIENCE)
 
-    source = StoreAdmin()
+    source = InMemorySource()
     source.waiting = [_event(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     _until(lambda: len(source.acknowledged) == 50)
-    # What comes again is taken alone.
     behind = [_event(number) for number in range(101, 104)]
     first = _event(100)
-    first.times = 2
     source.waiting = [first, *behind]
     assert begun.wait(PATIENCE)
     _until(lambda: worker.state()["at_hand"] == 4)
@@ -138,16 +138,17 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     go.set()
     thread.join(PATIENCE)
     consumer.close()
-    assert source.postponed == [(one, 0.0) for one in behind]
+    assert [one for one, _ in source.postponed] == behind
+    assert all(seconds < 0.01 for _, seconds in source.postponed)
     assert source.acknowledged[50:] == [first]
 
 
 def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
-    class Late(StoreAdmin):
+    class Late(InMemorySource):
         """Answers a request when the worker takes nothing in any more."""
 
         def receive(self, most: int) -> list[Delivery]:
-            _until(lambda: worker._desk._closed)
+            _until(lambda: worker._inflight._closed)
             return super().receive(most)
 
     source = Late()
@@ -169,7 +170,7 @@ def _not_to_be_run(_: Job) -> None:
 def test_a_worker_whose_side_task_dies_stops_with_its_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = StoreAdmin()
+    source = InMemorySource()
     source.fault = ZeroDivisionError("a defect")
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
         _until(lambda: reports)
@@ -183,13 +184,13 @@ def test_a_worker_whose_side_task_dies_stops_with_its_error(
 def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
     refusal: EventonceError,
 ) -> None:
-    source = StoreAdmin()
+    source = InMemorySource()
     source.fault = refusal
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
         _until(lambda: reports)
     assert reports[0].error is source.fault
 
-    source = StoreAdmin()
+    source = InMemorySource()
     source.waiting = [_event(1)]
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         _until(lambda: source.acknowledged)
@@ -202,19 +203,21 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
 
 
 def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = StoreAdmin()
+    class Defective(MemoryStore):
+        def settle(
+            self, settlements: Sequence[Settlement], now: int | None = None
+        ) -> list[SettleResult]:
+            if any(one.result == b'"defective"' for one in settlements):
+                raise ZeroDivisionError
+            return super().settle(settlements, now)
+
+    source = InMemorySource()
     source.waiting = [_event(1), _event(2)]
-    consumer = Consumer(MemoryStore(), handler=lambda _: None)
-    process = consumer.process
-
-    def defective(events: list[object]) -> list[object]:
-        if any(getattr(event, "id", "") == "1" for event in events):
-            raise ZeroDivisionError
-        return process(events)  # type: ignore[arg-type, return-value]
-
-    monkeypatch.setattr(consumer, "process", defective)
+    consumer = Consumer(
+        Defective(), handler=lambda job: "defective" if job.event.id == "1" else None
+    )
     with _working(consumer, source) as reports:
         _until(lambda: source.acknowledged and source.postponed)
     assert reports == [Report()]
@@ -222,7 +225,7 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
 
 
 def test_a_source_that_is_away_is_asked_again() -> None:
-    source = StoreAdmin()
+    source = InMemorySource()
     source.fault = SourceUnavailable()
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         time.sleep(0.05)
@@ -239,13 +242,13 @@ class Elsewhere(MemoryStore):
 
 
 def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
-    worker = Worker(Consumer(Elsewhere(), handler=print), StoreAdmin(), Settings())
+    worker = Worker(Consumer(Elsewhere(), handler=print), InMemorySource(), Settings())
     with pytest.raises(StoreMismatch):
         worker.run()
 
 
 def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
-    class Refusing(StoreAdmin):
+    class Refusing(InMemorySource):
         def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
             super().acknowledge(deliveries)
             raise EventonceError("no such receipt")
@@ -258,11 +261,7 @@ def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
     assert len(source.acknowledged) == 1
 
 
-def test_what_comes_again_does_not_wait_for_a_slow_one_that_came_again_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # So that events count as quick, however slow this machine is.
-    monkeypatch.setattr("eventonce.worker.pace.QUICK", PATIENCE)
+def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
     begun, go = threading.Semaphore(0), threading.Event()
 
     def handler(job: Job) -> None:
@@ -270,31 +269,42 @@ def test_what_comes_again_does_not_wait_for_a_slow_one_that_came_again_too(
             begun.release()
             go.wait(PATIENCE)
 
-    class Quiet(StoreAdmin):
-        """Waits for more, as a long poll does, once these have come: nobody is woken by it."""
-
-        given = 0
-
-        def receive(self, most: int) -> list[Delivery]:
-            received = super().receive(most)
-            with self._lock:
-                self.given += len(received)
-            if not received and self.given == 55:
-                go.wait(PATIENCE)
-            return received
-
-    source = Quiet()
+    source = InMemorySource()
     source.waiting = [_event(number) for number in range(50)]
-    with _working(Consumer(MemoryStore(), handler=handler), source):
-        # Quick until now: few are not worth another hand while one is busy.
+    with _working(Consumer(MemoryStore(), handler=handler), source, hands=6):
+        # Quick until now: one slot is enough for them.
         _until(lambda: len(source.acknowledged) == 50)
-        again = [_event(number) for number in range(100, 105)]
-        for one in again:
-            one.times = 2
-        source.waiting = again
-        assert all(begun.acquire(timeout=PATIENCE) for _ in again)
+        source.waiting = [_event(number) for number in (100, 101, 102, 103, 104, 50)]
+        assert all(begun.acquire(timeout=PATIENCE) for _ in range(5))
+        # The sixth, though all that came before it still run.
+        _until(lambda: len(source.acknowledged) == 51)
         go.set()
-        _until(lambda: len(source.acknowledged) == 55)
+        _until(lambda: len(source.acknowledged) == 56)
+
+
+def test_a_copy_of_what_runs_here_waits_for_that_and_not_for_its_lease() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def handler(_: Job) -> None:
+        begun.set()
+        go.wait(PATIENCE)
+
+    outcomes: list[str] = []
+    source = InMemorySource()
+    source.waiting = [_event(1)]
+    consumer = Consumer(
+        MemoryStore(),
+        handler=handler,
+        observers=[lambda outcome, _: outcomes.append(outcome.status)],
+    )
+    with _working(consumer, source):
+        assert begun.wait(PATIENCE)
+        source.waiting = [_event(1), _event(1)]
+        _until(lambda: not source.waiting)
+        go.set()
+        _until(lambda: len(source.acknowledged) == 3)
+    assert outcomes == ["done", "duplicate", "duplicate"]
+    assert not source.postponed
 
 
 class Choosy(MemoryStore):
@@ -313,7 +323,7 @@ class Choosy(MemoryStore):
 def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = StoreAdmin()
+    source = InMemorySource()
     first = _event(1)
     first.times = 7
     source.waiting = [first]

@@ -17,7 +17,7 @@ from eventonce.aws.request import Request, is_request, request_of, response
 from eventonce.aws.visibility import Visibility
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
-from eventonce.core.engine import LETTERED
+from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope import parts, read_body
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
@@ -198,7 +198,7 @@ def _answer_firehose(
     told = iter(_settled(_processed(consumer, incoming, clock, tries)))
     answers = []
     for record, some in zip(records, taken, strict=True):
-        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in LETTERED]
+        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in DEAD_LETTERS]
         result = "ProcessingFailed" if lost else "Ok"
         answers.append(
             {"recordId": record["recordId"], "result": result, "data": record.get("data", "")}

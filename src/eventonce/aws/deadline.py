@@ -9,14 +9,18 @@ from math import inf
 from typing import Any, Final
 
 from eventonce.consumer import Consumer
-from eventonce.core.engine import LETTERED
 from eventonce.core.reasons import GIVEN_UP, TOO_LATE
+from eventonce.core.status import COPIES, DEAD_LETTERS, RAN
 from eventonce.errors import EnvelopeError, Reject, Retry
 from eventonce.log import log, on_one_line
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0
 """Seconds kept back for settling before Lambda ends the process: a slow answer, tried again."""
+
+WAIT: Final = 3.0
+"""Seconds that a copy waits for the run it is a copy of, such as another rule's invocation: if it
+ends meanwhile, nothing must come again."""
 
 MARGIN_SHARE: Final = 5
 """A short invocation keeps back no more than a fifth: otherwise it would never begin."""
@@ -26,13 +30,6 @@ MOST: Final = 100
 
 CAUTION: Final = 2
 """Times as long as lately is what the next events may take."""
-
-RAN: Final = frozenset[str](("done", "failed", "fenced", "unguarded"))
-"""The statuses that say something of what a handler takes; a copy takes no time."""
-
-
-COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
-"""The statuses that drop an event: the proof of each is its reason."""
 
 REASONS: Final = 5
 """Reasons of copies in one line, the most frequent: a state's reason names its versions."""
@@ -107,12 +104,13 @@ class Deadline:
         left = self.left()
         started = time.monotonic()
         if left == inf:
-            outcomes = consumer.process(events, tries=tries)
+            outcomes = consumer.process(events, deliveries=tries, wait=WAIT)
         else:
             # What is tried although there is no time for it must not be told to wait for some.
-            margin = self._margin if left > self._margin else None
-            within = max(0.0, left)
-            outcomes = consumer.process(events, within=within, margin=margin, tries=tries)
+            margin = self._margin if left > self._margin else 0.0
+            outcomes = consumer.process(
+                events, deadline=max(0.0, left), margin=margin, deliveries=tries, wait=WAIT
+            )
         took = time.monotonic() - started
         ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)
         if ran:
@@ -129,7 +127,7 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
     The answer names the one to nobody, and the other to the queue alone.
     """
     for outcome in outcomes:
-        if outcome.status in LETTERED:
+        if outcome.status in DEAD_LETTERS:
             _say(f"{GIVEN_UP}: {outcome.status}", outcome)
         elif not outcome.ack and not told:
             _say(outcome.status, outcome)

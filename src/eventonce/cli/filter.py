@@ -21,11 +21,12 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import standard_output
 from eventonce.cli.rejects import Rejects
-from eventonce.cli.sieve import COPIES, Sieve
+from eventonce.cli.sieve import Sieve
 from eventonce.cli.table import counted, table
 from eventonce.config import load
 from eventonce.core.masking import masked
 from eventonce.core.reasons import AGAIN
+from eventonce.core.status import COPIES
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset

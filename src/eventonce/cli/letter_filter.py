@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from eventonce.cli.options import config_option, name_option, store_option
-from eventonce.core.engine import LETTERED
+from eventonce.core.status import DEAD_LETTERS
 from eventonce.letterbox import Held
 
 
@@ -26,7 +26,7 @@ def moment(text: str) -> datetime:
 
 def chosen_by(function: Any) -> Any:
     """The arguments and options that choose letters, and where they are looked for."""
-    statuses = click.Choice(sorted(LETTERED))
+    statuses = click.Choice(sorted(DEAD_LETTERS))
     for decorate in reversed(
         (
             click.argument("ids", nargs=-1),

@@ -11,9 +11,8 @@ from eventonce.cli.options import opened
 from eventonce.clock import wall_clock
 from eventonce.config import Config
 from eventonce.consumer import Consumer
-from eventonce.core.engine import LETTERED
 from eventonce.core.ports import StoreAdmin
-from eventonce.core.redrive import SETTLED
+from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
 from eventonce.errors import ConfigError
 from eventonce.letterbox import DeadLetters, Held
 from eventonce.letterbox.dlq import LOOKED_AT, RUN
@@ -103,9 +102,9 @@ class Queued:
         outcomes = consumer.run_again([one.letter.event for one in whole])
         forgettable = []
         for one, outcome in zip(whole, outcomes, strict=True):
-            if outcome.status in SETTLED | LETTERED:
+            if outcome.status in EFFECTIVE | DEAD_LETTERS:
                 forgettable.append(one)
-            if outcome.status in LETTERED:
+            if outcome.status in DEAD_LETTERS:
                 self._given_up.add(outcome.key)
         self._letters.delete(forgettable)
         absent = [Outcome(None, "invalid", one.letter.reason) for one in held if not one.whole]

@@ -17,7 +17,7 @@ from eventonce.cli.options import confirmed, json_option, rules_option, yes_opti
 from eventonce.cli.redrive import Runners, by_consumer, foreseen
 from eventonce.cli.table import counted, table
 from eventonce.config import load
-from eventonce.core.redrive import SETTLED
+from eventonce.core.status import EFFECTIVE
 from eventonce.letterbox import Held
 
 
@@ -191,7 +191,7 @@ def redrive_letters(
                 statuses.update(outcome.status for outcome in outcomes)
     said = msgspec.json.encode(statuses).decode()
     click.echo(said if as_json else table(statuses.most_common()) or "no dead letters", err=True)
-    return _missed(meant, as_json=as_json) or (FAILED if statuses.keys() - SETTLED else 0)
+    return _missed(meant, as_json=as_json) or (FAILED if statuses.keys() - EFFECTIVE else 0)
 
 
 def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:

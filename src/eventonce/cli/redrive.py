@@ -12,7 +12,7 @@ from eventonce.cli.options import opened
 from eventonce.cli.output import standard_output, write_whole
 from eventonce.config import Config
 from eventonce.consumer import Consumer
-from eventonce.core.ports import Handler
+from eventonce.core.plan import Handler
 from eventonce.core.reasons import reason
 from eventonce.core.routing import ignored
 from eventonce.envelope import read

@@ -32,7 +32,7 @@ from eventonce.cli.table import counted, table
 from eventonce.config import Worker as Table
 from eventonce.config import load
 from eventonce.config.checks import check_table, seconds
-from eventonce.core.engine import LETTERED
+from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import Lines, SQSSource
@@ -155,7 +155,7 @@ def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
         )
     if source.unread:
         click.echo(f"eventonce: {source.unread}", err=True)
-    return not source.ended or bool(source.unread) or bool(counts.keys() & LETTERED)
+    return not source.ended or bool(source.unread) or bool(counts.keys() & DEAD_LETTERS)
 
 
 def _from_queue(asked: Table) -> SQSSource:

@@ -17,19 +17,18 @@ from msgspec.structs import replace
 
 from eventonce.cli.output import write_whole
 from eventonce.clock import wall_clock
-from eventonce.core.ports import Store
-from eventonce.core.reasons import forgotten, reason
-from eventonce.envelope import read
+from eventonce.core.plan import Plan, Refusal
+from eventonce.core.planner import Planner
+from eventonce.core.reasons import reason
+from eventonce.core.status import COPIES
 from eventonce.errors import EnvelopeError, StoreError
-from eventonce.rules import Rule, Ruleset
-from eventonce.runtime.inline import settle_patiently
-from eventonce.types import Claim, Event, Settlement, Verdict
+from eventonce.rules import Ruleset
+from eventonce.runtime.gate import Gate
+from eventonce.types import Claim, Settlement, Verdict
 
 RECENT: Final = 50_000
 """Facts passed on in this run that are known without asking the store, twice at the most: copies
 mostly come soon after, and a dictionary of this size stays in the processor's cache."""
-
-COPIES: Final = frozenset[str](("duplicate", "stale", "unchanged"))
 
 
 class Refused(NamedTuple):
@@ -50,7 +49,7 @@ Passed = tuple[float, bytes]
 """Of a line that was passed on: until when it is known, and the hash of its transport id."""
 
 
-class Plan(NamedTuple):
+class Sorted(NamedTuple):
     """What is to be asked of the store for some lines."""
 
     lines: Sequence[bytes]
@@ -79,21 +78,19 @@ class Sieve:
     ) -> None:
         """`remembers` is whether the store outlives this run: only then can a replay be older than
         what is remembered."""
-        self._store: Store = store
-        self._rules = rules
+        self._gate = Gate(store)
+        self._planner = Planner(rules, max_bytes, wall_clock, remembers=remembers)
         self._out = out
-        self._max_bytes = max_bytes
-        self._remembers = remembers
         self.counts: Counter[str] = Counter()
         self.again: Counter[bool | None] = Counter()
         """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
         self._young: dict[bytes, Passed] = {}
         self._old: dict[bytes, Passed] = {}
 
-    def plan(self, lines: Sequence[bytes]) -> Plan:
+    def plan(self, lines: Sequence[bytes]) -> Sorted:
         """Read the lines and find their keys."""
         nonce = random.getrandbits(52) | 1
-        max_bytes, plan, also = self._max_bytes, self._rules.plan, self._rules.also
+        read, plan = self._planner.read, self._planner.plan
         young, old, now = self._young, self._old, time.monotonic()
         groups: list[list[Asked]] = []
         asked: dict[bytes, Asked] = {}
@@ -103,24 +100,24 @@ class Sieve:
         held: dict[int, Refused] = {}
         for at, line in enumerate(lines):
             try:
-                event = read(line, max_bytes=max_bytes)
-                rule, claim = plan(event, nonce)
+                planned = plan(read(line), nonce)
             except EnvelopeError as error:
                 if line and not line.isspace():
                     refused.append(Refused(at, "invalid", str(error)))
                 continue
-            if event.replay and rule.on_replay != "force":
-                why = self._holds(event, rule, claim, at)
-                if why is not None:
-                    held[at] = why
-                    claim = replace(claim, peek=True)
+            if isinstance(planned, Refusal):
+                refused.append(Refused(at, planned.outcome.status, planned.outcome.reason))
+                continue
+            claim = planned.claim
+            if claim.peek:
+                held[at] = _held(planned, at)
             before = asked.get(claim.key)
             if before is None:
                 passed = young.get(claim.key) or old.get(claim.key)
                 if passed is not None and now < passed[0]:
                     known[_redelivery(passed[1], claim.by)] += 1
                     continue
-                asked[claim.key] = claim, at, also(event, rule, nonce)
+                asked[claim.key] = claim, at, planned.older
             elif (
                 before[0].order == claim.order
                 and before[0].digest == claim.digest
@@ -129,19 +126,11 @@ class Sieve:
                 followers.setdefault(before[1], []).append((claim, at))
             else:
                 groups.append(list(asked.values()))
-                asked = {claim.key: (claim, at, also(event, rule, nonce))}
+                asked = {claim.key: (claim, at, planned.older)}
         groups.append(list(asked.values()))
-        return Plan(lines, groups, followers, known, refused, held)
+        return Sorted(lines, groups, followers, known, refused, held)
 
-    def _holds(self, event: Event, rule: Rule, claim: Claim, at: int) -> Refused | None:
-        """What keeps a replay from being passed on although it is new, if anything does."""
-        why = forgotten(event, claim, wall_clock()) if self._remembers else ""
-        if rule.on_replay == "report":
-            why = why or reason(claim, Verdict("run"))
-            return Refused(at, "ignored", f"replay, reported only: {why}")
-        return Refused(at, "dead", why) if why else None
-
-    def sift(self, plan: Plan) -> list[Refused]:
+    def sift(self, plan: Sorted) -> list[Refused]:
         """Pass on what is new; gives back what is neither new nor a copy."""
         refused = list(plan.refused)
         for group in plan.groups:
@@ -150,14 +139,14 @@ class Sieve:
         self._duplicates(plan.known)
         return sorted(refused)
 
-    def _pass(self, group: Sequence[Asked], plan: Plan, refused: list[Refused]) -> None:
+    def _pass(self, group: Sequence[Asked], plan: Sorted, refused: list[Refused]) -> None:
         unsure: list[Claim] = []
         asking = [
             one for one in group if not one[2] or self._is_unknown(one, plan, refused, unsure)
         ]
         new: list[bytes] = []
         granted: list[Settlement] = []
-        verdicts = self._store.claim([claim for claim, _, _ in asking]) if asking else []
+        verdicts = self._gate.claim([claim for claim, _, _ in asking]) if asking else []
         for (claim, at, _), verdict in zip(asking, verdicts, strict=True):
             if verdict.kind == "run" and verdict.token:
                 new.append(plan.lines[at])
@@ -169,15 +158,15 @@ class Sieve:
         if new:
             self._write(new, granted)
         if unsure:
-            answers = self._store.claim([replace(claim, peek=True) for claim in unsure])
+            answers = self._gate.claim([replace(claim, peek=True) for claim in unsure])
             self._duplicates(Counter(answer.redelivery for answer in answers))
 
     def _is_unknown(
-        self, asked: Asked, plan: Plan, refused: list[Refused], unsure: list[Claim]
+        self, asked: Asked, plan: Sorted, refused: list[Refused], unsure: list[Claim]
     ) -> bool:
         """Whether nothing is known of the event under the keys it had before."""
         claim, at, older = asked
-        for verdict in self._store.claim(older):
+        for verdict in self._gate.claim(older):
             if verdict.kind != "run":
                 self._not_new(claim, at, verdict, plan, refused, unsure)
                 return False
@@ -188,7 +177,7 @@ class Sieve:
         leader: Claim,
         at: int,
         verdict: Verdict,
-        plan: Plan,
+        plan: Sorted,
         refused: list[Refused],
         unsure: list[Claim],
     ) -> None:
@@ -218,7 +207,7 @@ class Sieve:
     def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
         try:
             write_whole(self._out, b"\n".join(new) + b"\n")
-            kept = settle_patiently(self._store, granted).count("kept")
+            kept = self._gate.settle(granted).count("kept")
             self.counts["done"] += kept
             if kept < len(granted):
                 # The reader outlasted the lease, and another filter passed them on too.
@@ -229,7 +218,7 @@ class Sieve:
             # Nobody has seen them, or not all of them: the next run shall not wait for the lease.
             freed = [Settlement(one.claim, one.token, "release") for one in granted]
             with suppress(StoreError):
-                self._store.settle(freed)
+                self._gate.settle(freed, ())
             raise
 
     def _remember(self, settled: Sequence[Settlement]) -> None:
@@ -241,6 +230,14 @@ class Sieve:
             claim = one.claim
             if claim.order is None and not claim.digest and not claim.sliding:
                 self._young[claim.key] = now + claim.remember / 1000, claim.by
+
+
+def _held(plan: Plan, at: int) -> Refused:
+    """What becomes of a replay that is only looked at, though it is new."""
+    if plan.rule.on_replay == "report":
+        why = plan.forgotten or reason(plan.claim, Verdict("run"))
+        return Refused(at, "ignored", f"replay, reported only: {why}")
+    return Refused(at, "dead", plan.forgotten)
 
 
 def _redelivery(winner: bytes, by: bytes) -> bool | None:

@@ -11,11 +11,11 @@ import msgspec
 
 from eventonce import presets
 from eventonce.config import CIRCULAR, Reading, read, table_needs
-from eventonce.core.routing import POLICIES
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
+from eventonce.runtime.unhandled import POLICIES
 from eventonce.sinks import Sink, check_sink
 from eventonce.sources.sqs import SHORTEST
 from eventonce.sqs.address import parse

@@ -1,31 +1,25 @@
-"""Claim, run, settle: the way of one batch from its plans to its outcomes.
+"""The engine: the way of a batch from its plans to its outcomes.
 
-One coroutine that awaits what `ports.Effects` offers and decides everything itself; `runners`
-drives it inline and around a `with` block, `aio` on a loop, the simulator step by step.
+A generator that decides everything and does nothing itself: it yields what it wants done, and is
+sent the answer. `runtime.inline` answers in the caller's thread, `runtime.stages` in threads that
+share their calls among batches, the simulator step by step.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from eventonce import envelope
-from eventonce.core.ports import Effects, Task
+from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED, given_up_after, reason
+from eventonce.core.status import DEAD_LETTERS, Status
 from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
-from eventonce.types import (
-    Claim,
-    Letter,
-    Outcome,
-    Settlement,
-    Status,
-    Verdict,
-    effect_id,
-)
+from eventonce.types import Claim, Letter, Outcome, Settlement, Verdict, effect_id
 
 MAX_RESULT: Final = 65_536
 """Bytes of a handler's result kept for copies: well under every store's limit for one record."""
@@ -33,88 +27,285 @@ MAX_RESULT: Final = 65_536
 LONGEST_BACKOFF: Final = 900_000
 """A quarter of an hour, the longest an SQS message timer can wait."""
 
-LETTERED: Final = frozenset[str](("dead", "conflict", "invalid"))
-"""The statuses under which the whole event is kept: nobody will deliver it again."""
-
 REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
-"""Of a replay that is only reported: the verdicts that would run it or keep a letter."""
+"""Of a replay that is only reported: the verdicts that would run it or keep a dead letter."""
 
 
-async def process(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
-    """Bring every task to its outcome; one bad event never spoils its batch."""
-    if len(tasks) == 1 or len({task.claim.key for task in tasks}) == len(tasks):
-        await _together(tasks, effects, consumer)
-        return
-    waiting = _by_key(tasks)
-    asking: set[Task] = set()
-    while waiting:
-        leaders, followers = _line_up(waiting, asking)
-        await _together(leaders, effects, consumer)
-        untold = []
-        for task, leader in followers:
-            if _tells_the_cause(leader, task):
-                task.outcome = _followed(task, leader)
+class Enter(NamedTuple):
+    """Begin to run events in this process, beside others or alone.
+
+    Answered with whether the process is this batch's alone; with None where it cannot be, because
+    another batch has it alone and took too long.
+    """
+
+    alone: bool
+
+
+class Ask(NamedTuple):
+    """Ask the store for these claims, each key once; answered with a verdict for each."""
+
+    claims: Sequence[Claim]
+
+
+class Execute(NamedTuple):
+    """Run these, with their leases renewed meanwhile; answered when all have finished."""
+
+    runs: Sequence[Run]
+
+
+class Settle(NamedTuple):
+    """Tell the store; answered with a result for each. Repeated while the store is away."""
+
+    runs: Sequence[Run]
+
+
+class Keep(NamedTuple):
+    """Keep these dead letters."""
+
+    letters: Sequence[Letter]
+
+
+class Wait(NamedTuple):
+    """Wait for the runs that hold these keys; answered with whether to ask again."""
+
+    keys: Sequence[bytes]
+    times: int
+    """How often it was waited before."""
+
+
+Request = Enter | Ask | Execute | Settle | Keep | Wait
+Steps = Generator[Request, Any, None]
+
+
+class Batch:
+    """The events of one call: their plans, their runs, and the steps that bring each to an end."""
+
+    def __init__(
+        self,
+        planned: Sequence[Plan | Refusal],
+        consumer: str,
+        clock: Callable[[], int],
+        leave: Callable[[Sequence[Run], bool], None],
+    ) -> None:
+        """`clock` is for dead letters and retry times; the law has another. `leave` is told of the
+        runs of a round when it is at its end, and what its `Enter` was answered."""
+        self._planned = planned
+        self._consumer = consumer
+        self._now = clock
+        self._leave = leave
+        self.runs = [Run(plan, plan.claim) for plan in planned if type(plan) is Plan]
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether some handler must be awaited."""
+        return any(run.plan.asynchronous for run in self.runs)
+
+    def steps(self) -> Generator[Request, Any, list[Outcome]]:
+        """Bring every event to its outcome, in the order given; one bad event spoils no other."""
+        planned, runs = self._planned, self.runs
+        if len(runs) == len(planned):
+            yield from self._process(runs)
+            return [run.outcome for run in runs]
+        refused = yield from self._refuse([one for one in planned if type(one) is Refusal])
+        yield from self._process(runs)
+        rest, ended = iter(refused), iter(runs)
+        return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
+
+    def _process(self, runs: Sequence[Run]) -> Steps:
+        if len(runs) == 1 or len({run.claim.key for run in runs}) == len(runs):
+            yield from self._together(runs)
+            return
+        waiting = _by_key(runs)
+        asking: set[Run] = set()
+        while waiting:
+            leaders, followers = _line_up(waiting, asking)
+            yield from self._together(leaders)
+            untold = []
+            for run, leader in followers:
+                if _tells_the_cause(leader, run):
+                    run.outcome = _followed(run, leader)
+                else:
+                    untold.append(run)
+            # Those of one transport id side by side: the first of them asks for all.
+            for run in sorted(untold, key=_transport_id):
+                waiting.setdefault(run.claim.key, deque()).appendleft(run)
+            asking.update(untold)
+
+    def _together(self, runs: Sequence[Run]) -> Steps:
+        """Bring these, each of another key, to their outcomes."""
+        times = 0
+        while True:
+            busy: list[Run] = []
+            for run in (yield from self._round(runs, busy, alone=False)):
+                # It ended a process, or stood beside one that did. It is asked for again, alone, so
+                # that nothing is held meanwhile that would be lost with it.
+                yield from self._round([run], busy, alone=True)
+            # Nothing is held now: nobody can wait for us while we wait for him.
+            if not busy or not (yield Wait([run.claim.key for run in busy], times)):
+                return
+            for run in busy:
+                if run.claim.alone:
+                    run.claim = msgspec.structs.replace(run.claim, alone=False)
+            runs = busy
+            times += 1
+
+    def _refuse(self, refusals: Sequence[Refusal]) -> Generator[Request, Any, list[Outcome]]:
+        """Keep what is not an event, or has no key, as dead letters; the outcomes after that."""
+        now = self._now()
+        letters = [
+            _letter(_nameless(one.raw, self._consumer), one.raw, one.outcome, self._consumer, now)
+            for one in refusals
+            if one.outcome.status in DEAD_LETTERS
+        ]
+        lost = (yield from _kept(letters)) if letters else None
+        if lost is None:
+            return [one.outcome for one in refusals]
+        return [
+            one.outcome
+            if one.outcome.status not in DEAD_LETTERS
+            else msgspec.structs.replace(
+                one.outcome,
+                status="failed",
+                reason=f"{one.outcome.reason}; and its dead letter could not be kept: {lost}",
+                error=lost,
+                retry_at=now + backoff(1),
+            )
+            for one in refusals
+        ]
+
+    def _round(
+        self, runs: Sequence[Run], busy: list[Run], *, alone: bool
+    ) -> Generator[Request, Any, list[Run]]:
+        """Claim, run and settle these; those that should run alone are given back, and not run."""
+        is_alone = yield Enter(alone)
+        if is_alone is None:
+            # Not returned: whoever takes it over when its lease has ended must know what it is.
+            for run in runs:
+                run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
+            return []
+        try:
+            if is_alone:
+                for run in runs:
+                    run.claim = msgspec.structs.replace(run.claim, alone=True)
+            granted, suspects = yield from self._claimed(runs, busy)
+            if alone:
+                # Alone, or, where others did not end in time, beside them.
+                granted, suspects = granted + suspects, []
+            if granted:
+                yield Execute(granted)
+                yield from self._conclude(granted)
+            return suspects
+        finally:
+            self._leave(runs, is_alone)
+
+    def _claimed(
+        self, runs: Sequence[Run], busy: list[Run]
+    ) -> Generator[Request, Any, tuple[list[Run], list[Run]]]:
+        """Those to run, and those to run alone; all others have their outcome."""
+        granted: list[Run] = []
+        suspects: list[Run] = []
+        refused: list[Run] = []
+        for run, verdict in zip(runs, (yield from _verdicts(runs)), strict=True):
+            if verdict.kind == "run" and not run.claim.peek:
+                run.token = verdict.token
+                run.attempt = verdict.attempt
+                if verdict.spared:
+                    run.spared = verdict.spared
+                (suspects if verdict.alone else granted).append(run)
+            elif _runs_anyway(run, verdict):
+                shadow = "shadow: " if run.plan.rule.shadow else ""
+                run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
+                granted.append(run)
             else:
-                untold.append(task)
-        # Those of one transport id side by side: the first of them asks for all.
-        for task in sorted(untold, key=_transport_id):
-            waiting.setdefault(task.claim.key, deque()).appendleft(task)
-        asking.update(untold)
+                run.outcome = _suppressed(run, verdict, self._now)
+                run.redelivery = verdict.redelivery
+                refused.append(run)
+                if verdict.kind == "busy":
+                    busy.append(run)
+        if refused:
+            yield from self._keep_letters(refused)
+        return granted, suspects
+
+    def _conclude(self, runs: Sequence[Run]) -> Steps:
+        """Settle what ran. A dead letter is written before its burial: a crash between the two
+        leaves the letter."""
+        now = self._now()
+        failed = []
+        for run in runs:
+            if run.error is None:
+                run.outcome = _returned(run, now)
+            else:
+                run.outcome = _raised(run, run.error, now)
+                failed.append(run)
+        if failed:
+            yield from self._keep_letters(failed)
+        settling = [run for run in runs if run.token and run.kept is None]
+        if not settling:
+            return
+        try:
+            answers = yield Settle(settling)
+        except StoreError as error:
+            for run in settling:
+                if run.outcome.ack:
+                    why = f"ran, but that could not be stored: {error}"
+                    run.outcome = _again(run, "failed", why, now + backoff(1), error)
+            return
+        for run, kept in zip(settling, answers, strict=True):
+            run.kept = kept
+            if kept != "kept":
+                run.outcome = _again(run, "fenced", REFUSED[kept], now + backoff(1))
+
+    def _keep_letters(self, runs: Sequence[Run]) -> Steps:
+        """Keep what nobody will deliver again; where that fails, it must be delivered again."""
+        lettered = [run for run in runs if run.outcome.status in DEAD_LETTERS]
+        if not lettered:
+            return
+        now = self._now()
+        letters = []
+        for run in lettered:
+            name = effect_id(run.claim)
+            if run.claim.order is None and run.claim.digest:
+                # Other content under the same key is another letter, whatever became of the first.
+                name += f"-{run.claim.digest.hex()}"
+            raw = envelope.kept(run.plan.event)
+            letters.append(_letter(name, raw, run.outcome, self._consumer, now, run.attempt))
+        lost = yield from _kept(letters)
+        if lost is not None:
+            for run in lettered:
+                why = f"{run.outcome.reason}; and its dead letter could not be kept: {lost}"
+                run.outcome = _again(run, "failed", why, now + backoff(1), lost)
 
 
-async def _together(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
-    for task in await _round(tasks, effects, consumer, alone=False):
-        # It ended a process, or stood beside one that did. It is asked for again, alone, so that
-        # nothing is held meanwhile that would be lost with it.
-        await _round([task], effects, consumer, alone=True)
+def _kept(letters: Sequence[Letter]) -> Generator[Request, Any, EventonceError | None]:
+    try:
+        yield Keep(letters)
+    except EventonceError as error:
+        return error
+    return None
 
 
-async def refuse(
-    raw: Sequence[bytes], outcomes: Sequence[Outcome], effects: Effects, consumer: str
-) -> list[Outcome]:
-    """Keep what is not an event, or has no key, as letters; the outcomes as they are after that."""
-    now = effects.now()
-    letters = [
-        _letter(_nameless(bytes_, consumer), bytes_, outcome, consumer, now)
-        for bytes_, outcome in zip(raw, outcomes, strict=True)
-    ]
-    lost = await _shelved(letters, effects)
-    if lost is None:
-        return list(outcomes)
-    return [
-        msgspec.structs.replace(
-            outcome,
-            status="failed",
-            reason=f"{outcome.reason}; and its dead letter could not be kept: {lost}",
-            error=lost,
-            retry_at=now + backoff(1),
-        )
-        for outcome in outcomes
-    ]
-
-
-def _by_key(tasks: Sequence[Task]) -> dict[bytes, deque[Task]]:
-    waiting: dict[bytes, deque[Task]] = {}
-    for task in tasks:
-        waiting.setdefault(task.claim.key, deque()).append(task)
+def _by_key(runs: Sequence[Run]) -> dict[bytes, deque[Run]]:
+    waiting: dict[bytes, deque[Run]] = {}
+    for run in runs:
+        waiting.setdefault(run.claim.key, deque()).append(run)
     return waiting
 
 
-def _transport_id(task: Task) -> bytes:
-    return task.claim.by
+def _transport_id(run: Run) -> bytes:
+    return run.claim.by
 
 
 def _line_up(
-    waiting: dict[bytes, deque[Task]], asking: AbstractSet[Task]
-) -> tuple[list[Task], list[tuple[Task, Task]]]:
+    waiting: dict[bytes, deque[Run]], asking: AbstractSet[Run]
+) -> tuple[list[Run], list[tuple[Run, Run]]]:
     """Who asks the store now, and who follows a copy that asks; the rest waits for its turn.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
     a batch gives what its events would give one by one. Those who are `asking` followed one who
     could not tell their cause, and follow nobody now but their own redelivery.
     """
-    leaders: list[Task] = []
-    followers: list[tuple[Task, Task]] = []
+    leaders: list[Run] = []
+    followers: list[tuple[Run, Run]] = []
     for key, line in list(waiting.items()):
         leader = line.popleft()
         leaders.append(leader)
@@ -128,223 +319,133 @@ def _line_up(
     return leaders, followers
 
 
-def _is_copy(task: Task, leader: Task) -> bool:
-    mine, first = task.claim, leader.claim
+def _is_copy(run: Run, leader: Run) -> bool:
+    mine, first = run.claim, leader.claim
     same = (first.order, first.digest, first.peek) == (mine.order, mine.digest, mine.peek)
-    return same and not task.rule.shadow
+    return same and not run.plan.rule.shadow
 
 
-def _asks(task: Task, leader: Task, asking: AbstractSet[Task]) -> bool:
-    return task in asking and task.claim.by != leader.claim.by
+def _asks(run: Run, leader: Run, asking: AbstractSet[Run]) -> bool:
+    return run in asking and run.claim.by != leader.claim.by
 
 
-def _tells_the_cause(leader: Task, task: Task) -> bool:
+def _tells_the_cause(leader: Run, run: Run) -> bool:
     """Whether what is known of the leader says of its copy, too, what it is a copy of."""
     if leader.outcome.status != "duplicate":
         return True
-    return leader.redelivery is True or leader.claim.by == task.claim.by
+    return leader.redelivery is True or leader.claim.by == run.claim.by
 
 
-def _followed(task: Task, leader: Task) -> Outcome:
+def _followed(run: Run, leader: Run) -> Outcome:
     """What a copy in the same batch becomes: it is as safe to forget as its leader is."""
     led = leader.outcome
     if led.status in ("done", "unguarded", "duplicate"):
-        mine, first = task.claim.by, leader.claim.by
+        mine, first = run.claim.by, leader.claim.by
         if led.status == "duplicate" and mine == first:
             again = leader.redelivery
         else:
             again = mine == first if mine and first else None
-        why = reason(task.claim, Verdict("duplicate", redelivery=again))
-        return _made(task, "duplicate", why, led)
+        why = reason(run.claim, Verdict("duplicate", redelivery=again))
+        return _made(run, "duplicate", why, led)
     if led.ack:
-        return _made(task, led.status, led.reason, led)
-    return _made(task, "busy", f"its copy in the same batch is {led.status}", led)
+        return _made(run, led.status, led.reason, led)
+    return _made(run, "busy", f"its copy in the same batch is {led.status}", led)
 
 
-async def _round(
-    tasks: Sequence[Task], effects: Effects, consumer: str, *, alone: bool
-) -> list[Task]:
-    """Claim, run and settle these; those that should run alone are given back, and not run."""
-    is_alone = await effects.enter(alone=alone)
-    if is_alone is None:
-        # Not returned: whoever takes it over when its lease has ended must know what it is.
-        for task in tasks:
-            task.outcome = _again(task, "busy", NOT_ALONE, effects.now() + task.claim.lease)
-        return []
-    try:
-        if is_alone:
-            for task in tasks:
-                task.claim = msgspec.structs.replace(task.claim, alone=True)
-        running, suspects = await _claimed(tasks, effects, consumer)
-        if alone:
-            # Alone, or, where others did not end in time, beside them.
-            running, suspects = running + suspects, []
-        while running:
-            # Asked, not looked at: others finish while these are settled.
-            finished = await effects.run(running)
-            if len(finished) == len(running):
-                await _settle(running, effects, consumer)
-                break
-            some = set(finished)
-            await _settle([task for task in running if task in some], effects, consumer)
-            running = [task for task in running if task not in some]
-        return suspects
-    finally:
-        effects.leave(alone=is_alone)
-
-
-async def _claimed(
-    tasks: Sequence[Task], effects: Effects, consumer: str
-) -> tuple[list[Task], list[Task]]:
-    """Those to run, and those to run alone; all others have their outcome."""
-    running: list[Task] = []
-    suspects: list[Task] = []
-    refused: list[Task] = []
-    for task, verdict in zip(tasks, await _verdicts(tasks, effects), strict=True):
-        if verdict.kind == "run" and not task.claim.peek:
-            task.token = verdict.token
-            task.attempt = verdict.attempt
-            if verdict.spared:
-                task.spared = verdict.spared
-            if verdict.alone:
-                suspects.append(task)
-            else:
-                running.append(task)
-        elif _runs_anyway(task, verdict):
-            shadow = "shadow: " if task.rule.shadow else ""
-            task.unguarded = f"{shadow}{reason(task.claim, verdict)}"
-            running.append(task)
-        else:
-            task.outcome = _suppressed(task, verdict, effects)
-            task.redelivery = verdict.redelivery
-            refused.append(task)
-    if refused:
-        await _keep_letters(refused, effects, consumer)
-    return running, suspects
-
-
-async def _verdicts(tasks: Sequence[Task], effects: Effects) -> Sequence[Verdict]:
+def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]:
     """The store's verdicts; an older key that already had its effect decides before the own one."""
-    older = [(index, claim) for index, task in enumerate(tasks) for claim in task.also]
+    older = [(index, claim) for index, run in enumerate(runs) for claim in run.plan.older]
     if not older:
-        return await _asked([task.claim for task in tasks], effects)
+        return (yield from _asked([run.claim for run in runs]))
     decided: dict[int, Verdict] = {}
     while older:
         # A call holds each key once, and two events may have had one key under an older rule.
         first = {pair[1].key: pair for pair in reversed(older)}
         older = [pair for pair in older if first[pair[1].key] is not pair]
-        peeked = await _asked([claim for _, claim in first.values()], effects)
+        peeked = yield from _asked([claim for _, claim in first.values()])
         for (index, _), verdict in zip(first.values(), peeked, strict=True):
             if verdict.kind != "run":
                 decided.setdefault(index, verdict)
-    asking = [index for index in range(len(tasks)) if index not in decided]
-    verdicts = await _asked([tasks[index].claim for index in asking], effects)
+    asking = [index for index in range(len(runs)) if index not in decided]
+    verdicts = yield from _asked([runs[index].claim for index in asking])
     decided.update(zip(asking, verdicts, strict=True))
-    return [decided[index] for index in range(len(tasks))]
+    return [decided[index] for index in range(len(runs))]
 
 
-async def _asked(claims: Sequence[Claim], effects: Effects) -> Sequence[Verdict]:
+def _asked(claims: Sequence[Claim]) -> Generator[Request, Any, Sequence[Verdict]]:
     if not claims:
         return ()
     try:
-        return await effects.claim(claims)
+        answers: Sequence[Verdict] = yield Ask(claims)
     except StoreUnavailable as error:
         return [Verdict("error", error=error)] * len(claims)
+    return answers
 
 
-def _runs_anyway(task: Task, verdict: Verdict) -> bool:
-    if task.claim.peek:
+def _runs_anyway(run: Run, verdict: Verdict) -> bool:
+    if run.claim.peek:
         # A replay that is only reported, or of which nobody knows whether it took effect.
         return False
     if verdict.kind == "error":
-        return task.rule.on_store_error == "run"
-    return task.rule.shadow and verdict.kind != "run"
+        return run.plan.rule.on_store_error == "run"
+    return run.plan.rule.shadow and verdict.kind != "run"
 
 
-def _suppressed(task: Task, verdict: Verdict, effects: Effects) -> Outcome:
-    why = reason(task.claim, verdict)
+def _suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
+    why = reason(run.claim, verdict)
     if verdict.kind == "run":
-        why = task.forgotten or why
-    if task.claim.peek and task.rule.on_replay == "report" and verdict.kind in REPORTED:
-        return _made(task, "ignored", f"replay, reported only: {why}")
+        why = run.plan.forgotten or why
+    if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED:
+        return _made(run, "ignored", f"replay, reported only: {why}")
     if verdict.kind == "run":
-        return _made(task, "dead", why)
+        return _made(run, "dead", why)
     if verdict.kind == "error":
-        return _again(task, "failed", why, effects.now() + backoff(1), verdict.error)
+        return _again(run, "failed", why, now() + backoff(1), verdict.error)
     if verdict.kind == "busy":
-        return _again(task, "busy", why, effects.now() + verdict.wait)
-    outcome = _made(task, verdict.kind, why)
+        return _again(run, "busy", why, now() + verdict.wait)
+    outcome = _made(run, verdict.kind, why)
     if verdict.result is None:
         return outcome
     return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
 
 
-async def _settle(tasks: Sequence[Task], effects: Effects, consumer: str) -> None:
-    """Settle what ran. A letter is written before its burial: a crash between the two leaves it."""
-    now = effects.now()
-    # Before anything is said of them: a renewal may settle one at any moment, and be refused.
-    settling = [task for task in tasks if task.token and task.kept is None]
-    failed = []
-    for task in tasks:
-        if task.error is None:
-            task.outcome = _returned(task, now)
-        else:
-            task.outcome = _raised(task, task.error, now)
-            failed.append(task)
-    if failed:
-        await _keep_letters(failed, effects, consumer)
-    if not settling:
-        return
-    try:
-        answers = await effects.settle([settlement(task) for task in settling])
-    except StoreError as error:
-        for task in settling:
-            if task.outcome.ack:
-                why = f"ran, but that could not be stored: {error}"
-                task.outcome = _again(task, "failed", why, now + backoff(1), error)
-        return
-    for task, kept in zip(settling, answers, strict=True):
-        if kept != "kept":
-            task.outcome = _again(task, "fenced", REFUSED[kept], now + backoff(1))
-
-
-def settlement(task: Task) -> Settlement:
-    """What the store is told of a task that ran."""
-    if task.error is None:
-        return Settlement(task.claim, task.token, "complete", task.result)
-    if task.outcome.status == "dead":
-        return Settlement(task.claim, task.token, "bury")
+def settlement(run: Run) -> Settlement:
+    """What the store is told of a run that ran."""
+    if run.error is None:
+        return Settlement(run.claim, run.token, "complete", run.result)
+    if run.outcome.status == "dead":
+        return Settlement(run.claim, run.token, "bury")
     # A handler that never began, or that the store or the network failed, made no attempt.
-    spared = task.job is None or task.blameless
-    return Settlement(task.claim, task.token, "return" if spared else "release")
+    spared = run.job is None or run.blameless
+    return Settlement(run.claim, run.token, "return" if spared else "release")
 
 
-def _returned(task: Task, now: int) -> Outcome:
-    if task.lost and task.job is None:
-        return _again(task, "fenced", NOT_STARTED, now + backoff(1))
-    if task.kept in REFUSED:
-        return _again(task, "fenced", REFUSED[task.kept], now + backoff(1))
-    status: Status = "unguarded" if task.unguarded else "done"
-    why = task.unguarded or task.note
-    return Outcome(task.event, status, why, task.rule.name, task.claim.key, task.value)
+def _returned(run: Run, now: int) -> Outcome:
+    if run.lost and run.job is None:
+        return _again(run, "fenced", NOT_STARTED, now + backoff(1))
+    if run.kept in REFUSED:
+        return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
+    status: Status = "unguarded" if run.unguarded else "done"
+    why = run.unguarded or run.note
+    return Outcome(run.plan.event, status, why, run.plan.rule.name, run.claim.key, run.value)
 
 
-def _raised(task: Task, error: Exception, now: int) -> Outcome:
+def _raised(run: Run, error: Exception, now: int) -> Outcome:
     text = _text(error)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    attempt = task.attempt
-    last = attempt >= task.deliveries
-    if task.job is None and not last:
+    attempt = run.attempt
+    last = attempt >= run.plan.deliveries
+    if run.job is None and not last:
         # It did not come to its turn: no reason to give it up, whichever attempt this was.
-        return _again(task, "failed", text, now)
+        return _again(run, "failed", text, now)
     if isinstance(error, Reject):
-        return _made(task, "dead", f"rejected by the handler: {text}", error=error)
-    spent = attempt - task.spared >= task.claim.attempts and not task.blameless
-    if (spent or last) and not task.unguarded:
-        return _made(task, "dead", f"{given_up_after(attempt)}: {said}", error=error)
+        return _made(run, "dead", f"rejected by the handler: {text}", error=error)
+    spent = attempt - run.spared >= run.claim.attempts and not run.blameless
+    if (spent or last) and not run.unguarded:
+        return _made(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)
-    return _again(task, "failed", said, now + delay, error)
+    return _again(run, "failed", said, now + delay, error)
 
 
 def _text(error: Exception) -> str:
@@ -360,14 +461,14 @@ def backoff(attempt: int) -> int:
     return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
 
 
-def finish(task: Task, value: object = None, error: Exception | None = None) -> None:
+def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
     """Note what a handler returned or raised."""
-    task.error = error
+    run.error = error
     if value is not None and error is None:
-        task.value = value
-        task.result, task.note = _kept_for_copies(value)
+        run.value = value
+        run.result, run.note = _kept_for_copies(value)
     # Last: from here on another thread may settle it as it stands.
-    task.finished = True
+    run.finished = True
 
 
 def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
@@ -381,36 +482,6 @@ def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
         size = len(result)
         return None, f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
     return result, ""
-
-
-async def _keep_letters(tasks: Iterable[Task], effects: Effects, consumer: str) -> None:
-    """Keep what nobody will deliver again; where that fails, it must be delivered again."""
-    lettered = [task for task in tasks if task.outcome.status in LETTERED]
-    if not lettered:
-        return
-    now = effects.now()
-    letters = []
-    for task in lettered:
-        name = effect_id(task.claim)
-        if task.claim.order is None and task.claim.digest:
-            # Other content under the same key is another letter, whatever became of the first.
-            name += f"-{task.claim.digest.hex()}"
-        letters.append(
-            _letter(name, envelope.kept(task.event), task.outcome, consumer, now, task.attempt)
-        )
-    lost = await _shelved(letters, effects)
-    if lost is not None:
-        for task in lettered:
-            why = f"{task.outcome.reason}; and its dead letter could not be kept: {lost}"
-            task.outcome = _again(task, "failed", why, now + backoff(1), lost)
-
-
-async def _shelved(letters: Sequence[Letter], effects: Effects) -> EventonceError | None:
-    try:
-        await effects.shelve(letters)
-    except EventonceError as error:
-        return error
-    return None
 
 
 def _nameless(raw: bytes, consumer: str) -> str:
@@ -438,18 +509,18 @@ def _letter(
 
 
 def _made(
-    task: Task,
+    run: Run,
     status: Status,
     why: str,
     led: Outcome | None = None,
     error: BaseException | None = None,
 ) -> Outcome:
     return Outcome(
-        event=task.event,
+        event=run.plan.event,
         status=status,
         reason=why,
-        rule=task.rule.name,
-        key=task.claim.key,
+        rule=run.plan.rule.name,
+        key=run.claim.key,
         result=None if led is None else led.result,
         error=error if led is None else led.error,
         retry_at=None if led is None else led.retry_at,
@@ -457,6 +528,6 @@ def _made(
 
 
 def _again(
-    task: Task, status: Status, why: str, retry_at: int, error: BaseException | None = None
+    run: Run, status: Status, why: str, retry_at: int, error: BaseException | None = None
 ) -> Outcome:
-    return msgspec.structs.replace(_made(task, status, why, error=error), retry_at=retry_at)
+    return msgspec.structs.replace(_made(run, status, why, error=error), retry_at=retry_at)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from math import inf
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from eventonce.core.ledger import Record
-from eventonce.rules.rule import Rule
-from eventonce.types import Claim, Event, Job, Letter, Outcome, Settlement, SettleResult, Verdict
-
-UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")
-
-Handler = Callable[[Job], Any]
-"""What a user writes: a plain or an `async def` function of one job."""
+from eventonce.types import Claim, Letter, Outcome, Settlement, SettleResult, Verdict
 
 Observer = Callable[[Outcome, float], None]
 """Told of every outcome and the seconds its batch took; what it raises is its own problem."""
@@ -211,103 +204,4 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
-        ...
-
-
-class Task(msgspec.Struct, eq=False):
-    """One event of a batch, shared by the engine that decides and the runner that acts."""
-
-    event: Event
-    rule: Rule
-    claim: Claim
-    handler: Handler
-    also: Sequence[Claim] = ()
-    """Claims on the keys that older rules gave this event."""
-    forgotten: str = ""
-    """Why nobody can know whether this replayed event took effect, empty where the store can."""
-    token: int = 0
-    attempt: int = 1
-    spared: int = 0
-    """Attempts that do not count towards giving up."""
-    deliveries: float = inf
-    """How often its transport brings it at the most: after that many attempts, spared or not, it is
-    lost unless it is kept."""
-    redelivery: bool | None = None
-    """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
-    unguarded: str = ""
-    """Why it runs without a token, empty if it has one."""
-    job: Job | None = None
-    """What the handler was given, once it was started."""
-    finished: bool = False
-    renewed: float = 0.0
-    """When its lease was last renewed or first watched, by the monotonic clock; 0 for never."""
-    ends: float = inf
-    """When its process will be ended, by the same clock: its lease is not renewed beyond that."""
-    last_call: float = inf
-    """When its handler may begin at the latest, by the same clock."""
-    covered: bool = False
-    """Whether its first lease lasts until then, and needs no renewal."""
-    value: Any = None
-    result: bytes | None = None
-    """The value as it is kept for copies."""
-    note: str = ""
-    error: Exception | None = None
-    blameless: bool = False
-    """Whether the store or the network, and not the handler, raised the error."""
-    in_transaction: bool = False
-    """Whether its completion is part of the handler's own transaction: nobody else completes it."""
-    kept: SettleResult | None = None
-    """What became of its completion where that was settled before the engine asks for it: inside
-    that transaction, or by a renewal."""
-    outcome: Outcome = UNDECIDED
-    lost: bool = False
-    """Whether a renewal was refused."""
-
-    def lose(self) -> None:
-        """Another run has taken over; the handler can ask."""
-        self.lost = True
-        if self.job is not None:
-            self.job.lost = True
-
-    def started(self) -> Job:
-        """The job for the handler, made when it is started."""
-        job = Job(self.event, self.claim, self.rule.name, self.token, self.attempt, lost=self.lost)
-        self.job = job
-        return job
-
-
-class Effects(Protocol):
-    """All that the engine wants of the world; a runner is an implementation of this."""
-
-    def now(self) -> int:
-        """Milliseconds since the epoch, for letters and retry times; the law has another clock."""
-        ...
-
-    async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Ask the store."""
-        ...
-
-    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Tell the store; tried again while the store is away, since that is always safe."""
-        ...
-
-    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Start what is not started and come back with what has finished, at least one.
-
-        All leases are renewed meanwhile. A runner may wait a little for others to finish too, so
-        that they are settled in one call.
-        """
-        ...
-
-    async def shelve(self, letters: Sequence[Letter]) -> None:
-        """Keep these letters."""
-        ...
-
-    async def enter(self, *, alone: bool) -> bool | None:
-        """Begin to run events in this process, beside others or alone; whether it is alone. None
-        where it cannot be alone because another is, which took too long: it did not begin."""
-        ...
-
-    def leave(self, *, alone: bool) -> None:
-        """End it; `alone` is what `enter` answered."""
         ...

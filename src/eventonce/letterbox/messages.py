@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from eventonce import envelope
-from eventonce.core.engine import LETTERED
+from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import EnvelopeError
 from eventonce.letterbox.invocations import discarded
 from eventonce.rules.instants import LATEST
@@ -90,7 +90,7 @@ def _said(message: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_ours(said: Mapping[str, str]) -> bool:
-    return bool(said.get("letter")) and said.get("status") in LETTERED
+    return bool(said.get("letter")) and said.get("status") in DEAD_LETTERS
 
 
 def _ours(message: Mapping[str, Any], said: Mapping[str, str], consumer: str) -> Letter:

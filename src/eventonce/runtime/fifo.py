@@ -39,6 +39,12 @@ class Groups(Generic[T]):
         if line:
             self._ready.append(line)
 
+    def waiting(self) -> list[T]:
+        """Those that have not been given out."""
+        given = [line for lines in self._given.values() for line in lines]
+        behind = [record for line in given for record in list(line)[1:]]
+        return behind + [record for line in self._ready for record in line]
+
     def __bool__(self) -> bool:
         """Whether something may be tried now."""
         return bool(self._ready)

@@ -4,14 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from eventonce.errors import ConfigError
 
 T = TypeVar("T")
+
+
+def refuse_on_loop() -> None:
+    """Raise where the caller's thread runs an event loop, which waiting would hold."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError(
+        "Consumer.process would hold this event loop while its async handlers wait: "
+        "use `await consumer.process_async(events)` here"
+    )
+
+
+class _Call(Generic[T]):
+    """A coroutine on the loop, for the thread that waits for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._ended = SimpleQueue[None]()
+
+    def begin(self) -> None:
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def result(self) -> T:
+        self._ended.get()
+        assert self._task is not None
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """Cancel it, and wait for its end: what runs must not go on as if somebody waited."""
+        # If it was to begin at all, it has begun when this is called.
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._ended.get()
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._coroutine.close()
+            self._end()
+
+    def _end(self, _: object = None) -> None:
+        # Twice: whoever is interrupted may have taken the first.
+        self._ended.put(None)
+        self._ended.put(None)
 
 
 class LoopThread:
@@ -22,50 +74,22 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop and wait for its result."""
+    def run(
+        self, coroutine: Coroutine[Any, Any, T], meanwhile: Callable[[], object] | None = None
+    ) -> T:
+        """Run it on the loop and wait for its result; do something in this thread meanwhile."""
+        call = _Call(self.loop(), coroutine)
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._awaited(coroutine)
-        coroutine.close()
-        raise ConfigError(
-            "Consumer.process would hold this event loop while its async handlers wait: "
-            "use `await consumer.process_async(events)` here"
-        )
-
-    def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop, ended = self._running(), SimpleQueue[None]()
-        begun: list[asyncio.Task[T]] = []
-
-        def end(_: object = None) -> None:
-            # Twice: whoever is interrupted may have taken the first.
-            ended.put(None)
-            ended.put(None)
-
-        def begin() -> None:
-            begun.append(loop.create_task(coroutine))
-            begun[0].add_done_callback(end)
-
-        def cancel() -> None:
-            if begun:
-                begun[0].cancel()
-            else:
-                coroutine.close()
-                end()
-
-        try:
-            loop.call_soon_threadsafe(begin)
-            ended.get()
+            call.begin()
+            if meanwhile is not None:
+                meanwhile()
+            return call.result()
         except BaseException:
-            # Interrupted: what runs must not go on as if somebody waited for it. If it was to begin
-            # at all, it has begun when this is called.
-            loop.call_soon_threadsafe(cancel)
-            ended.get()
+            call.cancel()
             raise
-        return begun[0].result()
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
         with self._lock:
             if self._loop is None or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()

@@ -8,12 +8,10 @@ from threading import Lock
 from typing import Final
 
 from eventonce.core.ports import Observer
+from eventonce.core.status import USUAL
 from eventonce.errors import EventonceError, Reject, Retry
 from eventonce.log import on_one_line
 from eventonce.types import Outcome
-
-QUIET: Final = frozenset[str](("done", "duplicate", "stale", "unchanged", "ignored"))
-"""The statuses of an ordinary day; the others are warnings."""
 
 RAISED: Final = frozenset[str](("failed", "dead"))
 """The statuses by which a handler's own error is met."""
@@ -46,7 +44,7 @@ def to_log(logger: logging.Logger | None = None) -> Observer:
         event, error = outcome.event, outcome.error
         raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
         target.log(
-            logging.INFO if outcome.status in QUIET else logging.WARNING,
+            logging.INFO if outcome.status in USUAL else logging.WARNING,
             "%s type=%s id=%s rule=%s key=%s: %s",
             outcome.status,
             on_one_line(event.type) if event is not None else "-",

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from eventonce.core.masking import masked, scheme_of
-from eventonce.core.ports import Handler
+from eventonce.core.plan import Handler
 from eventonce.errors import ConfigError, EventonceError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from eventonce.consumer import ONE, Consumer, RuleSpec
-from eventonce.core.plan import Incoming
-from eventonce.core.ports import Handler
+from eventonce.core.plan import Handler
+from eventonce.core.planner import Incoming
+from eventonce.core.routing import is_async
 from eventonce.errors import ConfigError, StoreUnavailable
-from eventonce.runtime.inline import is_async
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResult, Verdict
 

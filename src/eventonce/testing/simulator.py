@@ -10,17 +10,27 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import msgspec
 
 from eventonce import envelope
-from eventonce.core import engine
-from eventonce.core.plan import Batch
-from eventonce.core.ports import Task
-from eventonce.core.routing import Route
+from eventonce.core.engine import (
+    Ask,
+    Batch,
+    Enter,
+    Execute,
+    Keep,
+    Settle,
+    Wait,
+    finish,
+    settlement,
+)
+from eventonce.core.plan import Run
+from eventonce.core.planner import Planner
+from eventonce.core.routing import Route, ignored
 from eventonce.errors import StoreUnavailable
 from eventonce.rules import Rule, Ruleset
 from eventonce.stores.memory import MemoryStore
@@ -28,7 +38,6 @@ from eventonce.testing.bench import START, ManualClock
 from eventonce.types import (
     Claim,
     Job,
-    Letter,
     Outcome,
     Settlement,
     SettleResult,
@@ -63,13 +72,6 @@ class Violation(AssertionError):
     """A promise was broken under this seed."""
 
 
-class _Pause(Awaitable[None]):
-    """Where a worker can be interrupted."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
 @dataclass
 class Sink:
     """What the handlers' effects reach; it honours tokens, as the docs ask a sink of states to."""
@@ -96,76 +98,15 @@ class Sink:
         self.effects[job.effect_id] += 1
 
 
-class _Effects:
-    """The engine's world, with a place to be interrupted before and after everything it does."""
-
-    def __init__(self, simulation: Simulation, worker: Worker) -> None:
-        self._simulation = simulation
-        self._worker = worker
-        self.now = simulation.clock
-
-    async def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
-        await _Pause()
-        answer = self._simulation.store.claim(claims)
-        if self._simulation.trouble(0.05):
-            self._simulation.note(self._worker, "reply to claim lost, asked again")
-            await _Pause()
-            answer = self._simulation.store.claim(claims)
-        self._simulation.granted(claims, answer)
-        await _Pause()
-        return cast("list[Verdict]", answer)
-
-    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        await _Pause()
-        answer = self._simulation.store.settle(settlements)
-        self._simulation.settled(settlements, answer)
-        if self._simulation.trouble(0.05):
-            self._simulation.note(self._worker, "reply to settle lost, told again")
-            await _Pause()
-            answer = self._simulation.store.settle(settlements)
-        if self._simulation.trouble(0.03):
-            self._simulation.note(self._worker, "reply to settle lost for good")
-            raise StoreUnavailable("simulated")
-        await _Pause()
-        return cast("list[SettleResult]", answer)
-
-    async def run(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        self._worker.tasks = tasks
-        for task in tasks:
-            await _Pause()
-            if self._simulation.trouble(0.1):
-                engine.finish(task, error=ValueError("simulated"))
-                continue
-            self._simulation.sink.take(task.started())
-            await _Pause()
-            engine.finish(task, "ran")
-            if self._simulation.trouble(0.2):
-                # The rest comes in another wave.
-                break
-        self._worker.tasks = ()
-        return [task for task in tasks if task.finished]
-
-    async def shelve(self, letters: Sequence[Letter]) -> None:
-        await _Pause()
-        self._simulation.store.put_letters(letters)
-
-    async def enter(self, *, alone: bool) -> bool:
-        # Each worker is a process of its own, and runs one batch at a time.
-        await _Pause()
-        return alone
-
-    def leave(self, *, alone: bool) -> None:
-        pass
-
-
 @dataclass(eq=False)
 class Worker:
     """One worker in the middle of a batch."""
 
     name: str
     deliveries: list[bytes]
-    processing: Coroutine[Any, Any, list[Outcome]] = field(init=False)
-    tasks: Sequence[Task] = ()
+    processing: Generator[None, None, list[Outcome]] = field(init=False)
+    runs: Sequence[Run] = ()
+    """Those whose handlers run, and whose leases are renewed."""
 
 
 def _handler(_: Job) -> None:
@@ -193,6 +134,7 @@ class Simulation:
         self._settled: dict[str, int] = {}
         self._started = 0
         self._rules = Ruleset(RULES, name="simulated")
+        self._planner = Planner(self._rules, 1 << 20, self.clock)
         self._facts = [_event("fact", n, call=f"call-{n}") for n in range(4)]
         self._states = [
             _event(
@@ -225,10 +167,10 @@ class Simulation:
 
     def settled(self, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
         """One run at most completes a fact or a version."""
-        for settlement, kept in zip(settlements, answers, strict=True):
-            if settlement.action == "complete" and kept == "kept":
-                name = effect_id(settlement.claim)
-                if self._settled.setdefault(name, settlement.token) != settlement.token:
+        for one, kept in zip(settlements, answers, strict=True):
+            if one.action == "complete" and kept == "kept":
+                name = effect_id(one.claim)
+                if self._settled.setdefault(name, one.token) != one.token:
                     self._broken(f"{name} was completed by two runs")
 
     def play(self) -> None:
@@ -279,18 +221,96 @@ class Simulation:
             self._queue.remove(entry)
         self._started += 1
         deliveries = [event for _, event in taken]
-        batch = Batch("simulated")
-        batch.plan(
+        planned = self._planner.plan_all(
             deliveries,
-            self._rules,
             lambda _: Route(_handler, asynchronous=False),
-            nonce=self._random.getrandbits(52) | 1,
-            max_bytes=1 << 20,
+            ignored,
+            self._random.getrandbits(52) | 1,
         )
+        batch = Batch(planned, "simulated", self.clock, lambda *_: None)
         worker = Worker(f"w{self._started}", deliveries)
-        worker.processing = batch.process(_Effects(self, worker))
+        worker.processing = self._driven(worker, batch)
         self._workers.append(worker)
         self.note(worker, "takes " + ", ".join(_name(event) for event in deliveries))
+
+    def _driven(self, worker: Worker, batch: Batch) -> Generator[None, None, list[Outcome]]:
+        """The batch, with a place to be interrupted before and after everything it asks for."""
+        steps = batch.steps()
+        answer: Any = None
+        error: StoreUnavailable | None = None
+        while True:
+            try:
+                request = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as stop:
+                return cast("list[Outcome]", stop.value)
+            answer, error = None, None
+            yield
+            match request:
+                case Ask():
+                    answer = yield from self._asked(worker, request.claims)
+                case Settle():
+                    try:
+                        answer = yield from self._told(worker, [*map(settlement, request.runs)])
+                    except StoreUnavailable as lost:
+                        error = lost
+                case Execute():
+                    yield from self._run(worker, request.runs)
+                case Keep():
+                    self.store.put_letters(request.letters)
+                case Enter():
+                    # Each worker is a process of its own, and runs one batch at a time.
+                    answer = request.alone
+                case Wait():
+                    answer = self.trouble(0.3)
+            yield
+
+    def _asked(
+        self, worker: Worker, claims: Sequence[Claim]
+    ) -> Generator[None, None, list[Verdict]]:
+        answer = self.store.claim(claims)
+        if self.trouble(0.05):
+            self.note(worker, "reply to claim lost, asked again")
+            yield
+            answer = self.store.claim(claims)
+        self.granted(claims, answer)
+        return cast("list[Verdict]", answer)
+
+    def _told(
+        self, worker: Worker, settlements: Sequence[Settlement]
+    ) -> Generator[None, None, list[SettleResult]]:
+        answer = self.store.settle(settlements)
+        self.settled(settlements, answer)
+        if self.trouble(0.05):
+            self.note(worker, "reply to settle lost, told again")
+            yield
+            answer = self.store.settle(settlements)
+        if self.trouble(0.03):
+            self.note(worker, "reply to settle lost for good")
+            raise StoreUnavailable("simulated")
+        return cast("list[SettleResult]", answer)
+
+    def _run(self, worker: Worker, runs: Sequence[Run]) -> Generator[None, None, None]:
+        worker.runs = runs
+        for run in runs:
+            yield
+            if self.trouble(0.1):
+                finish(run, error=ValueError("simulated"))
+                continue
+            self.sink.take(run.start())
+            yield
+            finish(run, "ran")
+            if self.trouble(0.2):
+                # The gate's timer settles it, while the others still run.
+                (run.kept,) = yield from self._settled_early(worker, run)
+        worker.runs = ()
+
+    def _settled_early(
+        self, worker: Worker, run: Run
+    ) -> Generator[None, None, list[SettleResult] | tuple[None]]:
+        try:
+            return (yield from self._told(worker, [settlement(run)]))
+        except StoreUnavailable:
+            return (None,)
 
     def _continue(self, worker: Worker) -> None:
         try:
@@ -317,9 +337,9 @@ class Simulation:
             self._queue.append((self.clock.now + LEASE, event))
 
     def _renew(self, worker: Worker) -> None:
-        live = [task for task in worker.tasks if task.token and not task.finished]
+        live = [run for run in worker.runs if run.token and not run.finished]
         if live:
-            self.store.settle([Settlement(task.claim, task.token, "extend") for task in live])
+            self.store.settle([Settlement(run.claim, run.token, "extend") for run in live])
 
     def _check(self, events: Sequence[bytes]) -> None:
         letters = {letter.id for letter in self.store.letters()}

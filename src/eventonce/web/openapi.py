@@ -9,8 +9,9 @@ import msgspec
 
 import eventonce
 from eventonce.config import Serve
+from eventonce.core.status import MEANINGS
 from eventonce.envelope.headers import SNS_TYPE
-from eventonce.http_report import HTTP_STATUS, Report
+from eventonce.http_report import Report
 from eventonce.web.authentication import Gate
 from eventonce.web.health import Health
 from eventonce.web.refusals import KINDS, Refusal
@@ -30,7 +31,7 @@ MEANS: Final = {
 }
 """Of the statuses that report on events."""
 
-_REPORTED: Final = frozenset(HTTP_STATUS.values())
+_REPORTED: Final = frozenset(means.http for means in MEANINGS.values())
 _BODY: Final = {
     "description": "One event, an array of them, or one a line. What is no event becomes a letter, "
     "and the others beside it go on.",

@@ -1,38 +1,66 @@
-"""Puts the parts together: who receives, who works, who holds and who lets go; and ends them."""
+"""The worker: puts fetcher, in-flight buffer, stages and acknowledgement buffer together."""
 
 from __future__ import annotations
 
 import logging
+import math
+import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from math import inf
+from sys import maxsize
 from typing import Any, Final
 
 import msgspec
 
+from eventonce import envelope
 from eventonce.consumer import Consumer
+from eventonce.core.engine import backoff
 from eventonce.core.ports import Delivery, Source
-from eventonce.errors import EventonceError
-from eventonce.worker import upkeep
-from eventonce.worker.crew import Asked, Crew
-from eventonce.worker.desk import Desk
-from eventonce.worker.hands import Hand
-from eventonce.worker.leaving import Leaving
-from eventonce.worker.pace import Pace
-from eventonce.worker.pulse import Pulse
-from eventonce.worker.receiving import Receiving
+from eventonce.core.status import RAN
+from eventonce.errors import (
+    ConfigError,
+    EnvelopeError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from eventonce.runtime.occupancy import INSIDE
+from eventonce.runtime.stages import Ticket
+from eventonce.runtime.visit import Patience
+from eventonce.types import Event, Outcome
+from eventonce.worker.ack_buffer import BATCH, AckBuffer
+from eventonce.worker.availability import Availability, look_after, probe
+from eventonce.worker.fetcher import Fetcher
+from eventonce.worker.inflight import Inflight
+from eventonce.worker.threads import Asked, Died, Threads
 
 LATELY: Final = 60.0
 """Seconds: a long poll takes twenty, and is answered even if nothing came."""
+
+PROBED: Final = 10.0
+"""Seconds of silence after which the store is asked whether it is there."""
 
 AFTER_US: Final = 2.0
 """Seconds after which what could not be finished may come to another worker: this one has ended by
 then, and with it the handler that did not."""
 
-PATIENCE: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between tries to settle what has run, half a minute in all: a queue lets us hold on to an
 event, and to run it again would be worse than to wait for the store."""
+
+SHARE: Final = 4
+"""Deliveries are held anew four times in the time they are held for: two of those may fail."""
+
+SPREAD: Final = 0.5
+"""The share of a pause that chance may add to it."""
+
+AWAY: Final = (StoreUnavailable, StoreMismatch)
+"""The errors that are about the whole store, not about one event."""
 
 log = logging.getLogger("eventonce.worker")
 
@@ -61,23 +89,26 @@ class Worker:
         self._consumer = consumer
         self._source = source
         self._settings = settings
-        self._crew = Crew()
-        self._pace = Pace(
-            settings.concurrency, settings.receivers, side_by_side=consumer.asynchronous
+        self._threads = Threads()
+        self._inflight = Inflight(
+            settings.concurrency, settings.receivers, asynchronous=consumer.asynchronous
         )
-        self._desk = Desk(self._pace)
-        self._queue = Pulse(str(source), lately=LATELY)
-        self._store = Pulse("the store", lately=3 * upkeep.PROBED)
-        self._leaving = Leaving(source, self._desk, self._queue)
+        self._queue = Availability(str(source), lately=LATELY)
+        self._store = Availability("the store", lately=3 * PROBED)
+        self._acks = AckBuffer(source, self._inflight, self._queue)
+        self._stages = consumer.awaiting.stages(settings.concurrency)
+        self._starter = consumer.awaiting.starter() if consumer.asynchronous else None
+        self._context = copy_context()
+        self._context.run(INSIDE.set, True)
         self._draining = False
 
     def run(self) -> Report:
         """Work; comes back when all has ended."""
-        self._consumer.settle_with(PATIENCE)
-        upkeep.probe(self._consumer.store, self._store)
+        self._consumer.runtime.pauses = PAUSES
+        probe(self._consumer.store, self._store)
         self._start()
         log.info("receiving from %s", self._source)
-        news = self._crew.news()
+        news = self._threads.news()
         if isinstance(news, Asked):
             log.info("ending: %s", news.why)
             return Report(self._drain())
@@ -88,50 +119,128 @@ class Worker:
 
     def stop(self, why: str = "asked to") -> None:
         """End, after what is in work; safe in a signal handler."""
-        self._crew.tell(Asked(why))
+        self._threads.tell(Asked(why))
 
     def state(self) -> dict[str, Any]:
         """What a health check is told."""
-        queue, live = self._queue, not self._crew.broken
-        # While the desk is full nobody asks the queue, and its silence says nothing.
-        answers = queue.fine or (queue.known and not queue.away and self._desk.full)
+        queue, live = self._queue, not self._threads.broken
+        running = [run for run in self._consumer.runtime.gate.held() if run.started]
+        in_work = [run for run in running if not run.finished]
+        oldest = min((run.started for run in in_work), default=inf)
+        # While the buffer is full nobody asks the queue, and its silence says nothing.
+        answers = queue.fine or (queue.known and not queue.away and self._inflight.full)
         return {
             "live": live,
             "ready": live and answers and self._store.fine and not self._draining,
             "draining": self._draining,
-            "queue": self._queue.told(),
-            "store": self._store.told(),
-            "in_work": self._desk.in_work,
-            "at_hand": self._desk.at_hand,
+            "queue": self._queue.report(),
+            "store": self._store.report(),
+            "in_work": len(in_work),
+            "at_hand": len(self._inflight),
+            "oldest_seconds": round(time.monotonic() - oldest, 1) if in_work else 0.0,
         }
 
     def _start(self) -> None:
-        crew, desk, source = self._crew, self._desk, self._source
-        hand = Hand(self._consumer, desk, self._leaving, self._pace, self._store)
-        self._consumer.work_with(hand.work_off)
-        for number in range(self._settings.concurrency):
-            crew.start(f"hand-{number}", hand.work)
-        receiving = Receiving(source, desk, crew, self._queue, self._store)
+        threads, source = self._threads, self._source
+        fetcher = Fetcher(source, self._inflight, threads, self._queue, self._store, self._begin)
         for number in range(self._settings.receivers):
-            crew.start(f"receiver-{number}", receiving.another if number else receiving.first)
-        crew.start("letting-go", partial(upkeep.let_go, self._leaving, crew))
-        crew.start("calling", partial(upkeep.share, desk, crew))
+            threads.start(f"receiver-{number}", fetcher.another if number else fetcher.first)
+            threads.start(f"acks-{number}", partial(self._acks.send_until_stopped, threads))
         store = self._consumer.store
-        crew.start("probing", partial(upkeep.look_after, store, crew, self._store))
+        threads.start("probing", partial(look_after, store, threads, self._store, PROBED))
         if source.hold < inf:
-            crew.start("holding", partial(upkeep.hold, source, desk, crew, self._queue))
+            threads.start("holding", self._hold)
+
+    def _begin(self, deliveries: Sequence[Delivery]) -> None:
+        """Plan these, and send each on its way."""
+        for one in deliveries:
+            began = time.perf_counter()
+            ticket = Ticket(
+                self._consumer.runtime,
+                self._consumer.plan([_incoming(one)]),
+                Patience(here=inf),
+                partial(self._ended, one, began),
+                context=self._context,
+                starter=self._starter,
+            )
+            ticket.cancelled = self._draining
+            self._stages.submit(ticket)
+
+    def _ended(self, one: Delivery, began: float, ticket: Ticket) -> None:
+        """Its outcome is known: acknowledge it, or let it come again."""
+        seconds = None
+        try:
+            (outcome,) = self._consumer.tell(ticket.result(), began)
+            seconds = self._delay(ticket, outcome, one)
+        except (ConfigError, StoreMismatch) as error:
+            self._threads.tell(Died("the store", error))
+        except StoreError as error:
+            self._store.failed(error)
+        except Exception:
+            # One event that nobody foresaw must not stop all others; it comes again, more and more
+            # slowly, until its queue gives it up.
+            log.exception("an event could not be processed, it comes again")
+        if seconds == 0.0:
+            following = self._inflight.acknowledged(one)
+            self._acks.acknowledge(one)
+            if following:
+                self._begin(following)
+            return
+        later = _pause(backoff(one.times)) if seconds is None else seconds
+        self._acks.postpone(self._inflight.postponed(one), later)
+
+    def _delay(self, ticket: Ticket, outcome: Outcome, one: Delivery) -> float:
+        """Seconds until it may come again, 0 if it may be forgotten; and learn from its outcome."""
+        for run in ticket.batch.runs:
+            if run.started and outcome.status in RAN:
+                self._inflight.learn(run.took)
+        if outcome.ack or outcome.key:
+            error = outcome.error
+            # One event that the store cannot hold must not keep all others waiting.
+            if isinstance(error, AWAY) and not outcome.ack:
+                self._store.failed(error)
+            elif outcome.key:
+                self._store.answered()
+        if outcome.ack:
+            return 0.0
+        if ticket.cancelled and all(run.job is None for run in ticket.batch.runs):
+            return NOT_BEGUN
+        return delay_of(outcome, one.times)
+
+    def _hold(self) -> None:
+        """Keep what is in flight from coming to others, until the threads are stopping.
+
+        The store's leases are renewed meanwhile by the gate: whoever outlives one of the two is
+        still guarded by the other.
+        """
+        share = self._source.hold / SHARE
+        while not self._threads.sleep(share):
+            now = time.monotonic()
+            held = self._inflight.received_before(now - share)
+            for start in range(0, len(held), BATCH):
+                some = held[start : start + BATCH]
+                try:
+                    self._source.postpone([(one, self._source.hold) for one in some])
+                except EventonceError as error:
+                    self._queue.failed(error)
+                    break
+                self._queue.answered()
+                for one in some:
+                    one.held = now
 
     def _drain(self) -> int:
         """Give back what was not begun, wait for the rest, free what does not finish in time."""
         self._draining = True
-        self._crew.release()
+        self._threads.release()
         end = time.monotonic() + self._settings.drain
-        unbegun = self._desk.close()
-        self._leaving.add([], [(one, time.monotonic()) for one in unbegun])
-        unfinished = self._desk.clear(end - time.monotonic())
-        self._crew.stop()
+        self._acks.postpone(self._inflight.close(), 0.0)
+        self._stages.cancel()
+        unfinished = self._inflight.drained(end - time.monotonic())
+        self._threads.stop()
         if unfinished:
             self._abandon(unfinished)
+        else:
+            self._stages.close()
         return len(unfinished)
 
     def _abandon(self, unfinished: list[Delivery]) -> None:
@@ -140,3 +249,41 @@ class Worker:
             self._source.postpone([(one, AFTER_US) for one in unfinished])
         with suppress(EventonceError):
             self._consumer.abandon()
+
+
+NOT_BEGUN: Final = 1e-9
+"""Seconds: what was not begun may come again at once."""
+
+
+def _incoming(delivery: Delivery) -> bytes | Event:
+    """The event of a delivery, under the transport's id if it has none of its own; what is no event
+    is left as it is, for the consumer to make a dead letter of."""
+    try:
+        # The limit is the consumer's own, which holds every event to it.
+        event = envelope.read(delivery.body, max_bytes=maxsize)
+    except EnvelopeError:
+        return delivery.body
+    if event.id.strip() and event.form != "cxone":
+        return event
+    # An id that stands in the event itself may be an entity's: the transport's comes before it.
+    return msgspec.structs.replace(event, id=delivery.id or event.id, delivery=delivery.receipt)
+
+
+def delay_of(outcome: Outcome, times: int) -> float:
+    """Seconds until an event that came so many times may come again."""
+    if outcome.retry_at is None:
+        return _pause(backoff(times))
+    after = outcome.retry_at - time.time() * 1000
+    if isinstance(outcome.error, EventonceError):
+        # No attempt was counted: how often it came is all there is to slow it down by.
+        after = max(after, backoff(times))
+    # What failed together shall not come together; a lease ends when it ends.
+    spread = SPREAD if outcome.status == "failed" else 0.0
+    return _pause(after, spread)
+
+
+def _pause(milliseconds: float, spread: float = SPREAD) -> float:
+    """At least so long, in whole seconds as queues count them, and somewhat more by chance. Never
+    at once, however far the store's clock is from ours."""
+    seconds = max(1.0, milliseconds / 1000)
+    return math.ceil(seconds) + int(seconds * spread * random.random() + random.random())

@@ -79,10 +79,12 @@ def test_an_event_that_kills_its_process_is_buried_after_its_attempts(site: Site
 
 def test_a_busy_copy_is_pushed_back_to_the_end_of_the_lease(site: Site, between: Between) -> None:
     site.configure(
-        "waiting", lease="30s", visibility="20s", queue=site.through(between.url), concurrency=2
+        "waiting", lease="30s", visibility="20s", queue=site.through(between.url), concurrency=1
     )
     site.send(event(1), event(1))
     with overheard(between) as delays:
+        # Two workers, each of which has room for one.
+        site.start()
         site.start()
         site.noted("begun 1")
         # A renewal asks for 20 s; what is left of a lease of 30 s is more.

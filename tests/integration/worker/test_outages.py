@@ -13,7 +13,7 @@ from eventonce import Consumer, StoreUnavailable
 from eventonce.sqs import queue as queue_module
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job, Settlement, SettleResult
-from eventonce.worker import pulse as pulse_module
+from eventonce.worker import availability as pulse_module
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
 from tests.integration.dynamodb.between import Between, Forward, Reply, refuse
@@ -167,7 +167,7 @@ class Forgetful(MemoryStore):
 def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "PATIENCE", (0.05,) * 1_000)
+    monkeypatch.setattr(worker_module, "PAUSES", (0.05,) * 1_000)
     store = Forgetful()
     attempts: list[int] = []
 

@@ -8,19 +8,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from eventonce.core.engine import LETTERED
 from eventonce.core.ports import StoreAdmin
+from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
 from eventonce.errors import StoreError
 from eventonce.types import Letter, Outcome
-
-SETTLED: Final = frozenset[str](("done", "duplicate", "stale", "unchanged", "unguarded"))
-"""The outcomes after which a letter that was run again has nothing left to say."""
 
 
 def settle(shelf: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> None:
     """Drop the letters that are settled; let the others say why they still are none."""
     pairs = list(pairs)
-    shelf.drop_letters([letter.id for letter, outcome in pairs if outcome.status in SETTLED])
+    shelf.drop_letters([letter.id for letter, outcome in pairs if outcome.status in EFFECTIVE])
     newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
     rewritten = [(old, letter) for old, letter in newest if letter is not None]
     left_over = [old for old, _ in rewritten if _SPARE in old]
@@ -30,7 +27,7 @@ def settle(shelf: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int)
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
     """The letter as it should read now; None if nothing is known that it does not say."""
     failed = outcome.status == "failed" and not isinstance(outcome.error, StoreError)
-    if not failed and outcome.status not in LETTERED:
+    if not failed and outcome.status not in DEAD_LETTERS:
         return None
     return replace(
         letter,

@@ -1,16 +1,17 @@
-"""How events come to the desk: as many as it has room for, while queue and store answer."""
+"""The fetcher: receives as many events as there is room for, while queue and store answer."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from eventonce.core.ports import Source
+from eventonce.core.ports import Delivery, Source
 from eventonce.errors import EventonceError, SourceUnavailable
-from eventonce.worker.crew import ENDED, Crew
-from eventonce.worker.desk import Desk
-from eventonce.worker.pulse import Pulse
+from eventonce.worker.availability import Availability
+from eventonce.worker.inflight import Inflight
+from eventonce.worker.threads import ENDED, Threads
 
 BATCH: Final = 10
 """Messages of one request: SQS gives no more."""
@@ -19,30 +20,40 @@ TICK: Final = 1.0
 """Seconds after which a receiver that waits for room looks whether it is still needed."""
 
 
-class Receiving:
+class Fetcher:
     """Several receivers; while little comes only the first asks, for each request costs."""
 
-    def __init__(self, source: Source, desk: Desk, crew: Crew, queue: Pulse, store: Pulse) -> None:
+    def __init__(
+        self,
+        source: Source,
+        inflight: Inflight,
+        threads: Threads,
+        queue: Availability,
+        store: Availability,
+        begin: Callable[[Sequence[Delivery]], None],
+    ) -> None:
+        """`begin` is given what may be begun."""
         self._source = source
-        self._desk = desk
-        self._crew = crew
+        self._inflight = inflight
+        self._threads = threads
         self._queue = queue
         self._store = store
+        self._begin = begin
         self._plenty = threading.Event()
 
     def first(self) -> None:
-        """Receive, and look out for the source's end, until the crew is stopping."""
-        while not self._crew.stopping:
-            # In this order: what comes again is with the source before it has left the desk.
-            if self._desk.empty and self._source.ended:
-                self._crew.release()
-                self._crew.tell(ENDED)
+        """Receive, and look out for the source's end, until the threads are stopping."""
+        while not self._threads.stopping:
+            # In this order: what comes again is with the source before it has left the buffer.
+            if self._inflight.empty and self._source.ended:
+                self._threads.release()
+                self._threads.tell(ENDED)
                 return
             self._receive()
 
     def another(self) -> None:
-        """Receive while there is plenty, until the crew is stopping."""
-        while not self._crew.stopping:
+        """Receive while there is plenty, until the threads are stopping."""
+        while not self._threads.stopping:
             if self._plenty.wait(TICK):
                 self._receive()
 
@@ -50,9 +61,9 @@ class Receiving:
         if self._store.away:
             # What was received could only be given back, and would be a delivery closer to the
             # queue's own limit.
-            self._crew.sleep(TICK)
+            self._threads.sleep(TICK)
             return
-        promised = self._desk.promise(BATCH, TICK)
+        promised = self._inflight.reserve(BATCH, TICK)
         if not promised:
             return
         kept, pause = False, 0.0
@@ -65,19 +76,21 @@ class Receiving:
             pause = self._queue.failed(error)
         finally:
             if not kept:
-                self._desk.forgo(promised)
+                self._inflight.forgo(promised)
         if pause:
-            self._crew.sleep(pause)
+            self._threads.sleep(pause)
 
     def _bring(self, promised: int) -> bool:
-        """Receive, and put it on the desk, or give it back if that is closed now."""
+        """Receive, and put it into the buffer, or give it back if that is closed now."""
         received = self._source.receive(promised)
         self._queue.answered()
         if received:
             self._plenty.set()
         else:
             self._plenty.clear()
-        if self._desk.put(promised, received):
+        begun = self._inflight.put(promised, received)
+        if begun is not None:
+            self._begin(begun)
             return True
         # If that fails they come again all the same, only later.
         with suppress(EventonceError):

@@ -8,16 +8,24 @@ import threading
 import time
 from typing import Any, Final
 
+from eventonce.core.ports import Store
+from eventonce.errors import StoreError, StoreMismatch
+from eventonce.stores.probe import PROBE
+from eventonce.worker.threads import Threads
+
 SHORTEST_PAUSE: Final = 1.0
 """Seconds before the next try: what is throttled wants no less."""
 
 LONGEST_PAUSE: Final = 30.0
 """Seconds between tries while something is away: it is back that soon after it is back."""
 
+TICK: Final = 1.0
+"""Seconds after which a thread that waits looks whether it is still needed."""
+
 log = logging.getLogger("eventonce.worker")
 
 
-class Pulse:
+class Availability:
     """What was last heard of something; says so in the log when that changes."""
 
     def __init__(self, name: str, *, lately: float) -> None:
@@ -67,11 +75,33 @@ class Pulse:
         """Whether it answered lately, and nothing to the contrary was heard since."""
         return not self.away and self.silent_for() <= self._lately
 
-    def told(self) -> dict[str, Any]:
-        """The same for who asks."""
+    def report(self) -> dict[str, Any]:
+        """The same for a health check."""
         silent = self.silent_for()
         return {
             "fine": self.fine,
             "answered_seconds_ago": None if silent == float("inf") else round(silent, 1),
             "why": "" if self._error is None else str(self._error),
         }
+
+
+def look_after(store: Store, threads: Threads, availability: Availability, silence: float) -> None:
+    """Ask the store whether it is there, after such a silence, until the threads are stopping."""
+    pause = 0.0
+    while not threads.sleep(pause):
+        asks = availability.away or availability.silent_for() > silence
+        pause = probe(store, availability) if asks else TICK
+
+
+def probe(store: Store, availability: Availability) -> float:
+    """Ask the store whether it is there; the seconds until it shall be asked again."""
+    try:
+        (verdict,) = store.claim([PROBE])
+    except StoreMismatch:
+        raise
+    except StoreError as error:
+        return availability.failed(error)
+    if verdict.error is not None:
+        return availability.failed(verdict.error)
+    availability.answered()
+    return TICK

@@ -31,7 +31,7 @@ ASLEEP: Final = 1.0
 one that just started; Python runs its handler in the main thread, and does not wake that for it."""
 
 
-class Crew:
+class Threads:
     """Starts threads, and passes the news on to the one that waits for them."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Crew:
         return self._stopping.is_set()
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Run this in a thread; it must not end before the crew is released."""
+        """Run this in a thread; it must not end before the threads are released."""
 
         def watched() -> None:
             try:
@@ -82,5 +82,5 @@ class Crew:
         self._stopping.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep, or less if the crew is stopping; whether it is."""
+        """Sleep, or less if the threads are stopping; whether it is."""
         return self._stopping.wait(seconds)

@@ -1,0 +1,152 @@
+"""The planner: reads events, and finds the handler, the rule and the claim of each.
+
+One place for every way in: `process`, `filter`, `redrive` and everything that only looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any, Final
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.core.plan import Deadline, Plan, Refusal
+from eventonce.core.reasons import forgotten
+from eventonce.core.routing import Route
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.envelope.reader import NoEvent
+from eventonce.errors import EnvelopeError
+from eventonce.rules import Ruleset
+from eventonce.types import Event, Outcome
+
+Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
+"""What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
+
+REDRIVE_ALLOWANCE: Final = 1 << 17
+"""Bytes that a dead letter may have beside its event: its headers are at most 64 KiB."""
+
+
+class Planner:
+    """Plans events by one consumer's rules; knows no store and no clock of its own."""
+
+    def __init__(
+        self,
+        rules: Ruleset,
+        max_bytes: int,
+        clock: Callable[[], int],
+        *,
+        remembers: bool = True,
+    ) -> None:
+        """`remembers`: whether the store outlives this run; only then can a replay be older than
+        what is remembered."""
+        self.rules = rules
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._remembers = remembers
+
+    def plan_all(
+        self,
+        events: Iterable[Incoming],
+        route_of: Callable[[str], Route | None],
+        unhandled: Callable[[Event], Outcome],
+        nonce: int,
+        *,
+        redrive: bool = False,
+        deadline: Deadline | None = None,
+        deliveries: float = inf,
+    ) -> list[Plan | Refusal]:
+        """A plan for each event that a handler takes, a refusal for every other."""
+        limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
+        planned: list[Plan | Refusal] = []
+        for incoming in events:
+            try:
+                event = self.read(incoming, limit)
+            except EnvelopeError as error:
+                known = incoming if type(incoming) is Event else None
+                outcome = Outcome(known, "invalid", str(error), error=error)
+                planned.append(Refusal(outcome, as_bytes(incoming)))
+                continue
+            route = route_of(event.type)
+            if route is None:
+                outcome = unhandled(event)
+                kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
+                planned.append(Refusal(outcome, kept))
+                continue
+            planned.append(
+                self.plan(
+                    event, nonce, route, redrive=redrive, deadline=deadline, deliveries=deliveries
+                )
+            )
+        return planned
+
+    def read(self, incoming: Incoming, max_bytes: int | None = None) -> Event:
+        """The event, within the limit of one event, whoever read it."""
+        limit = self.max_bytes if max_bytes is None else max_bytes
+        if type(incoming) is not Event:
+            return envelope.read(incoming, max_bytes=limit)
+        if len(incoming.raw) > limit:
+            raise envelope.too_large(len(incoming.raw), limit)
+        return incoming
+
+    def plan(
+        self,
+        event: Event,
+        nonce: int,
+        route: Route | None = None,
+        *,
+        redrive: bool = False,
+        deadline: Deadline | None = None,
+        deliveries: float = inf,
+    ) -> Plan | Refusal:
+        """The plan for one event; without a route for somebody who runs no handler."""
+        try:
+            rule, claim = self.rules.plan(event, nonce)
+            older = self.rules.also(event, rule, nonce)
+        except EnvelopeError as error:
+            outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
+            return Refusal(outcome, envelope.kept(event))
+        lost, covered = "", False
+        if redrive:
+            claim = msgspec.structs.replace(claim, redrive=True)
+            older = [msgspec.structs.replace(one, redrive=True) for one in older]
+        elif event.replay and rule.on_replay != "force":
+            looks = rule.on_replay == "report"
+            if looks or not rule.shadow:
+                lost = forgotten(event, claim, self._clock()) if self._remembers else ""
+                if lost and not looks:
+                    lost += ". If it did not, redrive this dead letter"
+                if lost or looks:
+                    claim = msgspec.structs.replace(claim, peek=True)
+        if deadline is not None:
+            covered = claim.lease >= deadline.lease
+            if covered and claim.order is None:
+                # No lease shall outlast a process that is ended: its event would wait for nobody.
+                # A state keeps its rule's lease: an older version waits for a newer one as long as
+                # some of its own leases last, and that must not depend on who asks.
+                claim = msgspec.structs.replace(claim, lease=max(1, deadline.lease))
+        if deliveries < claim.attempts:
+            claim = msgspec.structs.replace(claim, attempts=int(deliveries))
+        handler, asynchronous = route or (None, False)
+        return Plan(
+            event, rule, claim, older, handler, asynchronous, lost, deliveries, deadline, covered
+        )
+
+
+def as_bytes(incoming: object) -> bytes:
+    """What was given, as a dead letter can keep it, whatever it is."""
+    match incoming:
+        case Event():
+            return envelope.kept(incoming)
+        case NoEvent():
+            return incoming.kept
+        case bytes() | bytearray() | memoryview():
+            return bytes(incoming)
+        case str():
+            return incoming.encode("utf-8", "surrogatepass")
+        case _:
+            try:
+                return msgspec.json.encode(incoming)
+            except Exception:  # noqa: BLE001  it could not be read either; its look is all there is
+                return repr(incoming).encode()

@@ -1,0 +1,334 @@
+"""The gate: the only code that calls the store's two verbs, one for each consumer.
+
+It shares calls among all who ask at the same moment, keeps the leases of what runs, settles what
+has finished while others of its batch still run, and knows which keys run in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Final
+from weakref import WeakSet
+
+import msgspec
+
+from eventonce.core.engine import settlement
+from eventonce.core.ledger import LONGEST_LEASE
+from eventonce.core.plan import Run
+from eventonce.core.ports import Store
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.log import log
+from eventonce.runtime.lane import Lane
+from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
+
+SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
+"""Seconds between tries to settle while the store is away: the effect has happened, so it is worth
+some patience, but the transport's own deadline must not pass meanwhile."""
+
+SHARE: Final = 3
+"""A lease is renewed when a third of it has passed: two renewals may fail before it ends."""
+
+SETTLE_INTERVAL: Final = 1.0
+"""Seconds after which what has finished is settled although others of its batch still run: what a
+crash may cost is then a second's work, and quick batches are settled in one call."""
+
+IDLE: Final = 60.0
+"""Seconds after which a timer with nothing to do looks whether it is still needed."""
+
+
+class Hold:
+    """The runs of a batch whose handlers run: their leases are kept until they are let go.
+
+    Whoever runs the handlers appends to `finished` what has returned. Whoever takes a run out of
+    there settles it, and nobody else does: the timer if it stands there for long, else the engine.
+    """
+
+    __slots__ = ("finished", "look", "runs", "taken")
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        self.finished: deque[Run] = deque()
+        self.taken = 0
+        """Finished runs that the timer is settling now."""
+        self.look = inf
+
+
+class Gate:
+    """One consumer's way to its store; safe in many threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._claims: Lane[Claim, Verdict] = Lane(self._grant, _key, self._free)
+        self._settlements: Lane[Settlement, SettleResult] = Lane(store.settle)
+        self._begin()
+        _gates.add(self)
+
+    def _begin(self) -> None:
+        """Also in the child of a fork, where no thread lives on: the parent keeps what it runs."""
+        self._claims.reset()
+        self._settlements.reset()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._holds: dict[int, Hold] = {}
+        self.running: dict[bytes, int] = {}
+        """The keys that run in this process, and how many runs each has: two, where one outlived
+        its lease."""
+        self._waiters: dict[bytes, list[Callable[[], None]]] = {}
+        self._next_look = inf
+        self._timer: threading.Thread | None = None
+
+    def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
+        """Ask the store, in one call with all who ask meanwhile."""
+        return self._claims.ask(claims)
+
+    def settle(
+        self, settlements: Sequence[Settlement], pauses: Sequence[float] = SETTLE_PAUSES
+    ) -> list[SettleResult]:
+        """Tell the store, and try again for a while if it is away; repeating it is always safe."""
+        for pause in pauses:
+            try:
+                return self._settlements.ask(settlements)
+            except StoreUnavailable:
+                time.sleep(pause)
+        return self._settlements.ask(settlements)
+
+    def hold(self, runs: Sequence[Run]) -> Hold:
+        """Keep the leases of these runs until `let_go`."""
+        hold = Hold(runs)
+        now = time.monotonic()
+        for run in runs:
+            run.renewed = now
+        hold.look = self._look(hold, now)
+        with self._lock:
+            self._holds[id(hold)] = hold
+            if hold.look < inf and (hold.look < self._next_look or self._timer is None):
+                self._start_or_wake(hold.look)
+        return hold
+
+    def let_go(self, hold: Hold | None, keys: Sequence[bytes]) -> None:
+        """The outcomes of these keys are known: stop keeping their leases, and wake whoever waits
+        for one of them."""
+        woken: list[Callable[[], None]] = []
+        with self._lock:
+            if hold is not None:
+                self._holds.pop(id(hold), None)
+            for key in keys:
+                others = self.running.pop(key, 1) - 1
+                if others > 0:
+                    self.running[key] = others
+                elif self._waiters:
+                    woken += self._waiters.pop(key, ())
+        for wake in woken:
+            wake()
+
+    def when_ended(self, key: bytes, wake: Callable[[], None]) -> bool:
+        """Call `wake` when the run of this key in this process has ended; False if none is."""
+        with self._lock:
+            if key not in self.running:
+                return False
+            self._waiters.setdefault(key, []).append(wake)
+            return True
+
+    def unsettled(self, hold: Hold) -> None:
+        """Take back what the timer has not settled; waits for what it is settling now. After this
+        the runs are the engine's."""
+        with self._lock:
+            while hold.taken:
+                self._wake.wait(SETTLE_INTERVAL)
+            hold.finished.clear()
+
+    def held(self) -> list[Run]:
+        """All runs whose leases are kept."""
+        with self._lock:
+            return [run for hold in self._holds.values() for run in hold.runs]
+
+    def oldest(self) -> float:
+        """When the handler that has run longest began, by the monotonic clock; `inf` for none."""
+        started = [run.started for run in self.held() if run.started and not run.finished]
+        return min(started, default=inf)
+
+    def salvage(self, runs: Sequence[Run]) -> None:
+        """Interrupted: complete what returned, free the rest, as far as the store still answers.
+
+        A run with a transaction of its own is freed too: as long as that can still be committed, so
+        can its completion.
+        """
+        # Of several versions of one subject all but the latest are settled.
+        latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
+        settlements = [_salvaged(run) for run in latest.values() if run.kept is None]
+        if settlements:
+            with suppress(StoreError):
+                self._settlements.ask(settlements)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        with self._lock:
+            self._timer = None
+            self._wake.notify_all()
+
+    def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
+        """Ask the store, and note what was granted before anybody hears of it."""
+        verdicts = self.store.claim(claims)
+        running = self.running
+        with self._lock:
+            for claim, verdict in zip(claims, verdicts, strict=True):
+                if verdict.token:
+                    running[claim.key] = running.get(claim.key, 0) + 1
+        return verdicts
+
+    def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
+        """Granted, and nobody is there to run it."""
+        granted = [
+            Settlement(claim, verdict.token, "return")
+            for claim, verdict in zip(claims, verdicts, strict=True)
+            if verdict.token
+        ]
+        if granted:
+            with suppress(StoreError):
+                self._settlements.ask(granted)
+            self.let_go(None, [one.claim.key for one in granted])
+
+    def _look(self, hold: Hold, now: float) -> float:
+        """When the timer shall look after these: when the first lease needs it, and soon where one
+        that finished may have to wait for others."""
+        due = min([_due(run) for run in hold.runs])
+        return min(due, now + SETTLE_INTERVAL) if len(hold.runs) > 1 else due
+
+    def _start_or_wake(self, look: float) -> None:
+        self._next_look = look
+        if self._timer is None:
+            self._timer = threading.Thread(target=self._tick, name="eventonce-gate", daemon=True)
+            self._timer.start()
+        else:
+            self._wake.notify_all()
+
+    def _tick(self) -> None:
+        own = threading.current_thread()
+        try:
+            while self._timer is own:
+                self._tend(own)
+        finally:
+            with self._lock:
+                if self._timer is own:
+                    self._timer = None
+
+    def _tend(self, own: threading.Thread) -> None:
+        """Wait until somebody needs it; then renew and settle, in one call."""
+        with self._lock:
+            now = time.monotonic()
+            looked = [hold for hold in self._holds.values() if hold.look <= now]
+            if not looked:
+                self._sleep(own, now)
+                return
+            due = [run for hold in looked for run in hold.runs if _due(run) <= now]
+            live = [run for run in due if run.token and not run.finished]
+            for run in due:
+                run.renewed = now
+            finished: list[tuple[Hold, Run]] = []
+            for hold in looked:
+                finished += [(hold, run) for run in self._take(hold)]
+                hold.look = self._look(hold, now)
+        self._renew_and_settle(live, finished)
+
+    def _sleep(self, own: threading.Thread, now: float) -> None:
+        """A quiet consumer's timer sleeps; a batch with an earlier need wakes it. It is not woken
+        by every batch: that would cost more than a quick handler does."""
+        looks = [hold.look for hold in self._holds.values()]
+        self._next_look = min([*looks, now + IDLE])
+        called = self._wake.wait(self._next_look - now)
+        if not called and not self._holds and self._timer is own:
+            # A consumer that was dropped without `close` must not keep a thread.
+            self._timer = None
+
+    def _take(self, hold: Hold) -> list[Run]:
+        """The finished runs of a batch that can be settled before the batch is at its end. One that
+        may be given up waits for the engine, which writes its dead letter first."""
+        taken: list[Run] = []
+        left: list[Run] = []
+        while hold.finished:
+            run = hold.finished.popleft()
+            (taken if run.error is None and run.token and run.kept is None else left).append(run)
+        hold.finished.extendleft(reversed(left))
+        hold.taken += len(taken)
+        return taken
+
+    def _renew_and_settle(self, live: list[Run], finished: list[tuple[Hold, Run]]) -> None:
+        now = time.monotonic()
+        asked = [Settlement(_renewal(run, now), run.token, "extend") for run in live]
+        asked += [settlement(run) for _, run in finished]
+        answers: list[SettleResult] = []
+        try:
+            if asked:
+                answers = self._settlements.ask(asked)
+        except StoreError as error:
+            log().warning(
+                "%d leases not renewed, %d runs not settled yet, trying again: %s",
+                len(live),
+                len(finished),
+                error,
+            )
+        finally:
+            with self._lock:
+                for hold, run in finished:
+                    hold.taken -= 1
+                    if not answers:
+                        hold.finished.append(run)
+                if finished:
+                    for (_, run), kept in zip(finished, answers[len(live) :], strict=False):
+                        run.kept = kept
+                    self._wake.notify_all()
+        for run, kept in zip(live, answers, strict=False):
+            if kept != "kept" and not run.finished:
+                run.lose()
+                log().warning("%s: outlived its lease, another run took over", effect_id(run.claim))
+
+
+def _key(claim: Claim) -> bytes:
+    return claim.key
+
+
+def _token(run: Run) -> int:
+    return run.token
+
+
+def _salvaged(run: Run) -> Settlement:
+    if not run.finished or run.in_transaction:
+        return Settlement(run.claim, run.token, "return")
+    if run.outcome.status == "dead":
+        # Perhaps its dead letter was not kept. Where it was, and this is buried, that stands.
+        return Settlement(run.claim, run.token, "release")
+    return settlement(run)
+
+
+def _due(run: Run) -> float:
+    """When the lease of this run is to be renewed; `inf` for never."""
+    if run.plan.covered or not run.token:
+        return inf
+    # Whoever asks with a shorter lease may cut this one down.
+    return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / SHARE
+
+
+def _renewal(run: Run, now: float) -> Claim:
+    """The claim as it is renewed: no further than the end of the process."""
+    claim, deadline = run.claim, run.plan.deadline
+    if deadline is None or now + claim.lease / 1000 <= deadline.at:
+        return claim
+    return msgspec.structs.replace(claim, lease=max(1, int((deadline.at - now) * 1000)))
+
+
+_gates: Final = WeakSet[Gate]()
+
+
+def _begin_anew() -> None:
+    for gate in _gates:
+        gate._begin()  # noqa: SLF001  the module's own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,140 @@
+"""How one plain handler is run, with the transaction it may open through `job.connection`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, suppress
+from threading import current_thread, main_thread
+from typing import Any, Final
+
+from eventonce.core import engine
+from eventonce.core.plan import Run
+from eventonce.core.ports import Transaction, Transactional
+from eventonce.core.reasons import TOO_LATE
+from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
+from eventonce.types import Job, SettleResult
+
+
+class Scope:
+    """The transaction a handler may open through `job.connection`, and what ends it."""
+
+    def __init__(self, run: Run, job: Job, transactions: Transactional) -> None:
+        self._run = run
+        self._job = job
+        self._transactions = transactions
+        self._context: AbstractContextManager[Transaction] | None = None
+        self._transaction: Transaction | None = None
+        job.connect = self._connect
+
+    def _connect(self) -> Any:
+        if self._transaction is None:
+            try:
+                context = self._transactions.transaction()
+                self._transaction = context.__enter__()
+            except StoreUnavailable:
+                # Whatever the handler makes of it, it could not do its work.
+                self._run.blameless = True
+                raise
+            self._context = context
+            self._run.in_transaction = True
+        return self._transaction.connection
+
+    def keep(self) -> None:
+        """The handler returned: its writes and its completion commit together, or neither does.
+        What ran unguarded has no completion."""
+        self._job.connect = None
+        if self._context is None or self._transaction is None:
+            return
+        try:
+            kept: SettleResult = "kept"
+            if self._run.token:
+                kept = self._transaction.settle(engine.settlement(self._run))
+            if kept != "kept":
+                self.undo(_NotKept())
+            else:
+                self._context.__exit__(None, None, None)
+                self._context = None
+            self._run.kept = kept
+        except StoreError as error:
+            self.undo(error)
+            self._run.blameless = isinstance(error, StoreUnavailable)
+            engine.finish(self._run, error=error)
+        except BaseException as error:
+            # Interrupted by a signal: an exit that was not reached, or not to its end, is repeated.
+            self.undo(error)
+            raise
+
+    def undo(self, why: BaseException) -> None:
+        """The handler raised, or its completion was refused: what it wrote is undone."""
+        self._job.connect = None
+        context, self._context = self._context, None
+        if context is not None:
+            if self._transaction is not None and self._transaction.failed(why):
+                self._run.blameless = True
+            with suppress(type(why), StoreError):
+                context.__exit__(type(why), why, None)
+
+
+class _NotKept(Exception):
+    """The completion was refused."""
+
+
+def invoke(run: Run, transactions: Transactional | None) -> None:
+    """Run a plain handler, here and now."""
+    if not starts(run):
+        return
+    handler, job = run.plan.handler, run.start()
+    assert handler is not None
+    scope = Scope(run, job, transactions) if transactions is not None else None
+    try:
+        value = handler(job)
+        if value is not None and hasattr(value, "__await__"):
+            if hasattr(value, "close"):
+                # Or Python would warn of it, long after and elsewhere.
+                value.close()
+            raise ConfigError(_NOT_AWAITED.format(handler))
+    except BaseException as error:
+        if scope is not None:
+            scope.undo(error)
+        # Also where it means the process: a handler that always exits is given up at last.
+        engine.finish(run, error=as_failure(error))
+        if _ends_the_process(error):
+            raise
+    else:
+        engine.finish(run, value)
+        if scope is not None:
+            scope.keep()
+
+
+def starts(run: Run) -> bool:
+    """Whether the handler shall begin: not where another took the event over while it waited its
+    turn, nor where the end of the process would cut it off."""
+    if run.lost:
+        run.finished, run.kept = True, "fenced"
+        return False
+    now, deadline = time.monotonic(), run.plan.deadline
+    if deadline is not None and now > deadline.last_start:
+        engine.finish(run, error=Retry(TOO_LATE))
+        return False
+    run.started = now
+    return True
+
+
+def _ends_the_process(error: BaseException) -> bool:
+    """Whether this means the process and not the event: in the main thread a signal raises it
+    wherever the thread is, and in other threads nobody but the handler itself does."""
+    if isinstance(error, Exception | GeneratorExit) or current_thread() is not main_thread():
+        return False
+    # asyncio's, without the import.
+    return type(error).__name__ != "CancelledError"
+
+
+def as_failure(error: BaseException) -> Exception:
+    """What a handler raised, as what became of its event."""
+    return error if isinstance(error, Exception) else InterruptedError(repr(error))
+
+
+_NOT_AWAITED: Final = (
+    "{!r} returned something to await, but is not an `async def` function, so nobody awaits it: "
+    "declare it `async def`."
+)

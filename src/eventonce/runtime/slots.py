@@ -1,0 +1,122 @@
+"""Slots: threads that run one plain handler at a time, no more of them than are needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+Item = TypeVar("Item")
+
+QUICK: Final = 0.001
+"""Seconds in which one thread alone runs what waits, one after the other. While some still wait the
+threads are doubled again and again: slow handlers soon run side by side, and quick ones, which cost
+less than a thread's wake-up, have few threads."""
+
+
+class Slots(Generic[Item]):
+    """Threads, started when first needed."""
+
+    def __init__(self, most: int, work: Callable[[Item], None]) -> None:
+        self._most = most
+        self._work = work
+        self._lock = threading.Lock()
+        self._some = threading.Condition(self._lock)
+        self._watch = threading.Condition(self._lock)
+        self._waiting: deque[Item] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._called = 0
+        """Idle threads that were called and have not come yet."""
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def busy(self) -> int:
+        """Handlers that run."""
+        return len(self._threads) - self._idle
+
+    def put(self, items: Iterable[Item], *, nested: bool = False) -> None:
+        """Run these; `nested` is for those whom a handler waits for, which holds a slot itself."""
+        with self._lock:
+            self._waiting.extend(items)
+            if nested and not self._idle:
+                self._start()
+            elif len(self._threads) == self._idle and not self._called:
+                self._call(1)
+            if len(self._waiting) > 1 or self._idle < len(self._threads):
+                self._watched()
+
+    def clear(self) -> list[Item]:
+        """Take back what has not begun."""
+        with self._lock:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            return waiting
+
+    def close(self) -> None:
+        """Run what waits, and end the threads."""
+        with self._lock:
+            self._closed = True
+            self._some.notify_all()
+            self._watch.notify_all()
+            threads = [*self._threads, *([self._watcher] if self._watcher else [])]
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _call(self, many: int) -> None:
+        awake = min(many, self._idle - self._called)
+        if awake > 0:
+            self._called += awake
+            self._some.notify(awake)
+        for _ in range(min(many - max(0, awake), self._most - len(self._threads))):
+            self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._slot, name="eventonce-slot", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _slot(self) -> None:
+        while (item := self._take()) is not None:
+            self._work(item[0])
+
+    def _take(self) -> tuple[Item] | None:
+        with self._lock:
+            while not self._waiting:
+                if self._closed or len(self._threads) > self._most:
+                    self._threads.discard(threading.current_thread())
+                    return None
+                self._idle += 1
+                self._some.wait()
+                self._idle -= 1
+                self._called = max(0, self._called - 1)
+            return (self._waiting.popleft(),)
+
+    def _watched(self) -> None:
+        """See to it that nothing waits for a slow handler while threads are to be had."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(
+                target=self._look_on, name="eventonce-slots", daemon=True
+            )
+            self._watcher.start()
+        else:
+            self._watch.notify()
+
+    def _look_on(self) -> None:
+        while True:
+            with self._lock:
+                while (not self._waiting or self._full()) and not self._closed:
+                    self._watch.wait()
+                if self._closed:
+                    return
+            time.sleep(QUICK)
+            with self._lock:
+                if self._waiting and not self._full():
+                    self._call(min(len(self._waiting), max(1, self.busy)))
+
+    def _full(self) -> bool:
+        return len(self._threads) >= self._most and self._idle <= self._called

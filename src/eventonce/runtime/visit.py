@@ -1,0 +1,115 @@
+"""The visit of a batch to this process, whoever drives it: its place beside others, the leases it
+holds, and how long its copies may wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eventonce.core.engine import Batch, Wait
+from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.ports import LetterSink, Store, Transactional
+from eventonce.runtime.gate import SETTLE_PAUSES, Gate, Hold
+from eventonce.runtime.occupancy import HERE, INSIDE
+from eventonce.types import Claim
+
+PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
+"""Seconds before the store is asked again for a key that another process holds."""
+
+AT_ONCE: Final = 0.001
+"""Seconds before the store is asked again for a key whose run has just ended."""
+
+
+class Runtime:
+    """What all batches of one consumer share."""
+
+    def __init__(
+        self, name: str, store: Store, letters: LetterSink, clock: Callable[[], int]
+    ) -> None:
+        self.name = name
+        self.letters = letters
+        self.clock = clock
+        self.gate = Gate(store)
+        self.pauses: Sequence[float] = SETTLE_PAUSES
+        """Seconds between tries to settle while the store is away."""
+        self.transactions = store if isinstance(store, Transactional) else None
+
+
+class Patience:
+    """Seconds that a copy may wait for the run it is a copy of, before it is `busy`."""
+
+    __slots__ = ("elsewhere", "here")
+
+    def __init__(self, here: float, elsewhere: float = 0.0) -> None:
+        """For a run of this process, and for one of another, which must be asked for."""
+        self.here = here
+        self.elsewhere = elsewhere
+
+
+class Visit:
+    """One batch in this process."""
+
+    def __init__(
+        self, runtime: Runtime, planned: Sequence[Plan | Refusal], patience: Patience
+    ) -> None:
+        self.runtime = runtime
+        self.batch = Batch(planned, runtime.name, runtime.clock, self._leave)
+        self.steps = self.batch.steps()
+        self.hold: Hold | None = None
+        self._patience = patience
+        self._nested = INSIDE.get()
+        self._waits_since = 0.0
+        self._beside: Sequence[bytes] = ()
+        """Keys that ran in this process when the store was last asked for them."""
+
+    def asks(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """Note, before the store is asked, which of these run in this process."""
+        running = self.runtime.gate.running
+        if running:
+            self._beside = [claim.key for claim in claims if claim.key in running]
+        elif self._beside:
+            self._beside = ()
+        return claims
+
+    def execute(self, runs: Sequence[Run]) -> Hold:
+        """Keep the leases of these runs, until the round is at its end."""
+        self.hold = hold = self.runtime.gate.hold(runs)
+        return hold
+
+    def executed(self) -> None:
+        """All handlers have returned: the runs are the engine's again."""
+        if self.hold is not None:
+            self.runtime.gate.unsettled(self.hold)
+
+    def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
+        """The seconds after which the store is asked again, 0 for never; `wake` is called when it
+        may be asked earlier."""
+        if self._nested:
+            # The run that it would wait for may be the very one that asks.
+            return 0.0
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        waited = now - self._waits_since
+        left = max(0.0, self._patience.here - waited)
+        if sum(self.runtime.gate.when_ended(key, wake) for key in wanted.keys):
+            return left
+        if not self._beside and self._patience.elsewhere <= 0:
+            return 0.0
+        if any(key in self._beside for key in wanted.keys):
+            return min(AT_ONCE, left)
+        pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
+        return min(pause, max(0.0, self._patience.elsewhere - waited))
+
+    def interrupted(self) -> None:
+        """Complete what has returned, free the rest, and leave."""
+        try:
+            self.runtime.gate.salvage(self.batch.runs)
+        finally:
+            self.steps.close()
+
+    def _leave(self, runs: Sequence[Run], alone: bool) -> None:  # noqa: FBT001  `Enter`'s answer
+        """The round is at its end: what was granted is settled."""
+        hold, self.hold = self.hold, None
+        self.runtime.gate.let_go(hold, [run.claim.key for run in runs if run.token])
+        HERE.leave(alone=alone)

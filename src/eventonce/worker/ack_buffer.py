@@ -1,0 +1,100 @@
+"""The acknowledgement buffer: what is settled is acknowledged, the rest postponed, by tens."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from eventonce.core.ports import Delivery, Source
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+from eventonce.worker.availability import Availability
+from eventonce.worker.inflight import Inflight
+from eventonce.worker.threads import Threads
+
+BATCH: Final = 10
+"""Messages of one request: SQS takes no more."""
+
+LINGER: Final = 0.1
+"""Seconds a few wait for others to fill their request."""
+
+TICK: Final = 1.0
+"""Seconds after which a thread that waits looks whether it is still needed."""
+
+log = logging.getLogger("eventonce.worker")
+
+
+class AckBuffer:
+    """Tells the source what became of deliveries; keeps it while the source is away."""
+
+    def __init__(self, source: Source, inflight: Inflight, queue: Availability) -> None:
+        self._source = source
+        self._inflight = inflight
+        self._queue = queue
+        self._some = threading.Condition()
+        self._settled: list[Delivery] = []
+        self._later: list[tuple[Delivery, float]] = []
+        """Each with when it may come again, by the monotonic clock."""
+
+    def acknowledge(self, one: Delivery) -> None:
+        """Let the source forget it."""
+        with self._some:
+            self._settled.append(one)
+            self._notify(len(self._settled))
+
+    def postpone(self, deliveries: Iterable[Delivery], seconds: float) -> None:
+        """Let these come again, but not earlier."""
+        at = time.monotonic() + seconds
+        with self._some:
+            self._later += [(one, at) for one in deliveries]
+            self._notify(len(self._later))
+
+    def send_until_stopped(self, threads: Threads) -> None:
+        """Send off what comes: a full request at once, a few after a moment."""
+        while not threads.stopping:
+            with self._some:
+                if not self._some.wait_for(self._any, TICK):
+                    continue
+                self._some.wait_for(self._full, LINGER)
+            threads.sleep(self.send())
+
+    def send(self) -> float:
+        """Tell the source; the seconds to wait before trying again, if it is away."""
+        while True:
+            with self._some:
+                settled, later = self._settled[:BATCH], self._later[:BATCH]
+                del self._settled[: len(settled)]
+                del self._later[: len(later)]
+            if not settled and not later:
+                return 0.0
+            try:
+                if settled:
+                    self._source.acknowledge(settled)
+                    self._inflight.gone(settled)
+                    settled = []
+                if later:
+                    now = time.monotonic()
+                    self._source.postpone([(one, max(0.0, at - now)) for one, at in later])
+                    self._inflight.gone([one for one, _ in later])
+            except (ConfigError, SourceUnavailable) as error:
+                with self._some:
+                    self._settled += settled
+                    self._later += later
+                return self._queue.failed(error)
+            except EventonceError as error:
+                # Refused for what it is: to ask again would be in vain, and they come again anyway.
+                log.warning("%s", error)
+                self._inflight.gone([*settled, *(one for one, _ in later)])
+            self._queue.answered()
+
+    def _notify(self, many: int) -> None:
+        if many in (1, BATCH):
+            self._some.notify()
+
+    def _any(self) -> bool:
+        return bool(self._settled or self._later)
+
+    def _full(self) -> bool:
+        return len(self._settled) >= BATCH or len(self._later) >= BATCH
