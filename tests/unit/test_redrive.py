@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eventonce.core import redrive
+from eventonce.runtime import redrive
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Letter, Outcome
 
