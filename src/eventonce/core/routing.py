@@ -12,7 +12,7 @@ from eventonce.core.engine import backoff
 from eventonce.core.ports import Handler
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.log import log, on_one_line
-from eventonce.rules.matching import glob
+from eventonce.rules.rule import glob
 from eventonce.runtime.inline import is_async, is_generator
 from eventonce.types import Event, Outcome
 
