@@ -583,7 +583,7 @@ def test_what_no_rule_reads_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("unpacked")
 
     monkeypatch.setattr("eventonce.types._unpacked", unpacked)
-    monkeypatch.setattr("eventonce.rules.extraction.decode_exact", unpacked)
+    monkeypatch.setattr("eventonce.rules.parts.decode_exact", unpacked)
     event = read(raw(classic()))
     rule, claim = Ruleset(presets.resolve("genesys"), name="n").plan(event, 1)
     assert (rule.name, bool(claim.key)) == ("genesys.session", True)

@@ -243,6 +243,20 @@ def test_a_rotated_secret_still_finds_what_the_old_one_wrote() -> None:
     assert (also.key, also.peek, also.by) == (old.key, True, old.by)
 
 
+@pytest.mark.parametrize("missing", ["hash", "id", "run"])
+def test_a_rotated_secret_finds_the_keys_of_last_resort_too(missing: str) -> None:
+    rule = Rule(name="r", key="detail.none", missing=missing)
+    old = Ruleset([rule], name="crm", secrets=[OLDER]).plan(event({"a": 1}), 1)[1]
+    [also] = Ruleset([rule], name="crm", secrets=[SECRET, OLDER]).also(event({"a": 1}), rule, 1)
+    assert (also.key, also.peek) == (old.key, True)
+
+
+def test_an_event_that_always_runs_has_no_older_keys() -> None:
+    rule = Rule(name="r", key="detail.none", missing="run")
+    ruleset = Ruleset([rule], name="crm", secrets=[SECRET, OLDER])
+    assert ruleset.also(event({"a": 1}, id=""), rule, 1) == []
+
+
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 16 bytes"):
         Ruleset([KEYED], name="crm", secrets=[b"hunter2"])

@@ -15,7 +15,7 @@ from eventonce import presets
 from eventonce.envelope import read, read_many, topics
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Rule, Ruleset
-from eventonce.rules.plans import plan_for
+from eventonce.rules.claims import compiled
 from tests.rows.row import ORG, bridge, genesys
 
 SHAPES = Path(__file__).parent.parent / "shapes"
@@ -140,7 +140,7 @@ def test_keys_sort_by_time_wherever_the_fact_has_one() -> None:
     every = [rule for name in presets.names() for rule in presets.resolve(name)]
     facts = {rule.name: rule for rule in every if rule.kind == "fact"}
     for rule in facts.values():
-        assert plan_for(rule, rule.key, "fact").prefixed == bool(rule.at), rule.name
+        assert compiled(rule, rule.key, "fact").prefixed == bool(rule.at), rule.name
     assert {name for name, rule in facts.items() if name.startswith("genesys") and not rule.at} == {
         "genesys.audit",
         "genesys.evaluation",

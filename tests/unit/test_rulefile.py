@@ -9,8 +9,7 @@ import pytest
 
 from eventonce.config import Config
 from eventonce.errors import ConfigError
-from eventonce.rules import Rule, Ruleset, tomltext
-from eventonce.rules.matching import Match
+from eventonce.rules import Match, Rule, Ruleset, tomltext
 from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file, parse_rules
 from tests.unit.made import event
 

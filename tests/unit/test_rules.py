@@ -96,9 +96,8 @@ def test_many_types_do_not_fill_the_memory() -> None:
     for number in range(5000):
         ruleset.plan(Event(b"{}", b'{"t": 1765551865126}', type=f"t{number}"), 1)
     ruleset.plan(Event(b"{}", b'{"t": 1765551865126}', type="t" * 2000), 1)
-    assert len(ruleset._fits) <= 2048
-    assert 0 < len(ruleset._quick) <= 2048
-    assert all(len(names[3]) < 2000 for names in ruleset._fits)
+    assert 0 < len(ruleset._kinds) <= 2048
+    assert all(len(names[3]) < 2000 for names in ruleset._kinds)
 
 
 # --- what it reads ---

@@ -18,8 +18,8 @@ from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
 from eventonce.rules import TRANSPORT, Rule, tomltext
-from eventonce.rules.check import each_checked
 from eventonce.rules.keys import key_of
+from eventonce.rules.rule import each_checked
 from eventonce.rules.rulefile import holds_tables, rules_in
 from eventonce.rules.tomltext import Document, Fault
 from eventonce.sinks import Sink, open_sink

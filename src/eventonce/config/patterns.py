@@ -9,7 +9,7 @@ from typing import Final
 from eventonce import presets
 from eventonce.config import Config
 from eventonce.envelope.topics import templates
-from eventonce.rules.matching import glob
+from eventonce.rules.rule import glob
 from eventonce.rules.tomltext import meant
 
 FAMILY: Final = "v2."

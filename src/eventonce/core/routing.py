@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from eventonce.core.plan import Handler
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.rules.matching import glob
+from eventonce.rules.rule import glob
 from eventonce.types import Event, Outcome
 
 KNOWN_TYPES: Final = 4096

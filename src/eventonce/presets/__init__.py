@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.rules.matching import Match
-from eventonce.rules.rule import Rule
+from eventonce.rules.rule import Match, Rule
 
 Spec = str | PathLike[str] | Rule
 
@@ -160,39 +159,41 @@ def _text(path: str) -> str:
 
 
 def _read(name: str, path: str) -> Preset:
-    import tomllib  # noqa: PLC0415  slow to import, and who has rules of one's own needs it not
+    # Slow to import, and who has rules of one's own does not need them.
+    from eventonce.rules import tomltext  # noqa: PLC0415
+    from eventonce.rules.rulefile import rules_in  # noqa: PLC0415
 
-    text = _text(path)
-    header = tomllib.loads(text[: text.index("[[rule]]")])
-    ignored = tuple(header.get("ignore", ()))
-    rules = [
-        _completed(rule, ignored)
-        for rule in _parsed(text, os.path.basename(path))  # noqa: PTH119
-    ]
-    if "then" in header:
-        rules.extend(load(header["then"]).rules)
+    document = tomltext.read(_text(path), name=os.path.basename(path))  # noqa: PTH119
+    said = document.values
+    for table in said["rule"]:
+        _complete(table, said.get("ignore", ()))
+    rules, faults = rules_in(document)
+    if faults:
+        raise document.complaint(faults)
+    if "then" in said:
+        rules.extend(load(said["then"]).rules)
     return Preset(
         name=name,
-        version=header["version"],
-        description=header["description"],
+        version=said["version"],
+        description=said["description"],
         rules=tuple(rules),
-        broad=frozenset(header.get("broad", ())),
-        anyone=frozenset(header.get("anyone", ())),
-        last=frozenset(header.get("last", ())),
-        relays=tuple(header.get("relays", ())),
+        broad=frozenset(said.get("broad", ())),
+        anyone=frozenset(said.get("anyone", ())),
+        last=frozenset(said.get("last", ())),
+        relays=tuple(said.get("relays", ())),
     )
 
 
-def _completed(rule: Rule, ignored: tuple[str, ...]) -> Rule:
-    """A preset's rule with what all of them have in common.
+def _complete(table: dict[str, Any], ignored: Sequence[str]) -> None:
+    """Give a preset's rule what all of them have in common.
 
     An event that lacks what its source should send still has a transport id: it is not refused for
     it. Fields that are written anew are left out only where something else tells events apart: an
     id that is verified, or a version's order.
     """
-    left_out = ignored if rule.verify or rule.kind == "state" else ()
-    missing = "id" if rule.missing == "invalid" else rule.missing
-    return msgspec.structs.replace(rule, ignore=rule.ignore or left_out, missing=missing)
+    table.setdefault("missing", "id")
+    if "verify" in table or "subject" in table:
+        table.setdefault("ignore", ignored)
 
 
 @cache
@@ -254,19 +255,13 @@ def _version(rule: Rule) -> Rule:
 
 
 def _from_file(path: str) -> list[Rule]:
+    from eventonce.rules.rulefile import parse_rule_file  # noqa: PLC0415  as above
+
     try:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"rules: {path} cannot be read: {error}") from error
-    from eventonce.rules.rulefile import parse_rule_file  # noqa: PLC0415  as tomllib above
-
     return parse_rule_file(text, name=path)
-
-
-def _parsed(text: str, name: str) -> list[Rule]:
-    from eventonce.rules.rulefile import parse_rules  # noqa: PLC0415  likewise
-
-    return parse_rules(text, name=name)
 
 
 def _unknown(name: str, stem: str) -> str:

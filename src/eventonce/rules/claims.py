@@ -1,18 +1,26 @@
-"""From the values of an event to its claim: the key's digest, the order, the content's digest."""
+"""From the parts of a key to the claim: a rule compiled with one list of parts, and the function
+that makes its claims.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final, Literal
 from zlib import crc32
 
 import msgspec
-from msgspec.structs import astuple
 
-from eventonce.rules.evaluation import Incomplete
-from eventonce.rules.expressions import Hash, paths
-from eventonce.rules.extraction import Values
-from eventonce.rules.instants import SECONDS_BELOW
+from eventonce.rules.expressions import (
+    Expression,
+    Hash,
+    Path,
+    made_optional,
+    parse,
+    parse_path,
+    paths,
+)
+from eventonce.rules.instants import SECONDS_BELOW, instant
 from eventonce.rules.keys import (
     EMPTY_HASHES,
     FORMAT,
@@ -25,22 +33,186 @@ from eventonce.rules.keys import (
     key_of,
     packed,
 )
-from eventonce.rules.plans import Plan, View
-from eventonce.rules.rule import Rule
+from eventonce.rules.parts import (
+    Extract,
+    Incomplete,
+    Part,
+    Values,
+    extractor,
+    form_of,
+    kind_of,
+    missing,
+    order_of,
+    part,
+    places_for,
+)
+from eventonce.rules.rule import Missing, Rule
 from eventonce.types import MAX_ORDER, Claim, Event
 
-Claimer = Callable[[Event, Values, int], Claim]
-"""Makes the claim, under this nonce; raises Incomplete where the values do not suffice."""
+Kind = Literal["fact", "state", "hash", "id", "run"]
+
+FALLBACKS: Final[dict[Missing, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
+    "invalid": (),
+    "hash": (("hash", ("topic?", "hash(body)")),),
+    "id": (("id", ("source?", "id", "hash(detail)")),),
+    "run": (("id", ("source?", "id", "hash(detail)")), ("run", ())),
+}
+"""The keys of an event with a hole in its own, in the order they are tried. Its content is the body
+alone, as the rest changes with every publish; beside the id it is the whole detail, since some call
+`id` what is an entity's, and the source, within which a CloudEvent's id is unique. The last has no
+parts at all: no delivery is a copy of another."""
+
+_WHOLE: Final = 16
+_AFTER_TIME: Final = 13
+"""Bytes of a key's digest: of the whole key, and of one that begins with its time."""
+
+Claimer = Callable[[Event, int], Claim]
+"""Makes an event's claim, under this nonce; raises Incomplete where the key has a hole."""
 
 
-Header = tuple[str, str, str | list[str]]
-"""Consumer, organisation and type, which are part of every key."""
+class Key(msgspec.Struct, frozen=True):
+    """A rule compiled with one list of parts: its own, an older one, or that of last resort."""
+
+    rule: Rule
+    kind: Kind
+    texts: tuple[str, ...]
+    trees: tuple[Expression, ...]
+    extract: Extract
+    parts: tuple[Part, ...]
+    plain: bool
+    """Whether each part is a value as it stands in the event, if that is a text or an integer."""
+    pick: Callable[[Values], Sequence[Any]] | None
+    """All parts at once; of a plain key, before a closer look. None where the values are they."""
+    at: Callable[[Values], int | None] | None
+    at_place: int | None
+    """Where the time stands among the values, if it can be taken from there as it is."""
+    order: Callable[[Values], int] | None
+    content: tuple[Part, ...]
+    """What a version is told by, or a fact is verified by."""
+    prefixed: bool
+    """Whether the key begins with the fact's own time."""
+    shared: bool
+    """Whether all events of one HTTP request may have this key: their part then joins it."""
+    sparse: bool
+    """Whether every part may say nothing at all."""
 
 
-def header_of(plan: Plan, consumer: str, event: Event) -> Header:
-    """The header of this event's key; a scope stands in a list, and so is no type's name."""
-    scope = plan.rule.scope if plan.kind in ("fact", "state") else ""
-    return consumer, event.org, [scope] if scope else event.type
+def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
+    """The rule with these as the parts of its key."""
+    trees = tuple(parse(text) for text in texts)
+    own = kind in ("fact", "state")
+    order = parse(rule.order) if rule.order and own else None
+    # A time that is missing is missed, but makes no event invalid.
+    at = made_optional(parse(rule.at)) if rule.at and own else None
+    content = _content(rule) if own or kind == "hash" else ()
+    ignored = tuple(parse_path(text) for text in rule.ignore)
+    places = places_for([*trees, *content, *(tree for tree in (order, at) if tree)], ignored)
+    parts = tuple(part(tree, places, ignored) for tree in trees)
+    numbers = [places[tree.root, tree.steps] for tree in trees if isinstance(tree, Path)]
+    plain = len(numbers) == len(trees)
+    return Key(
+        rule=rule,
+        kind=kind,
+        texts=tuple(texts),
+        trees=trees,
+        extract=extractor(tuple(places)),
+        parts=parts,
+        plain=plain,
+        pick=_picker(numbers, len(places)) if plain else together(parts),
+        at=_at(at, part(at, places)) if at else None,
+        at_place=places[at.root, at.steps] if isinstance(at, Path) else None,
+        order=_order(order, part(order, places)) if order else None,
+        content=tuple(part(tree, places, ignored) for tree in content),
+        prefixed=kind == "fact" and at is not None and _is_settled_by(at, trees),
+        shared=kind == "fact" and _is_shared(trees),
+        sparse=all(isinstance(tree, Hash) or paths(tree)[0].optional for tree in trees),
+    )
+
+
+def together(parts: Sequence[Part]) -> Callable[[Values], Sequence[Any]]:
+    """All these parts in one call."""
+    return lambda values: [part(values) for part in parts]
+
+
+def _picker(numbers: Sequence[int], count: int) -> Callable[[Values], Sequence[Any]] | None:
+    if list(numbers) == list(range(count)):
+        return None
+    return (
+        itemgetter(*numbers) if len(numbers) > 1 else itemgetter(slice(numbers[0], numbers[0] + 1))
+    )
+
+
+def _content(rule: Rule) -> tuple[Expression, ...]:
+    if rule.kind == "state":
+        return tuple(parse(text) for text in rule.state or ("hash(body)",))
+    texts = ("body",) if rule.verify is True else rule.verify or ()
+    return tuple(Hash(made_optional(parse_path(text))) for text in texts)
+
+
+def _is_settled_by(at: Expression, key: Sequence[Expression]) -> bool:
+    """Whether events with this key all have this instant, so that it may stand in the key."""
+    if at in (made_optional(part) for part in key):
+        return True
+    plain = {(part.root, part.steps) for part in key if isinstance(part, Path)}
+    return all((path.root, path.steps) in plain for path in paths(at))
+
+
+def _is_shared(key: Sequence[Expression]) -> bool:
+    """Whether nothing in this key is one event's own: headers belong to a request."""
+    read = [path for tree in key for path in paths(tree)]
+    return any(path.root == "headers" for path in read) and all(
+        path.root == "headers" or (path.root == "event" and path.steps[0] not in ("id", "time"))
+        for path in read
+    )
+
+
+def _order(tree: Expression, value_of: Part) -> Callable[[Values], int]:
+    first = paths(tree)[0]
+
+    def order(values: Values) -> int:
+        value = value_of(values)
+        place = order_of(value)
+        if place is None:
+            absent = is_empty(value)
+            reason = (
+                f"{missing(value)}: a version needs its order"
+                if absent
+                else f"is {kind_of(value)}, neither a whole number below 2^53 nor an ISO time"
+                f"{_as_time(tree, value)}"
+            )
+            raise Incomplete(first, reason, absent=absent, value=value)
+        return place
+
+    return order
+
+
+def _as_time(tree: Expression, value: Any) -> str:
+    """What to write where a number with a fraction, which is no version, may be a time."""
+    at = instant(value)
+    if at is None or not isinstance(tree, Path):
+        return ""
+    path = ".".join((tree.root, *tree.steps))
+    form = "s" if at == instant(value, "s") else "ms"
+    return f': write time({path}, "{form}") if it is a time'
+
+
+def _at(tree: Expression, value_of: Part) -> Callable[[Values], int | None]:
+    form = form_of(tree)
+
+    def at(values: Values) -> int | None:
+        try:
+            value = value_of(values)
+        except Incomplete:
+            return None
+        # What nearly all events have is told without a call.
+        if type(value) is int and SECONDS_BELOW <= value <= MAX_ORDER:
+            return value
+        return instant(value, form)
+
+    return at
+
+
+# --- claims ---
 
 
 class Keyring(msgspec.Struct, frozen=True):
@@ -55,135 +227,106 @@ class Keyring(msgspec.Struct, frozen=True):
 
 def keyring(secret: bytes = b"") -> Keyring:
     """The functions of this secret."""
-    return Keyring(
-        secret=key_of(secret),
-        digest=hasher(8, secret),
-        by=hasher(4, secret) if secret else None,
-    )
+    by = hasher(4, secret) if secret else None
+    return Keyring(secret=key_of(secret), digest=hasher(8, secret), by=by)
 
 
-def _fresh(
-    size: int, plan: Plan, header: Header, keyring: Keyring, replay: str = ""
-) -> Callable[[], blake2b]:
-    """Hashes that have taken in everything of a key but its parts.
+def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
+    """The function that makes the claims of this key, for events of this one's kind."""
+    # What is looked up here is not looked up for every event.
+    extract, plain, pick = key.extract, key.plain, key.pick
+    prefixed, shared = key.prefixed, key.shared
+    at_of, at_place, order_of, sparse = key.at, key.at_place, key.order, key.sparse
+    look_closely, content_of = together(key.parts), together(key.content) if key.content else None
+    digest_of, by_of, forced = keyring.digest, keyring.by, key.rule.on_replay == "force"
+    lease, remember, attempts, sliding = _terms(key.rule)
+    unchanged_within = int(key.rule.unchanged_within)
+    fresh = _hashes(key, consumer, event, keyring)
+    whole, after_time = fresh(_WHOLE), fresh(_AFTER_TIME)
+    joined, bare = forced or shared, content_of is None and order_of is None
 
-    It is the same for all events of a kind, so it goes in once, as BLAKE2b's personalisation,
-    which is made to tell uses apart.
-    """
-    person = content_hash(encode((FORMAT, plan.kind, *header, replay)))
-    return blake2b(digest_size=size, key=keyring.secret, person=person).copy
-
-
-Quick = Callable[[Event, int], tuple[Rule, Claim]]
-"""Makes rule and claim of an event in one call; raises ValueError where it cannot tell."""
-
-
-def quick_claimer(plan: Plan, header: Header, keyring: Keyring) -> Quick | None:
-    """The same claims as `claimer`'s in a third less time, for the commonest kind of rule: a fact
-    whose parts and time are picked from the detail as they are. None for any other kind.
-    """
-    view, picker, rule = plan.picked, plan.picker, plan.rule
-    at_of, place, by_of = view.at, view.at_place, keyring.by
-    plain = not (view.parts or view.content or rule.requires or rule.on_replay == "force")
-    if not (plain and plan.prefixed) or at_of is None or place is None:
-        return None
-    if picker is None or picker.others:
-        return None
-    decode, read_off, together = picker.decode, picker.read_off, picker.together
-    after_time = _fresh(13, plan, header, keyring)
-    lease, remember, attempts, sliding = _terms(rule)
-
-    def claim(event: Event, nonce: int) -> tuple[Rule, Claim]:
-        picked = decode(event.detail_raw)
-        values = astuple(picked.f0) if together else read_off(picked)
-        at = values[place]
-        if type(at) is not int or not SECONDS_BELOW <= at <= MAX_ORDER:
-            at = at_of(values)
-            if at is None:
-                raise ValueError
-        if _has_blank(values):
-            raise ValueError
-        hash_ = after_time()
-        hash_.update(packed(values))
-        by = event.id.encode()
-        if by:
-            by = crc32(by).to_bytes(4) if by_of is None else by_of(by)
-        key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
-        return rule, Claim(key, nonce, lease, remember, attempts, by, sliding, b"", None, at)
-
-    return claim
-
-
-def claimer(plan: Plan, view: View, header: Header, keyring: Keyring) -> Claimer:
-    """A function to the claims of one plan; `view` says how the values it gets were extracted."""
-    rule, prefixed, shared = plan.rule, plan.prefixed, plan.shared
-    parts_of, at_of, at_place = view.parts, view.at, view.at_place
-    order_of, content_of = view.order, view.content
-    digest_of, by_of = keyring.digest, keyring.by
-    # Picked values are packed without a net: what does not fit is an unusual shape.
-    walked = view is plan.walked
-    pack = encode if walked else packed
-    lease, remember, attempts, sliding = _terms(rule)
-    within_ = int(rule.unchanged_within)
-    forced = rule.on_replay == "force"
-    said = not any(
-        isinstance(tree, Hash) or any(path.optional for path in paths(tree)) for tree in plan.trees
-    )
-
-    def hash_for(size: int, replay: str) -> blake2b:
-        return _fresh(size, plan, header, keyring, replay)()
-
-    whole, after_time = (_fresh(size, plan, header, keyring) for size in (16, 13))
-
-    def claim(event: Event, values: Values, nonce: int) -> Claim:
-        parts = values if parts_of is None else parts_of(values)
-        whole_key = (*parts, event.part) if shared and event.part else parts
-        if not walked and _has_blank(parts):
-            # The walk knows which of them may be.
-            raise ValueError
+    def claim(event: Event, nonce: int) -> Claim:  # noqa: PLR0912  a call costs more than a branch
+        values = extract(event)
+        parts = values if pick is None else pick(values)
+        if plain:
+            for value in parts:
+                if type(value) is str:
+                    if value and not value.isspace():
+                        continue
+                elif type(value) is int:
+                    continue
+                # Whether this one may be a part, only its expression knows.
+                parts = look_closely(values)
+                break
         at = None if at_place is None else values[at_place]
         if at_of is not None and not (type(at) is int and SECONDS_BELOW <= at <= MAX_ORDER):
             at = at_of(values)
         if prefixed and at is not None:
-            hash_ = hash_for(13, event.replay) if forced and event.replay else after_time()
-            hash_.update(pack(whole_key))
             # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
-            key = (at // 1000 & 0xFFFFFF).to_bytes(3) + hash_.digest()
+            start, hash_ = (at // 1000 & 0xFFFFFF).to_bytes(3), after_time()
         else:
-            if not said:
-                _refuse_empty(plan, parts)
-            hash_ = hash_for(16, event.replay) if forced and event.replay else whole()
-            hash_.update(pack(whole_key))
-            key = hash_.digest()
+            start, hash_ = b"", whole()
+            if sparse:
+                _refuse_empty(key, parts)
+        if joined:
+            if forced and event.replay:
+                hash_ = fresh(hash_.digest_size, event.replay)()
+            if shared and event.part:
+                parts = (*parts, event.part)
+        try:
+            hash_.update(packed(parts))
+        except OverflowError:
+            hash_.update(encode(parts))
         by = event.id.encode()
         if by:
             by = crc32(by).to_bytes(4) if by_of is None else by_of(by)
-        order, within = None, 0
-        if order_of is not None:
-            order = order_of(values)
-            if at is None and order >= SECONDS_BELOW:
-                # An order of this size is a time in milliseconds.
-                at = order
-            if at is not None:
-                within = within_
-        content = content_of(values) if content_of else None
-        if content is not None and not walked and _has_blank(content):
-            raise ValueError
+        key_ = start + hash_.digest()
+        if bare:
+            return Claim(key_, nonce, lease, remember, attempts, by, sliding, b"", None, at or 0)
+        order = None if order_of is None else order_of(values)
+        if order is not None and at is None and order >= SECONDS_BELOW:
+            # An order of this size is a time in milliseconds.
+            at = order
+        content = b"" if content_of is None else digest_of(encode(content_of(values)))
+        within = 0 if at is None else unchanged_within
         return Claim(
-            key,
-            nonce,
-            lease,
-            remember,
-            attempts,
-            by,
-            sliding,
-            b"" if content is None else digest_of(encode(content)),
-            order,
-            at or 0,
-            within,
+            key_, nonce, lease, remember, attempts, by, sliding, content, order, at or 0, within
         )
 
     return claim
+
+
+def unique_claim(
+    key: Key, consumer: str, event: Event, keyring: Keyring, delivery: str, nonce: int
+) -> Claim:
+    """A claim that no other delivery shares, so that it always runs: nothing tells this event from
+    another. A source that brings a delivery again by itself gives it a name, by which its attempts
+    are counted. The key never comes again, so it is not remembered for longer than a run lasts.
+    """
+    hash_ = _hashes(key, consumer, event, keyring)(16)()
+    hash_.update(packed(delivery))
+    lease, remember, attempts, sliding = _terms(key.rule)
+    return Claim(hash_.digest(), nonce, lease, min(remember, lease), attempts, b"", sliding)
+
+
+def _hashes(
+    key: Key, consumer: str, event: Event, keyring: Keyring
+) -> Callable[..., Callable[[], blake2b]]:
+    """Hashes, by size and replay, that have taken in everything of a key but its parts: consumer,
+    organisation and type. A scope stands in a list, and so is no type's name.
+
+    All this is the same for all events of a kind, so it goes in once, as BLAKE2b's personalisation,
+    which is made to tell uses apart.
+    """
+    scope = key.rule.scope if key.kind in ("fact", "state") else ""
+    header = (FORMAT, key.kind, consumer, event.org, [scope] if scope else event.type)
+
+    def fresh(size: int, replay: str = "") -> Callable[[], blake2b]:
+        person = content_hash(encode((*header, replay)))
+        # Copying a state is quicker than making one.
+        return blake2b(digest_size=size, key=keyring.secret, person=person).copy
+
+    return fresh
 
 
 def _terms(rule: Rule) -> tuple[int, int, int, bool]:
@@ -191,29 +334,11 @@ def _terms(rule: Rule) -> tuple[int, int, int, bool]:
     return int(rule.lease), int(rule.remember), rule.attempts, rule.sliding
 
 
-def _refuse_empty(plan: Plan, parts: Sequence[Any]) -> None:
+def _refuse_empty(key: Key, parts: Sequence[Any]) -> None:
     """A key that says nothing would be shared by every event of its type."""
     if all(is_empty(part) or part == [] or _is_empty_hash(part) for part in parts):
-        raise Incomplete(paths(plan.trees[0])[0], "is empty, and so is the whole key")
+        raise Incomplete(paths(key.trees[0])[0], "is empty, and so is the whole key")
 
 
 def _is_empty_hash(part: Any) -> bool:
     return type(part) is bytes and part in EMPTY_HASHES
-
-
-def _has_blank(values: Sequence[Any]) -> bool:
-    for value in values:  # noqa: SIM110  a generator takes three times as long
-        if value.__class__ is str and (not value or value.isspace()):
-            return True
-    return False
-
-
-def unique_claim(plan: Plan, header: Header, keyring: Keyring, delivery: str, nonce: int) -> Claim:
-    """A claim that no other delivery shares, so that it always runs: nothing tells this event from
-    another. A source that brings a delivery again by itself gives it a name, by which its attempts
-    are counted. The key never comes again, so it is not remembered for longer than a run lasts.
-    """
-    hash_ = _fresh(16, plan, header, keyring)()
-    hash_.update(packed(delivery))
-    lease, remember, attempts, sliding = _terms(plan.rule)
-    return Claim(hash_.digest(), nonce, lease, min(remember, lease), attempts, b"", sliding)

@@ -8,12 +8,11 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.msgpack import Ext
 
-from eventonce.rules.evaluation import Incomplete, Part, shown
+from eventonce.rules.claims import Key
 from eventonce.rules.expressions import Expression, Hash, Root, Time, Topic, parse, paths
-from eventonce.rules.extraction import Tree, Values
 from eventonce.rules.keys import ABSENT
-from eventonce.rules.plans import Plan
-from eventonce.types import Claim
+from eventonce.rules.parts import Incomplete, Part, Tree, Values, kind_of, missing
+from eventonce.types import Claim, Event
 
 Strength = Literal["business key", "transport id", "content and time", "content", "none"]
 """What proves that an event is a copy: what it is about, as the event itself says; the id that its
@@ -64,60 +63,65 @@ class Complaint(NamedTuple):
     """Whether it is not there at all; what is there is of no use as it is."""
 
 
-def explanation(plan: Plan, own: Plan, claim: Claim | None, tree: Tree) -> Explanation:
-    """What this plan, the rule's own or that of last resort, makes of the event; no claim where
-    the values did not suffice."""
-    rule = plan.rule
-    values = plan.walk(tree)
-    lacking = () if claim and plan is own else complaints(own, own.walk(tree), tree)
+def explanation(key: Key, own: Key, claim: Claim | None, event: Event) -> Explanation:
+    """What this key, the rule's own or that of last resort, makes of the event; no claim where the
+    values did not suffice."""
+    rule = key.rule
+    values = key.extract(event)
+    lacking = () if claim and key is own else complaints(own, event)
     said = tuple(complaint.said + complaint.value for complaint in lacking)
     state = rule.state or ("hash(body)",)
-    is_state = plan.kind == "state"
-    always = plan.kind == "run"
-    parts = _found(plan.texts, plan.walked.pieces, values)
-    joined = (PartFound("part", tree.event.part, True),) if plan.shared and tree.event.part else ()
+    is_state = key.kind == "state"
+    always = key.kind == "run"
+    parts = _found(key.texts, key.parts, values)
+    joined = (PartFound("part", event.part, True),) if key.shared and event.part else ()
     return Explanation(
         rule=rule.name,
         kind="state" if is_state else "fact",
-        type=tree.event.type,
-        org=tree.event.org,
+        type=event.type,
+        org=event.org,
         parts=(*parts, *joined),
         key=claim.key if claim and not always else None,
-        strength=_strength(plan, parts),
+        strength=_strength(key, parts),
         remember=0 if always else int(rule.remember) / 1000,
         order=claim.order if claim else None,
-        state=_found(state, plan.walked.contents, values) if is_state else (),
+        state=_found(state, key.content, values) if is_state else (),
         missing=() if claim else said,
         lacking=said if claim else (),
-        scope=rule.scope if plan is own else "",
-        replay=tree.event.replay if rule.on_replay == "force" else "",
+        scope=rule.scope if key is own else "",
+        replay=event.replay if rule.on_replay == "force" else "",
     )
 
 
-def complaints(plan: Plan, values: Values, tree: Tree) -> Iterator[Complaint]:
-    """Everything that keeps the event from having a key."""
+def complaints(key: Key, event: Event) -> Iterator[Complaint]:
+    """Everything that keeps the event from having this key."""
+    asked: list[tuple[str, Part]] = list(zip(key.texts, key.parts, strict=True))
+    if key.order:
+        asked.append((key.rule.order, key.order))
+        asked.extend(zip(key.rule.state, key.content, strict=False))
+    values = key.extract(event)
     complete = True
-    for text, piece in plan.everything:
+    for text, part in asked:
         try:
-            piece(values)
+            part(values)
         except Incomplete as incomplete:
             complete = False
-            reason = tree.obstacle(incomplete.path) if incomplete.absent else incomplete.reason
+            reason = _obstacle(event, incomplete) if incomplete.absent else incomplete.reason
             there = incomplete.value is not ABSENT and not incomplete.absent
-            value = f" ({shown(incomplete.value)})" if there else ""
+            value = f" ({_short(incomplete.value)})" if there else ""
             yield Complaint(f"{text} {reason}", value, incomplete.absent)
     if complete:
         reason = "every part of the key is empty, so that all events of this type would share it"
         yield Complaint(reason, "", absent=False)
 
 
-def refusal(plan: Plan, values: Values, tree: Tree) -> str:
+def refusal(key: Key, event: Event) -> str:
     """All of them in one line, and what the rule's author can do where something is absent."""
-    found = list(complaints(plan, values, tree))
+    found = list(complaints(key, event))
     said = "; ".join(complaint.said for complaint in found)
     if not any(complaint.absent for complaint in found):
         return said
-    if plan.rule.missing == "id":
+    if key.rule.missing == "id":
         return f"{said}, and it has no transport id to go by instead"
     return (
         f'{said} (write a part that may be absent with "?"; missing = "id" goes by the transport '
@@ -125,13 +129,31 @@ def refusal(plan: Plan, values: Values, tree: Tree) -> str:
     )
 
 
-def _strength(plan: Plan, parts: Sequence[PartFound]) -> Strength:
-    """What proves a copy by this plan, of the parts that the event has."""
-    if plan.kind == "run":
+def _obstacle(event: Event, incomplete: Incomplete) -> str:
+    """Why the path leads nowhere."""
+    root, steps = incomplete.path.root, incomplete.path.steps
+    value = Tree(event).value
+    if root not in ("event", "headers"):
+        for end in range(len(steps)):
+            crossed = value(root, steps[:end])
+            if crossed is not ABSENT and type(crossed) is not dict:
+                name = ".".join((root, *steps[:end]))
+                return f"is missing: {name} is {kind_of(crossed)}, not an object"
+    return missing(value(root, steps))
+
+
+def _short(value: Any) -> str:
+    text = bytes(value.data).decode() if isinstance(value, Ext) else str(value)
+    return repr(text[:40])
+
+
+def _strength(key: Key, parts: Sequence[PartFound]) -> Strength:
+    """What proves a copy by this key, of the parts that the event has."""
+    if key.kind == "run":
         return "none"
-    at = {(path.root, path.steps) for path in paths(parse(plan.rule.at))} if plan.rule.at else set()
+    at = {(path.root, path.steps) for path in paths(parse(key.rule.at))} if key.rule.at else set()
     timed, named = False, set[str]()
-    for tree, part in zip(plan.trees, parts, strict=True):
+    for tree, part in zip(key.trees, parts, strict=True):
         if not part.present or isinstance(tree, Hash):
             continue
         if isinstance(tree, Time) or _place(tree) in at or _place(tree) == _PUBLISHED:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -88,6 +89,7 @@ _EXPECTED: Final = (
 )
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
     """The tree of one expression; ValueError says what is wrong with it."""
     parser = _Parser(text)
@@ -96,6 +98,7 @@ def parse(text: str) -> Expression:
     return tree
 
 
+@lru_cache(maxsize=4096)
 def parse_path(text: str) -> Path:
     """The path this text is, which may be a whole root such as `detail`."""
     parser = _Parser(text)

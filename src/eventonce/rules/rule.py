@@ -1,18 +1,19 @@
-"""A rule as people write it: what it matches, and what makes two events the same.
-
-`check` checks it, `rulefile` reads it from TOML, `ruleset` asks it.
+"""A rule as people write it: what it matches, what makes two events the same, and every fault of a
+wrong one. `rulefile` reads it from TOML, `ruleset` asks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.rules.check import Millis, checked
-from eventonce.rules.matching import Match
+from eventonce.rules.expressions import Path, parse, parse_path
+from eventonce.rules.instants import duration
 
 Strings = str | Sequence[str]
 Duration = str | float
@@ -20,6 +21,42 @@ Duration = str | float
 Missing = Literal["invalid", "hash", "id", "run"]
 """What becomes of an event whose key has a hole: kept as a dead letter; keyed by its content; keyed
 by its transport id; or, where it has none, run at every delivery."""
+
+Faults = list[tuple[str, str]]
+"""Field and what is wrong with it."""
+
+MAX_ATTEMPTS: Final = 1_000_000
+
+
+class Millis(int):
+    """A duration already in milliseconds: a bare number means seconds."""
+
+
+class Match(msgspec.Struct, frozen=True):
+    """Globs over what the envelope says; a list is satisfied by any of its globs."""
+
+    type: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    form: tuple[str, ...] = ()
+
+    def fits(self, form: str, source: str, type: str) -> bool:
+        """Whether all three match; an empty list matches everything."""
+        return (
+            _any_fits(self.form, form)
+            and _any_fits(self.source, source)
+            and _any_fits(self.type, type)
+        )
+
+
+@lru_cache(maxsize=4096)
+def glob(pattern: str) -> re.Pattern[str]:
+    """A glob as an expression: `*` crosses dots, everything else stands for itself."""
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def _any_fits(globs: Sequence[str], text: str) -> bool:
+    return not globs or any(glob(pattern).fullmatch(text) for pattern in globs)
+
 
 EVERYTHING: Final = Match()
 
@@ -85,7 +122,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        # A field that is not given is right: rules are many, and have little of their own.
+        defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)
+        given = {
+            name: value
+            for name, default in defaults
+            if (value := getattr(self, name)) is not default
+        }
         kept, faults = checked(given)
         if faults:
             name = self.name if isinstance(self.name, str) else "?"
@@ -98,3 +141,207 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> Literal["fact", "state"]:
         """A fact is suppressed when it comes again, a state when a newer one was applied."""
         return "state" if self.subject else "fact"
+
+
+def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
+    """The fields as a rule keeps them, and every fault there is."""
+    kept, faults = each_checked(given)
+    if not any(field == "name" for field, _ in faults) and not kept.get("name"):
+        faults.append(("name", "expected a name"))
+    faults.extend(_contradictions(kept, {field for field, _ in faults}))
+    return kept, faults
+
+
+def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
+    """The same for fields that make no rule yet: each is right or wrong by itself."""
+    kept: dict[str, Any] = {}
+    faults: Faults = []
+    for field, value in given.items():
+        check = _CHECKS.get(field)
+        if check is None:
+            from eventonce.rules.tomltext import meant  # noqa: PLC0415  only a complaint needs it
+
+            known = f"{meant(field, _CHECKS)}; there are {', '.join(_CHECKS)}"
+            faults.append((field, f"there is no such field{known}"))
+            continue
+        try:
+            kept[field] = check(value)
+        except ValueError as error:
+            faults.extend((field, fault) for fault in str(error).split("\n"))
+    return kept, faults
+
+
+def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
+    """What is right by itself and wrong together."""
+    found: Faults = []
+    fact, state = kept.get("key"), kept.get("subject")
+    if fact and state:
+        found.append(("subject", "a rule has a key (a fact) or a subject (a state), not both"))
+    if not fact and not state and not wrong & {"key", "subject"}:
+        found.append(("key", "expected a key (a fact), or a subject and an order (a state)"))
+    if state and not kept.get("order") and "order" not in wrong:
+        found.append(("order", "a state needs an order: what makes one version newer than another"))
+    if not state and not wrong & {"subject"}:
+        found.extend(
+            (field, "is for states: it needs a subject and an order")
+            for field in ("order", "state", "unchanged_within")
+            if kept.get(field)
+        )
+    if state:
+        found.extend(
+            (field, "is for facts; this rule has a subject")
+            for field, is_set in (
+                ("verify", kept.get("verify")),
+                ("missing", kept.get("missing") == "hash"),
+                ("on_store_error", kept.get("on_store_error") == "run"),
+                ("also", any(isinstance(old, str) for old in kept.get("also", ()))),
+            )
+            if is_set
+        )
+    return found
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError(f"expected a string or a list of strings, not {_shown(value)}")
+
+
+def _string(value: Any) -> str:
+    # Keys and records are UTF-8, which has no place for half a character.
+    if isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value):
+        return value
+    raise ValueError(f"expected a string, not {_shown(value)}")
+
+
+def _parsed(value: Any, parse: Callable[[str], object]) -> tuple[str, ...]:
+    texts = _strings(value)
+    faults = []
+    for text in texts:
+        try:
+            parse(text)
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise ValueError("\n".join(faults))
+    return texts
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    return _parsed(value, parse_path)
+
+
+def _expressions(value: Any) -> tuple[str, ...]:
+    texts = _parsed(value, parse)
+    if len(set(texts)) < len(texts):
+        raise ValueError("names the same part twice")
+    return texts
+
+
+def _expression(value: Any) -> str:
+    text = _string(value)
+    if text:
+        parse(text)
+    return text
+
+
+def _verify(value: Any) -> bool | tuple[str, ...]:
+    return value if isinstance(value, bool) else _paths(value)
+
+
+def _match(value: Any) -> Match:
+    if isinstance(value, Match):
+        return value
+    if isinstance(value, Mapping):
+        unknown = [str(name) for name in value if name not in Match.__struct_fields__]
+        if unknown:
+            raise ValueError(f"expected source, type or form, not {', '.join(unknown)}")
+        return Match(**{name: _strings(globs) for name, globs in value.items()})
+    return Match(type=_strings(value))
+
+
+def _duration(value: Any) -> Millis:
+    return value if isinstance(value, Millis) else Millis(duration(value))
+
+
+def _positive_duration(value: Any) -> Millis:
+    result = _duration(value)
+    if not result:
+        raise ValueError("expected more than nothing")
+    return result
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected true or false, not {_shown(value)}")
+
+
+def _attempts(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_ATTEMPTS:
+        return value
+    raise ValueError(f"expected a whole number from 1 to {MAX_ATTEMPTS}, not {_shown(value)}")
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def choose(value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(
+            f"expected {' or '.join(repr(choice) for choice in choices)}, not {_shown(value)}"
+        )
+
+    return choose
+
+
+def _also(value: Any) -> tuple[str | tuple[str, ...], ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(
+            _legacy(item) if isinstance(item, str) else _expressions(item) for item in value
+        )
+    raise ValueError(f"expected a list of older keys, each a list of parts, not {_shown(value)}")
+
+
+def _legacy(text: str) -> str:
+    legacy_path(text)
+    return text
+
+
+def legacy_path(text: str) -> Path:
+    """Of `sha256(path)`, the path: a key as tables made by hand have it."""
+    if text.startswith("sha256(") and text.endswith(")"):
+        return parse_path(text[len("sha256(") : -1])
+    raise ValueError(
+        f'{text!r}: expected a list of parts, or "sha256(detail)" for a table you already have'
+    )
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "name": _string,
+    "match": _match,
+    "requires": _paths,
+    "scope": _string,
+    "key": _expressions,
+    "subject": _expressions,
+    "order": _expression,
+    "state": _expressions,
+    "unchanged_within": _duration,
+    "at": _expression,
+    "ignore": _paths,
+    "verify": _verify,
+    "missing": _one_of("invalid", "hash", "id", "run"),
+    "remember": _positive_duration,
+    "sliding": _flag,
+    "lease": _positive_duration,
+    "attempts": _attempts,
+    "on_store_error": _one_of("retry", "run"),
+    "on_replay": _one_of("missing", "force", "report"),
+    "shadow": _flag,
+    "also": _also,
+}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from eventonce.errors import ConfigError
 from eventonce.rules import tomltext
-from eventonce.rules.check import checked
-from eventonce.rules.rule import Rule
+from eventonce.rules.rule import Rule, checked
 from eventonce.rules.tomltext import Document, Fault
 
 ELSEWHERE: Final = (
@@ -60,13 +60,14 @@ def rules_in(document: Document) -> tuple[list[Rule], list[Fault]]:
     rules: list[Rule] = []
     faults: list[Fault] = []
     for number, table in enumerate(tables):
-        called = f" of {table['name']!r}" if isinstance(table.get("name"), str) else ""
-        wrong = checked(table)[1]
-        faults.extend(
-            Fault(("rule", number, field), f"{field}{called}: {fault}") for field, fault in wrong
-        )
-        if not wrong:
+        try:
             rules.append(Rule(**table))
+        except (ConfigError, TypeError):
+            called = f" of {table['name']!r}" if isinstance(table.get("name"), str) else ""
+            faults.extend(
+                Fault(("rule", number, field), f"{field}{called}: {fault}")
+                for field, fault in checked(table)[1]
+            )
     return rules, faults
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -10,24 +10,21 @@ from typing import Final
 import msgspec
 
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.rules.check import legacy_path
 from eventonce.rules.claims import (
+    FALLBACKS,
     Claimer,
+    Key,
     Keyring,
-    Quick,
     claimer,
-    header_of,
+    compiled,
     keyring,
-    quick_claimer,
     unique_claim,
 )
-from eventonce.rules.evaluation import Incomplete
 from eventonce.rules.explanation import Explanation, explanation, refusal
-from eventonce.rules.expressions import Path, parse, paths
-from eventonce.rules.extraction import Picker, Tree, Values, walk
-from eventonce.rules.keys import ABSENT
-from eventonce.rules.plans import FALLBACKS, Plan, plan_for
-from eventonce.rules.rule import Rule
+from eventonce.rules.expressions import Path, parse, parse_path, paths
+from eventonce.rules.keys import ABSENT, is_empty
+from eventonce.rules.parts import Extract, Incomplete, extractor, places_for, walk
+from eventonce.rules.rule import Rule, legacy_path
 from eventonce.types import Claim, Event
 
 _TRANSPORT_ID: Final = "transport-id"
@@ -42,35 +39,52 @@ it may be an entity's, which has many events, and is never believed alone. That 
 unique within its source."""
 
 _REMEMBERED: Final = 2048
-"""Types whose rules are remembered: far more than a bus carries, and a bound all the same."""
-
+"""Kinds of event whose rules are remembered: far more than a bus carries, and a bound all the
+same."""
 
 _LONGEST: Final = 1024
 """Characters of source and type together that are remembered: real ones have two hundred."""
-
 
 Names = tuple[str, str, str, str]
 """What tells kinds of event apart: form, source, organisation and type."""
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """Every way to a key that a rule has."""
+class _Keys(msgspec.Struct, frozen=True):
+    """Every key that a rule has."""
 
-    plan: Plan
-    fallbacks: tuple[Plan, ...]
-    also: tuple[Plan, ...]
+    own: Key
+    fallbacks: tuple[Key, ...]
+    older: tuple[Key, ...]
     legacy: tuple[Path, ...]
 
 
-class _Fit(msgspec.Struct, frozen=True):
-    """A rule that may decide on events of one kind, ready to."""
+class _Candidate(msgspec.Struct, frozen=True):
+    """A rule that may decide on events of one kind."""
 
-    entry: _Entry
     rule: Rule
-    picker: Picker | None
-    exists: Callable[[Values], bool] | None
-    picked: Claimer
-    walked: Claimer
+    keys: _Keys
+    claim: Claimer
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """The rules for one kind of event, in the order they are tried."""
+
+    last: _Candidate
+    """The first that requires nothing: it takes what those before it do not."""
+    before: tuple[tuple[_Candidate, tuple[int, ...]], ...] = ()
+    """Each with the numbers of those values that it requires."""
+    extract: Extract | None = None
+    """Of all that is required."""
+
+    def choose(self, event: Event) -> _Candidate:
+        """The rule for this very event."""
+        if self.extract is not None:
+            values = self.extract(event)
+            for candidate, required in self.before:
+                # A blank text names nothing: the next rule may know the event better.
+                if not any(is_empty(values[number]) for number in required):
+                    return candidate
+        return self.last
 
 
 class Ruleset:
@@ -85,9 +99,8 @@ class Ruleset:
         self.name = name
         self.rules = tuple(rules)
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
-        self._entries: dict[Rule, _Entry] = {}
-        self._fits: dict[Names, list[_Fit]] = {}
-        self._quick: dict[Names, Quick] = {}
+        self._keys: dict[Rule, _Keys] = {}
+        self._kinds: dict[Names, _Kind] = {}
         self._deliveries = count()
 
     @cached_property
@@ -105,46 +118,25 @@ class Ruleset:
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
         """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
         names = (event.form, event.source, event.own_org, event.type)
-        quick = self._quick.get(names)
+        kind = self._kinds.get(names) or self._kind(names, event)
+        chosen = kind.choose(event) if kind.before else kind.last
         try:
-            if quick is not None:
-                return quick(event, nonce)
-            for fit in self._fits.get(names) or self._find(event):
-                picker = fit.picker
-                if picker is None:
-                    break
-                values = picker.read_off(picker.decode(event.detail_raw))
-                if picker.others is not None:
-                    values += picker.others(event)
-                if fit.exists is None or fit.exists(values):
-                    return fit.rule, fit.picked(event, values, nonce)
-        except (ValueError, OverflowError, RecursionError, Incomplete):
-            # An unusual shape: the walk can take it, or says what is wrong with it.
-            pass
-        tree = Tree(event)
-        fit = self._fit(tree)
-        return fit.rule, self._walked(fit, tree, nonce)[1]
+            return chosen.rule, chosen.claim(event, nonce)
+        except (Incomplete, ValueError, RecursionError):
+            return chosen.rule, self._made(chosen.keys, event, nonce, self._keyring)[1]
 
     def also(self, event: Event, rule: Rule, nonce: int) -> list[Claim]:
         """Claims that only look, on the keys this event had under older rules and secrets."""
         if not rule.also and not self._older:
             return []
-        tree = Tree(event)
-        fit = self._fit(tree)
-        entry = fit.entry
-        current = self._walked(fit, tree, nonce)[1]
+        keys = self._chosen(event).keys
+        current = self.plan(event, nonce)[1]
         claims = {current.key: current}
-        pairs = [(plan, self._keyring) for plan in entry.also]
-        pairs += [(plan, old) for old in self._older for plan in (entry.plan, *entry.also)]
-        for plan, old in pairs:
-            try:
-                claim = self._made(plan, plan.walk(tree), event, nonce, old)
-            except Incomplete:
-                continue
+        for claim in self._before(keys, event, nonce):
             claims.setdefault(claim.key, claim)
         # A table made by hand names no replay: what it holds would keep a forced one from running.
         forced = event.replay and rule.on_replay == "force"
-        for path in () if forced else entry.legacy:
+        for path in () if forced else keys.legacy:
             key = _legacy_key(event, path)
             if key:
                 claims.setdefault(key, msgspec.structs.replace(current, key=key))
@@ -153,93 +145,88 @@ class Ruleset:
 
     def explain(self, event: Event) -> Explanation:
         """Which rule, which parts, which key; what is missing is said, not raised."""
-        tree = Tree(event)
-        fit = self._fit(tree)
-        own = fit.entry.plan
+        keys = self._chosen(event).keys
         try:
-            plan, claim = self._walked(fit, tree, 0)
+            key, claim = self._made(keys, event, 0, self._keyring)
         except EnvelopeError:
-            return explanation(own, own, None, tree)
-        return explanation(plan, own, claim, tree)
+            return explanation(keys.own, keys.own, None, event)
+        return explanation(key, keys.own, claim, event)
 
-    def _find(self, event: Event) -> list[_Fit]:
+    def _chosen(self, event: Event) -> _Candidate:
+        names = (event.form, event.source, event.own_org, event.type)
+        return (self._kinds.get(names) or self._kind(names, event)).choose(event)
+
+    def _kind(self, names: Names, event: Event) -> _Kind:
         """The rules that match events of this kind, up to the first that requires nothing."""
-        found = []
+        found: list[_Candidate] = []
         for rule in (*self.rules, *TRANSPORT):
             if rule.match.fits(event.form, event.source, event.type):
-                found.append(self._ready(rule, event))
+                # Compiled when first needed: a preset has many rules, and most sources few types.
+                keys = self._keys.get(rule)
+                if keys is None:
+                    keys = self._keys[rule] = _keys(rule)
+                claim = claimer(keys.own, self.name, event, self._keyring)
+                found.append(_Candidate(rule, keys, claim))
                 if not rule.requires:
                     break
-        if len(event.source) + len(event.type) <= _LONGEST:
-            if len(self._fits) >= _REMEMBERED:
-                self._fits.clear()
-                self._quick.clear()
-            names = (event.form, event.source, event.own_org, event.type)
-            self._fits[names] = found
-            first = found[0].entry.plan
-            quick = quick_claimer(first, header_of(first, self.name, event), self._keyring)
-            if quick:
-                self._quick[names] = quick
-        return found
-
-    def _ready(self, rule: Rule, event: Event) -> _Fit:
-        # Compiled when first needed: a preset has many rules, and most sources few types.
-        entry = self._entries.get(rule)
-        if entry is None:
-            entry = self._entries[rule] = _entry(rule)
-        plan = entry.plan
-        header = header_of(plan, self.name, event)
-        return _Fit(
-            entry=entry,
-            rule=rule,
-            picker=plan.picker,
-            exists=plan.picked.exists if rule.requires else None,
-            picked=claimer(plan, plan.picked, header, self._keyring),
-            walked=claimer(plan, plan.walked, header, self._keyring),
+        *before, last = found
+        required = [[parse_path(text) for text in one.rule.requires] for one in before]
+        places = places_for([path for paths_ in required for path in paths_])
+        kind = _Kind(
+            last,
+            tuple(
+                (one, tuple(places[path.root, path.steps] for path in paths_))
+                for one, paths_ in zip(before, required, strict=True)
+            ),
+            extractor(tuple(places)) if before else None,
         )
+        if len(event.source) + len(event.type) <= _LONGEST:
+            if len(self._kinds) >= _REMEMBERED:
+                self._kinds.clear()
+            self._kinds[names] = kind
+        return kind
 
-    def _fit(self, tree: Tree) -> _Fit:
-        """The first rule that fits this very event."""
-        event = tree.event
-        fits = self._fits.get((event.form, event.source, event.own_org, event.type))
-        *asking, last = fits or self._find(event)
-        for fit in asking:
-            if fit.entry.plan.fits(tree):
-                return fit
-        return last
-
-    def _walked(self, fit: _Fit, tree: Tree, nonce: int) -> tuple[Plan, Claim]:
-        plan = fit.entry.plan
-        values = plan.walk(tree)
-        try:
-            return plan, _guarded(fit.walked, fit.rule, tree.event, values, nonce)
-        except Incomplete as incomplete:
-            error = _error(plan, values, tree, incomplete)
-        for fallback in fit.entry.fallbacks:
+    def _made(self, keys: _Keys, event: Event, nonce: int, by: Keyring) -> tuple[Key, Claim]:
+        """The first of the rule's own key and those of last resort that the event has; nothing an
+        event holds raises anything but EnvelopeError."""
+        holes = []
+        for key in (keys.own, *keys.fallbacks):
             try:
-                claim = self._made(fallback, fallback.walk(tree), tree.event, nonce, self._keyring)
-            except Incomplete:
-                continue
-            return fallback, claim
-        raise error
+                return key, self._claim(key, event, nonce, by)
+            except Incomplete as incomplete:
+                holes.append(incomplete)
+        raise _error(keys.own, event, holes[0])
 
-    def _made(
-        self, plan: Plan, values: Values, event: Event, nonce: int, keyring: Keyring
-    ) -> Claim:
-        header = header_of(plan, self.name, event)
-        if plan.kind == "run":
+    def _before(self, keys: _Keys, event: Event, nonce: int) -> Iterator[Claim]:
+        """The claims on the keys this event had under older rules, and under older secrets."""
+        for by in (self._keyring, *self._older):
+            if by is not self._keyring:
+                key, claim = self._made(keys, event, nonce, by)
+                if key.kind != "run":
+                    yield claim
+            for key in keys.older:
+                try:
+                    yield self._claim(key, event, nonce, by)
+                except Incomplete:
+                    continue
+
+    def _claim(self, key: Key, event: Event, nonce: int, by: Keyring) -> Claim:
+        if key.kind == "run":
             delivery = event.delivery or f"{nonce}-{next(self._deliveries)}"
-            return unique_claim(plan, header, keyring, delivery, nonce)
-        make = claimer(plan, plan.walked, header, keyring)
-        return _guarded(make, plan.rule, event, values, nonce)
+            return unique_claim(key, self.name, event, by, delivery, nonce)
+        try:
+            return claimer(key, self.name, event, by)(event, nonce)
+        except (ValueError, RecursionError) as error:
+            name = key.rule.name
+            raise EnvelopeError(f"rule {name!r}: {error}", rule=name) from None
 
 
-def _entry(rule: Rule) -> _Entry:
+def _keys(rule: Rule) -> _Keys:
     older = [old for old in rule.also if not isinstance(old, str)]
-    return _Entry(
-        plan=plan_for(rule, rule.key or rule.subject, rule.kind),
-        fallbacks=tuple(plan_for(rule, texts, kind) for kind, texts in FALLBACKS[rule.missing]),
-        also=tuple(plan_for(rule, old, rule.kind) for old in older),
+    return _Keys(
+        own=compiled(rule, rule.key or rule.subject, rule.kind),
+        fallbacks=tuple(compiled(rule, texts, kind) for kind, texts in FALLBACKS[rule.missing]),
+        older=tuple(compiled(rule, old, rule.kind) for old in older),
         legacy=tuple(legacy_path(old) for old in rule.also if isinstance(old, str)),
     )
 
@@ -252,23 +239,15 @@ def _texts(rule: Rule) -> list[str]:
     return [*rule.requires, *rule.key, *rule.subject, *rule.state, *verified, *older, *single]
 
 
-def _guarded(make: Claimer, rule: Rule, event: Event, values: Values, nonce: int) -> Claim:
-    """The claim; nothing an event holds raises anything but EnvelopeError and Incomplete."""
-    try:
-        return make(event, values, nonce)
-    except (ValueError, RecursionError) as error:
-        raise EnvelopeError(f"rule {rule.name!r}: {error}", rule=rule.name) from None
-
-
-def _error(plan: Plan, values: Values, tree: Tree, incomplete: Incomplete) -> EnvelopeError:
-    if plan.rule.name == _TRANSPORT_ID:
+def _error(key: Key, event: Event, incomplete: Incomplete) -> EnvelopeError:
+    if key.rule.name == _TRANSPORT_ID:
         return EnvelopeError(
             "no rule matches the event, and it has no id of its own: write a rule for it",
             place="id",
         )
     place = ".".join((incomplete.path.root, *incomplete.path.steps))
-    said = refusal(plan, values, tree)
-    name = plan.rule.name
+    said = refusal(key, event)
+    name = key.rule.name
     return EnvelopeError(f"rule {name!r}: {said}", place=place, rule=name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,13 +28,14 @@ class Document(msgspec.Struct, frozen=True):
 
     name: str
     """What the file is called in complaints."""
+    text: str
     values: dict[str, Any]
-    lines: Mapping[Place, int]
 
     def line(self, place: Place) -> int:
         """The line of this field, or of the nearest table around it that has one."""
+        lines = _lines(self.text)
         ends = range(len(place), 0, -1)
-        return next((self.lines[place[:end]] for end in ends if place[:end] in self.lines), 1)
+        return next((lines[place[:end]] for end in ends if place[:end] in lines), 1)
 
     def complaint(self, faults: Iterable[Fault]) -> ConfigError:
         """All faults with their lines, from the first line to the last."""
@@ -41,10 +43,13 @@ class Document(msgspec.Struct, frozen=True):
         return ConfigError("\n".join(f"{self.name}:{line}: {said}" for line, said in found))
 
 
-_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?")
+# Compiled when first used: only complaints do, and a cold start has none.
+_HEADER: Final = r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?"
 _STEP: Final = r"""(?:"[^"]+"|'[^']+'|[A-Za-z0-9_-]+)"""
-_FIELD: Final = re.compile(rf"\s*({_STEP}(?:\s*\.\s*{_STEP})*)\s*=")
-_WHERE: Final = re.compile(r"\(at line (\d+), column \d+\)")
+_FIELD: Final = rf"\s*({_STEP}(?:\s*\.\s*{_STEP})*)\s*="
+_LONG: Final = r'''(?s)"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}'''
+_QUIET: Final = r""""(?:[^"\\]|\\.)*"|'[^']*'|#.*"""
+_WHERE: Final = r"\(at line (\d+), column \d+\)"
 
 
 def read(text: str, *, name: str) -> Document:
@@ -52,11 +57,11 @@ def read(text: str, *, name: str) -> Document:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        where = _WHERE.search(str(error))
+        where = re.search(_WHERE, str(error))
         line = where[1] if where else str(text.count("\n") + 1)
-        reason = _WHERE.sub("", str(error)).strip()
+        reason = re.sub(_WHERE, "", str(error)).strip()
         raise ConfigError(f"{name}:{line}: not TOML: {reason}") from None
-    return Document(name, values, _lines(text))
+    return Document(name, text, values)
 
 
 def label(place: Place) -> str:
@@ -72,7 +77,8 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _lines(text: str) -> dict[Place, int]:
+@lru_cache(maxsize=1)
+def _lines(text: str) -> Mapping[Place, int]:
     """The line of every table and every field in one.
 
     The text is known to be TOML, so a line that looks like a header or a field is one, except
@@ -84,9 +90,9 @@ def _lines(text: str) -> dict[Place, int]:
     table: Place = ()
     depth = 0
     # Of a text over several lines only those are left.
-    bare = _LONG.sub(lambda long: "\n" * long[0].count("\n"), text)
+    bare = re.sub(_LONG, lambda long: "\n" * long[0].count("\n"), text)
     for line, content in enumerate(bare.splitlines(), start=1):
-        header = None if depth else _HEADER.fullmatch(content)
+        header = None if depth else re.fullmatch(_HEADER, content)
         if header:
             table = _table([part.strip(" \"'") for part in header[2].split(".")], counts)
             if header[1] == "[[":
@@ -95,7 +101,7 @@ def _lines(text: str) -> dict[Place, int]:
                 table = (*table, counts[table])
             lines.setdefault(table, line)
             continue
-        field = None if depth else _FIELD.match(content)
+        field = None if depth else re.match(_FIELD, content)
         if field:
             place = table
             for step in re.findall(_STEP, field[1]):
@@ -115,11 +121,7 @@ def _table(path: Sequence[str], counts: Mapping[Place, int]) -> Place:
     return (*place, path[-1])
 
 
-_LONG: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
-_QUIET: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
-
-
 def _opened(content: str) -> int:
     """How many brackets this line opens and leaves open."""
-    bare = _QUIET.sub("", content)
+    bare = re.sub(_QUIET, "", content)
     return sum(map(bare.count, "[{")) - sum(map(bare.count, "]}"))

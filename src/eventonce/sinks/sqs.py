@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from eventonce.errors import ConfigError, Reject, Retry
 from eventonce.rules.expressions import parse_path
-from eventonce.rules.extraction import Tree
+from eventonce.rules.parts import Tree
 from eventonce.sqs import Entry, Queue
 from eventonce.types import Job
 
