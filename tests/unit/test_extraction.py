@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventonce.envelope import read
@@ -111,7 +111,6 @@ details = st.builds(
 
 
 @pytest.mark.parametrize("rules", SETS, ids=lambda rules: "+".join(rule.name for rule in rules))
-@settings(max_examples=120, deadline=None)
 @given(details, st.booleans(), st.booleans())
 @example({"a": 1, "b": 2, "t": TIME}, False, False)
 @example({"eventBody": {"a": "x", "b": "y", "t": TIME}}, False, False)
