@@ -9,10 +9,15 @@ SEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
 FLOORS := .cache/floors
 CORE := rules proof keys envelope memory ledger_facts ledger_states consumer explain cli store_cli web_authentication
+# The contract on the embedded stores, but for the cases that take seconds: random programs, races and
+# histories of many processes.
+QUICK := tests/unit tests/contract/test_stores.py \
+	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook"
+CODE := src tests benchmarks examples pictures
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test floors check bench histories mutants clean
+.PHONY: help demo examples quick test floors format check docs pictures bench histories mutants clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,7 +29,7 @@ $(BASE): pyproject.toml
 	@touch $@
 
 $(STAMP): $(BASE)
-	@$(PIP) install -e ".[all]" --group dev --group bench
+	@$(PIP) install -e ".[all]" --group dev --group bench --group docs
 	@touch $@
 
 demo: $(BASE) ## Set up and run the main job on the embedded default
@@ -34,6 +39,9 @@ examples: $(STAMP) ## Set up and run every program in examples/
 	@set -e; for run in examples/*/run.py; do \
 	  echo; echo "== $$run"; $(BIN)/python $$run; \
 	done
+
+quick: $(STAMP) ## Pass what needs no server and little time: the loop while you write
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick $(QUICK)
 
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
@@ -50,13 +58,24 @@ $(FLOORS)/.made: pyproject.toml tests/floors.py
 floors: $(FLOORS)/.made ## Pass the core's tests with the lowest versions that are allowed
 	@$(FLOORS)/bin/python -m pytest -n 2 $(CORE:%=tests/unit/test_%.py)
 
-check: $(STAMP) ## Lint, types and the import rule
-	@$(BIN)/ruff format --check src tests benchmarks examples
-	@$(BIN)/ruff check src tests benchmarks examples
+format: $(STAMP) ## Format the code, and mend what the linter can
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+check: $(STAMP) ## Lint, types, the import rule and the workflow files
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --cache-dir .cache/imports
+	@$(BIN)/zizmor --offline --quiet .github
 
-bench: $(STAMP) ## Print the measured figures, as ratios within one run
+docs: $(STAMP) ## Build the documentation site in .cache/site; a broken link fails
+	@$(BIN)/zensical build --strict --clean
+
+pictures: $(STAMP) ## Draw the pictures of the pages anew
+	@$(BIN)/python -m pictures
+
+bench: $(STAMP) ## Print the measured figures, as ratios within one run, and keep them
 	@$(BIN)/python -m benchmarks
 
 histories: $(STAMP) ## Record concurrent calls on every store and check them; SEED=7 ROUNDS=50 to choose

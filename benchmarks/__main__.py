@@ -1,4 +1,4 @@
-"""Runs the benchmarks named on the command line, or all, and prints a table."""
+"""Runs the benchmarks named on the command line, or all; prints a table, and keeps the figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pkgutil
 import sys
 
 import benchmarks
-from benchmarks import Figure
+from benchmarks import Figure, history
 
 
 def _line(figure: Figure) -> str:
@@ -21,13 +21,16 @@ def _line(figure: Figure) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Run and print."""
-    for name in names or [found.name for found in pkgutil.iter_modules(benchmarks.__path__)]:
+    """Run, print and keep."""
+    found: list[tuple[str, Figure]] = []
+    for name in names or [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]:
         run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)
         if run is not None:
             print(name, flush=True)
             for figure in run():
                 print(_line(figure), flush=True)
+                found.append((name, figure))
+    history.keep(found)
 
 
 main(sys.argv[1:])

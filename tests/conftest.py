@@ -14,4 +14,6 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# For `make quick`: the first of the same examples.
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=15)
 settings.load_profile("steady")

@@ -13,7 +13,7 @@ def constraints(pyproject: str) -> list[str]:
     project = tomllib.loads(pyproject)["project"]
     asked = [*project["dependencies"]]
     for extra, names in project["optional-dependencies"].items():
-        asked += [] if extra in ("testing", "metrics") else names
+        asked += [] if extra == "testing" else names
     floors = [re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", one) for one in asked]
     return sorted({f"{floor[1]}=={floor[2]}" for floor in floors if floor})
 

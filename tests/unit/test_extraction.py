@@ -64,7 +64,7 @@ def agree(paths: tuple[str, ...], event: Event) -> None:
 
 
 @pytest.mark.parametrize("paths", PLACES, ids="+".join)
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(details, st.booleans())
 @example({"a": 1, "b": 2, "t": TIME}, False)
 @example({"eventBody": {"a": "x", "b": "y", "t": TIME}}, True)
@@ -104,7 +104,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("rule", PLAIN, ids=lambda rule: rule.name)
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(details)
 @example({"eventBody": {"a": "x", "b": "y", "t": TIME}})
 @example({"eventBody": {"a": " ", "b": True, "t": 1.5}})

@@ -1,0 +1,36 @@
+"""CONTRIBUTING.md names words, files and tables that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import broken_links
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "CONTRIBUTING.md"
+TEXT = PAGE.read_text()
+WORDS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "word", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", TEXT, re.MULTILINE)))
+)
+def test_a_word_of_make_is_one(word: str) -> None:
+    assert word in WORDS
+
+
+@pytest.mark.parametrize("path", re.findall(r"`((?:src|tests|docs|benchmarks)/[^`…]+)`", TEXT))
+def test_a_path_leads_somewhere(path: str) -> None:
+    assert (ROOT / path.replace("NAME", "genesys")).exists()
+
+
+@pytest.mark.parametrize(("name", "file"), re.findall(r"`([A-Z]+)` in `(src/[^`]+)`", TEXT))
+def test_a_table_stands_in_its_file(name: str, file: str) -> None:
+    assert re.search(rf"^{name}\b", (ROOT / file).read_text(), re.MULTILINE)
+
+
+def test_links_lead_somewhere() -> None:
+    assert broken_links(PAGE) == []

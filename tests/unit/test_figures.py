@@ -1,0 +1,37 @@
+"""The figures of the benchmarks are kept, and drawn, run by run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import Figure
+from benchmarks.history import Measured, Run, keep, runs
+from pictures.figures import chart
+
+
+def test_a_run_is_kept_as_one_line_behind_the_runs_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "figures.jsonl"
+    for value in (0.5, 0.25):
+        keep([("engine", Figure("bytes to claim", value, "x", at_most=0.6))], file)
+    assert len(file.read_text().splitlines()) == 2
+    kept = [figure for run in runs(file) for figure in run.figures]
+    assert [figure.value for figure in kept] == [0.5, 0.25]
+    assert kept[0] == Measured("engine", "bytes to claim", 0.5, "x", at_most=0.6)
+
+
+def test_the_chart_shows_the_latest_run_of_each_benchmark_and_marks_what_is_not_reached() -> None:
+    def run(date: str, *figures: Measured) -> Run:
+        return Run(date, "abc", "2 cores", list(figures))
+
+    drawn = chart(
+        [
+            run("2026-01-01", Measured("a", "left out", 1, at_most=2), Measured("b", "b", 9)),
+            run("2026-01-02", Measured("b", "kept", 1, at_least=2)),
+            run("2026-01-03", Measured("a", "good", 1, at_most=2)),
+        ]
+    )
+    assert "good" in drawn
+    assert "kept" in drawn
+    assert "left out" not in drawn
+    assert drawn.count('class="bar short"') == 1
+    assert drawn.count('class="bar"') == 1
