@@ -61,7 +61,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
     monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
     monkeypatch.setattr(occupancy, "STEP", 0.001)
     own = Occupancy()
-    for module in ("runtime.inline", "runtime.on_asyncio"):
+    for module in ("runners", "aio"):
         monkeypatch.setattr(f"eventonce.{module}.HERE", own)
     yield own
     assert own._runs == own._alone == 0

@@ -117,7 +117,7 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def story(held: Held) -> list[str]:
-        for module in ("core.ledger", "runtime.renewal"):
+        for module in ("ledger", "renewal"):
             monkeypatch.setattr(f"eventonce.{module}.LONGEST_LEASE", int(held.lease * 1000))
         consumer = Consumer(held.store, rules=ruled(3600), handler=lambda _: held.wait_past(1))
         return [outcome.status for outcome in consumer.process([call(1)])]

@@ -59,7 +59,7 @@ def open_store(uri: str) -> Any:
 
 
 def open_upkeep(uri: str) -> Any:
-    """What makes, upgrades and checks the store of this URI: a `StoreSchema`, unless it needs none.
+    """What makes, upgrades and checks the store this URI names: an `StoreSchema`, unless it needs none.
     Nothing is made by this."""
     adapter = adapter_of(uri)
     if not adapter.upkeep:
