@@ -11,8 +11,7 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.aws import lambda_handler
-from eventonce.infra.function import environment
-from eventonce.infra.plan import Infra, planned
+from eventonce.infra.template import CLOUDFORMATION
 from tests.docs.pages import DOCS, broken_links
 
 PAGE = DOCS / "lambda.md"
@@ -35,9 +34,10 @@ def blocks() -> list[str]:
 
 def test_the_first_example_closes_a_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the templates tell it, and another store."""
-    told = environment(planned(Infra(source="aws.partner/genesys.com"), name="crm-sync"))
-    for name, value in (told | {"EVENTONCE_STORE": "memory:"}).items():
+    told = {"EVENTONCE_NAME": "crm-sync", "EVENTONCE_STORE": "memory:"}
+    for name, value in told.items():
         monkeypatch.setenv(name, value)
+        assert f"\n          {name}: !Ref" in CLOUDFORMATION
     function: dict[str, Any] = {"crm": Crm()}
     exec(blocks()[0], function)
     assert set(re.findall(r'os\.environ\["(\w+)"\]', blocks()[0])) == set(told)

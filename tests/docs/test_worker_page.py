@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eventonce.config import Worker as Table
-from eventonce.infra.rights import RECEIVE
+from eventonce.infra.iam import RECEIVE
 from eventonce.sqs import Entry, Queue
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.servers import free_port

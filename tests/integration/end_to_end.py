@@ -101,6 +101,16 @@ class Account:
         answer = self.events.put_events(Entries=entries)
         assert answer["FailedEntryCount"] == 0, answer
 
+    def rule(self, name: str, queue: str) -> str:
+        """A second rule for the same events and the same queue; answers its ARN."""
+        names = ["QueueArn"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=names)
+        pattern = json.dumps({"source": [{"prefix": SOURCE}]})
+        made = self.events.put_rule(Name=name, EventBusName=BUS, EventPattern=pattern)
+        target = {"Id": "queue", "Arn": found["Attributes"]["QueueArn"]}
+        self.events.put_targets(Rule=name, EventBusName=BUS, Targets=[target])
+        return str(made["RuleArn"])
+
     def archive(self) -> None:
         """Keep from now on what is put on the bus."""
         bus = self.events.describe_event_bus(Name=BUS)["Arn"]

@@ -68,7 +68,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
         assert apply(config)["steps"]
         assert apply(config)["steps"] == []
         # Two overlapping rules: every event comes twice, with the same id.
-        assert apply(config, "--rule", "crm-too")["steps"]
+        other = made.rule("crm-too", QUEUE)
+        assert apply(config, "--parameter", f"OtherRuleArns={other}")["steps"]
         made.archive()
         deploy("crm", FUNCTION, timeout=PLENTY, FOLDER=str(folder))
         connect(made)

@@ -75,7 +75,8 @@ def world(folder: Path) -> Iterator[Account]:
         assert apply(config)["steps"]
         assert apply(config)["steps"] == []
         # Two overlapping rules: every event comes twice, with the same id.
-        assert apply(config, "--rule", "desk-too")["steps"]
+        other = made.rule("desk-too", QUEUE)
+        assert apply(config, "--parameter", f"OtherRuleArns={other}")["steps"]
         made.archive()
         yield made
 

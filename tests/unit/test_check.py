@@ -131,6 +131,7 @@ def test_nothing_is_connected_to_opened_or_made(check: Check, text: str) -> None
         ("serve", "[serve]\nport = 70000"),
         ("infra sam", "[infra]\ntimeout = 1000"),
         ("infra sam", "[infra]\nbus = 'arn:aws:events:x'"),
+        ("infra sam", "[infra]\nparameters = { Vpc = 'vpc-1' }"),
     ],
 )
 def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(

@@ -10,8 +10,7 @@ import pytest
 
 from eventonce import Rule
 from eventonce.config import Worker
-from eventonce.infra.function import BATCH, MEMORY
-from eventonce.infra.resources import WAIT
+from eventonce.infra.template import CLOUDFORMATION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
 SUMS = re.findall(r"`([\d,.]+ [^`=]*) = ([\d,.]+)`", PAGE)
@@ -53,6 +52,7 @@ def test_the_table_at_the_top_says_the_same() -> None:
 
 def test_it_reckons_with_the_defaults() -> None:
     assert Rule(name="any", key="detail.id").remember == 10 * 86_400_000
-    assert (BATCH, MEMORY, WAIT) == (10, 256, 20)
+    for said in ("BatchSize: 10", "MemorySize: 256", "ReceiveMessageWaitTimeSeconds: 20"):
+        assert said in CLOUDFORMATION
     assert Worker().wait == "5s"
     assert "every five seconds (`wait`)" in PAGE

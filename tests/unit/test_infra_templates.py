@@ -1,175 +1,331 @@
-"""The templates: right by their own linters, and the same resources that `apply` makes."""
+"""The two templates: linted, of one mind with each other, and with what the code needs."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import product
-from pathlib import Path
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+import hcl2
 import pytest
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 from cfnlint.decode.cfn_yaml import loads
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from eventonce.cli import main
+from eventonce import Rule
 from eventonce.core.reasons import GIVEN_UP
-from eventonce.infra import resources, rights, sam, terraform, yaml
+from eventonce.infra import iam, template
 from eventonce.infra.plan import Infra, Plan, planned
+from eventonce.infra.targets import Place
+from eventonce.infra.template import CLOUDFORMATION, TERRAFORM, cloudformation, terraform, values
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY
+from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
 
-ROLES: list[rights.Role] = ["lambda", "worker"]
-BUS = "aws.partner/genesys.com/cloud/5a3b/prod"
-
-
-def plan(*, store: str = "", letters: str = "", sinks: tuple[str, ...] = (), **said: Any) -> Plan:
-    infra = Infra(**{"source": "aws.partner/genesys.com", **said})
-    return planned(infra, name="calls", store=store, letters=letters, sinks=sinks)
-
-
-PLANS = {
-    "plain": plan(),
-    "fifo": plan(fifo=True, bus=BUS),
-    "redis": plan(store="redis://cache/0"),
-    "busy": plan(letters="sqs://kept.fifo", sinks=("sqs://out", "events://orders")),
-    "all": plan(fifo=True, bus=BUS, letters="sqs://kept", sinks=("sqs://out", "events://orders")),
-}
-CASES = list(product(PLANS, ROLES, [False, True]))
-
-
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}" + "-vpc" * case[2])
-def case(request: pytest.FixtureRequest) -> tuple[Plan, rights.Role, bool]:
-    name, role, vpc = request.param
-    return PLANS[name], role, vpc
-
-
-@pytest.mark.parametrize(
-    ("name", "role", "vpc"),
-    [
-        ("plain", "lambda", False),
-        ("all", "lambda", True),
-        ("redis", "worker", True),
-    ],
+HERE = Place("eu-central-1", "123456789012")
+PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
+LISTED = "subnet-0a1b2c3d,subnet-1a1b2c3d"
+BUSY = planned(
+    Infra(bus=PARTNER, fifo=True, timeout=45),
+    name="calls",
+    letters="sqs://kept.fifo",
+    sinks=("sqs://out", "events://orders"),
 )
-def test_cfn_lint_finds_nothing_in_what_sam_prints(name: str, role: rights.Role, vpc: bool) -> None:
-    printed = yaml.dump(sam.template(PLANS[name], role, vpc=vpc))
-    found = lint(printed, config=ManualArgs(regions=["eu-central-1"]))
+GIVEN = {
+    "AlarmTopicArn": "arn:aws:sns:eu-central-1:123456789012:alarms",
+    "CreateBus": "partner",
+    "OtherRuleArns": "arn:aws:events:eu-central-1:123456789012:rule/other",
+    "TableArn": "arn:aws:dynamodb:eu-central-1:123456789012:table/other",
+    "LetterQueueArn": "arn:aws:sqs:eu-central-1:123456789012:other",
+    "VpcId": "vpc-0a1b2c3d",
+    "SubnetIds": LISTED,
+    "SecurityGroupIds": "sg-0a1b2c3d",
+    "RouteTableIds": "rtb-0a1b2c3d",
+    "SqsEndpoint": "yes",
+}
+KEPT = 14 * 86_400
+RETRY = "cloudwatch_event_target.queue.retry_policy"
+EVENT = "Function.Events.Messages.Properties"
+TABLE_INDEX = "dynamodb_table.store.global_secondary_index"
+PASSED_OVER = "ignore_checks: [W1030, W1031]"
+
+
+def filled(given: Mapping[str, str] = GIVEN, plan: Plan = BUSY) -> template.Values:
+    return values(plan, "lambda", HERE, given)
+
+
+@cache
+def sam() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(json.dumps(loads(CLOUDFORMATION)))
+    return read
+
+
+def resources(kind: str) -> dict[str, dict[str, Any]]:
+    return {name: it["Properties"] for name, it in sam()["Resources"].items() if it["Type"] == kind}
+
+
+def read(text: str) -> dict[str, Any]:
+    plain = hcl2.SerializationOptions(
+        strip_string_quotes=True, with_comments=False, explicit_blocks=False
+    )
+    return dict(hcl2.loads(text, serialization_options=plain))
+
+
+@cache
+def module() -> dict[str, Any]:
+    return read(TERRAFORM)
+
+
+def named(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: body for block in blocks for name, body in block.items()}
+
+
+def made(kind: str) -> dict[str, Any]:
+    return named([it[kind] for it in module()["resource"] if kind in it])
+
+
+@pytest.mark.parametrize("text", [CLOUDFORMATION, cloudformation(filled())])
+def test_cfn_lint_finds_nothing(text: str) -> None:
+    if text != CLOUDFORMATION:
+        # Where no parameter is empty nothing need be passed over.
+        assert PASSED_OVER in text
+        text = text.replace(PASSED_OVER, "ignore_checks: []")
+    found = lint(text, config=ManualArgs(regions=["eu-central-1"]))
     assert [str(match) for match in found] == []
 
 
-def test_what_is_printed_as_yaml_is_read_as_the_same(case: tuple[Plan, rights.Role, bool]) -> None:
-    made, role, vpc = case
-    template = sam.template(made, role, vpc=vpc)
-    assert json.loads(json.dumps(loads(yaml.dump(template)))) == template
+def test_the_template_is_small_enough_to_be_sent_whole() -> None:
+    assert len(CLOUDFORMATION.encode()) < 51_200
 
 
-def test_yaml_quotes_what_a_reader_would_take_for_something_else() -> None:
-    odd = {"a: b": ["yes", "No", "1", "", "- x", "#", "null", "é", 'say "x"\n'], "n": [{}, [], 1]}
-    assert json.loads(json.dumps(loads(yaml.dump(odd)))) == odd
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_sam_has_the_resources_of_apply(name: str) -> None:
-    made = PLANS[name]
-    template = sam.template(made)["Resources"]
-    dead, undelivered = ({"Fn::GetAtt": [key, "Arn"]} for key in ("DeadQueue", "UndeliveredQueue"))
-    queue = {"Fn::GetAtt": ["Queue", "Arn"]}
-    assert template["Queue"]["Properties"] == {
-        "QueueName": made.queue,
-        **resources.queue_settings(made, dead),
+def test_both_take_the_same_parameters_with_the_same_defaults_and_say_what_they_are() -> None:
+    said = sam()["Parameters"]
+    ours = {name: it["Default"] for name, it in said.items() if "Default" in it}
+    theirs = named(module()["variable"])
+    # The place of the code is the one thing that SAM takes no parameter for.
+    assert theirs.pop("package")["default"] == "function.zip"
+    typed = {name: template.typed(name, str(value)) for name, value in ours.items()}
+    assert template.variables(typed) == {
+        name: it["default"] for name, it in theirs.items() if "default" in it
     }
-    (target,) = template["Rule"]["Properties"]["Targets"]
-    assert target == resources.target(made, queue, undelivered)
-    assert template["Rule"]["Properties"]["EventPattern"] == made.pattern
-    here = "arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}"
-    rule = f"{here}:rule/{BUS}/calls" if made.bus == BUS else f"{here}:rule/calls"
-    for key in ("Queue", "UndeliveredQueue"):
-        (said,) = template[f"{key}Policy"]["Properties"]["PolicyDocument"]["Statement"]
-        assert said["Condition"] == {"ArnEquals": {"aws:SourceArn": {"Fn::Sub": rule}}}
-        assert f"{key}Policy" in template["Rule"]["DependsOn"]
-    assert ("Table" in template) == (made.table is not None)
-    assert ("LetterQueue" in template) == bool(made.letterbox)
+    assert all(it["Description"] for it in said.values())
+    assert all(it["description"] for it in theirs.values())
+    assert said["StoreUri"]["NoEcho"] is theirs["store_uri"]["sensitive"] is True
 
 
-def test_the_function_gives_back_single_messages_and_has_the_time_it_needs() -> None:
-    template = sam.template(plan(timeout=45))["Resources"]
-    function = template["Function"]["Properties"]
-    (event,) = function["Events"].values()
-    assert event["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert function["Timeout"] == 45
-    assert template["Queue"]["Properties"]["VisibilityTimeout"] >= 6 * function["Timeout"]
-    written = terraform.document(plan(timeout=45))["resource"]
-    mapping = written["aws_lambda_event_source_mapping"]["queue"]
-    assert mapping["function_response_types"] == ["ReportBatchItemFailures"]
-    assert written["aws_lambda_function"]["function"]["timeout"] == 45
-    assert written["aws_sqs_queue"]["queue"]["visibility_timeout_seconds"] >= 6 * 45
+def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
+    found = filled()
+    printed = json.loads(json.dumps(loads(cloudformation(found))))
+    expected = {it["ParameterKey"]: it["ParameterValue"] for it in template.parameters(found)}
+    defaults = {name: it.pop("Default", None) for name, it in printed["Parameters"].items()}
+    assert {name: defaults[name] for name in expected} == expected
+    plain = json.loads(json.dumps(sam()))
+    for it in plain["Parameters"].values():
+        it.pop("Default", None)
+    assert printed == plain
+    written = read(terraform(found))
+    told = {name: it.pop("default", None) for name, it in named(written["variable"]).items()}
+    wanted = template.variables(found)
+    pattern = told.pop("event_pattern")
+    assert json.loads(pattern.replace('\\"', '"')) == BUSY.pattern
+    del wanted["event_pattern"]
+    assert {name: told[name] for name in wanted} == wanted
+    assert [it for it in written if it != "variable"] == [it for it in module() if it != "variable"]
+    assert written["resource"] == module()["resource"]
 
 
-def test_queues_table_and_logs_outlive_the_stack() -> None:
-    made = sam.template(PLANS["busy"])["Resources"].values()
-    kept = ("AWS::SQS::Queue", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup")
-    assert {it["Type"] for it in made if "DeletionPolicy" in it} == set(kept)
-    for it in made:
-        if it["Type"] in kept:
-            assert it["DeletionPolicy"] == it["UpdateReplacePolicy"] == "Retain"
-    written = terraform.document(PLANS["busy"])["resource"]
-    for kind in ("aws_sqs_queue", "aws_dynamodb_table", "aws_cloudwatch_log_group"):
-        for one in written[kind].values():
-            assert one["lifecycle"] == {"prevent_destroy": True}
+def test_a_pattern_with_a_dollar_is_not_filled_in_by_terraform() -> None:
+    plan = planned(Infra(pattern={"detail": {"price": ["${x}", "%{y}"]}}), name="calls")
+    assert r"[\"$${x}\", \"%%{y}\"]" in terraform(filled(plan=plan))
 
 
-def test_every_parameter_says_what_it_is() -> None:
-    made = PLANS["all"]
-    for said in sam.template(made, vpc=True)["Parameters"].values():
-        assert said["Description"]
-    for said in terraform.document(made, vpc=True)["variable"].values():
-        assert said["description"]
+def settled(value: Any, **conditions: bool) -> Any:
+    """The value with its conditions decided, and references by the names they lead to."""
+    if isinstance(value, list):
+        decided = [settled(it, **conditions) for it in value]
+        return [it for it in decided if it != "AWS::NoValue"]
+    if not isinstance(value, dict):
+        return value
+    if "Fn::If" in value:
+        condition, yes, no = value["Fn::If"]
+        return settled(yes if conditions.get(condition, True) else no, **conditions)
+    if "Ref" in value:
+        return value["Ref"]
+    return {name: settled(it, **conditions) for name, it in value.items()}
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_both_templates_watch_what_can_go_wrong(role: rights.Role) -> None:
-    expected = {
-        "ApproximateNumberOfMessagesVisible",
-        "ApproximateAgeOfOldestMessage",
-        "InvocationsFailedToBeSentToDlq",
-        "ReadThrottleEvents",
-        "WriteThrottleEvents",
-    } | ({"Errors", "Throttles", "GivenUp"} if role == "lambda" else set())
-    made = PLANS["fifo"]
-    alarms = [
-        it["Properties"]
-        for it in sam.template(made, role)["Resources"].values()
-        if it["Type"] == "AWS::CloudWatch::Alarm"
+@pytest.mark.parametrize("role", ["lambda", "worker", "operate"])
+def test_the_policies_of_both_are_those_that_infra_iam_prints(role: iam.Role) -> None:
+    expected = {it["Sid"]: it["Action"] for it in iam.policy(role, BUSY, HERE)["Statement"]}
+    ours = resources("AWS::IAM::ManagedPolicy")
+    document = ours["OperatePolicy" if role == "operate" else "ConsumerPolicy"]["PolicyDocument"]
+    runs = role == "lambda"
+    said = settled(document["Statement"], RunsFunction=runs, FunctionIsInVpc=False)
+    assert {it["Sid"]: it["Action"] for it in said} == expected
+    local = named(module()["locals"])
+    receive = re.search(r"receive = (\[.*?\])", TERRAFORM, re.DOTALL)
+    assert receive is not None
+    written = TERRAFORM.replace("local.receive", receive[1])
+    shared = {it["Sid"]: it["Action"] for it in local["shared"]}
+    block = written[written.index(f"    {role} = concat(") :].partition("\n    ])")[0]
+    own = {
+        sid: re.findall(r'"(\w+:\w+)"', actions)
+        for sid, actions in re.findall(r'Sid +?= "(\w+)".*?Action += (\[.*?\])', block, re.DOTALL)
+    }
+    own.pop("Network", None)
+    assert shared | own == expected
+
+
+def test_only_a_function_in_a_vpc_may_do_something_to_everything() -> None:
+    for in_vpc in (False, True):
+        document = resources("AWS::IAM::ManagedPolicy")["ConsumerPolicy"]["PolicyDocument"]
+        said = settled(document["Statement"], FunctionIsInVpc=in_vpc)
+        assert [it["Sid"] for it in said if it["Resource"] == "*"] == ["Network"] * in_vpc
+
+
+def test_applying_takes_no_right_that_aws_does_not_publish_for_its_resources() -> None:
+    """CloudFormation acts with the rights of whoever calls it. There is no account to try it in."""
+    published: set[str] = set()
+    for kind in {it["Type"] for it in sam()["Resources"].values()} - {"AWS::Serverless::Function"}:
+        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("eu-central-1", kind).schema
+        for handler in schema.get("handlers", {}).values():
+            published |= set(handler["permissions"])
+    for said in iam.policy("apply", BUSY, HERE)["Statement"]:
+        if said["Sid"] not in ("Stack", "Transform"):
+            assert set(said["Action"]) <= published, said["Sid"]
+
+
+def test_the_policies_of_the_queues_come_before_the_rule_that_sends() -> None:
+    assert set(sam()["Resources"]["Rule"]["DependsOn"]) == set(resources("AWS::SQS::QueuePolicy"))
+    target = made("aws_cloudwatch_event_target")["queue"]
+    assert target["depends_on"] == [
+        f"${{aws_sqs_queue_policy.{it}}}" for it in made("aws_sqs_queue_policy")
     ]
-    assert {alarm["MetricName"] for alarm in alarms} == expected
-    watched = terraform.document(made, role)["resource"]["aws_cloudwatch_metric_alarm"]
-    assert {alarm["metric_name"] for alarm in watched.values()} == expected
-    assert watched["deadletters"]["dimensions"] == {"QueueName": made.dead}
-    assert watched["lost"]["dimensions"] == {"EventBusName": BUS, "RuleName": made.rule}
+    for policy in made("aws_sqs_queue_policy").values():
+        assert '{"aws:SourceArn" = local.rules}' in policy["policy"]
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_what_a_function_gives_up_is_counted_from_its_log_and_raises_an_alarm(name: str) -> None:
-    """With letters in the table, which has no metric of them, nothing else tells anybody."""
-    made = PLANS[name]
-    template = sam.template(made)["Resources"]
-    counted, alarm = (template[key]["Properties"] for key in ("GivenUp", "GivenUpAlarm"))
-    (metric,) = counted["MetricTransformations"]
-    assert counted["LogGroupName"] == {"Ref": "LogGroup"}
+def at(tree: Any, path: str) -> Any:
+    """The value of a path; a list of one is that one."""
+    for step in path.split("."):
+        tree = tree[step]
+        if isinstance(tree, list) and len(tree) == 1:
+            (tree,) = tree
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "value"),
+    [
+        ("Queue.MessageRetentionPeriod", "sqs_queue.queue.message_retention_seconds", 345_600),
+        ("Queue.ReceiveMessageWaitTimeSeconds", "sqs_queue.queue.receive_wait_time_seconds", 20),
+        ("DeadQueue.MessageRetentionPeriod", "sqs_queue.dead.message_retention_seconds", KEPT),
+        (
+            "UndeliveredQueue.MessageRetentionPeriod",
+            "sqs_queue.undelivered.message_retention_seconds",
+            KEPT,
+        ),
+        ("LetterQueue.MessageRetentionPeriod", "sqs_queue.letters.message_retention_seconds", KEPT),
+        ("Rule.Targets.RetryPolicy.MaximumRetryAttempts", f"{RETRY}.maximum_retry_attempts", 185),
+        (
+            "Rule.Targets.RetryPolicy.MaximumEventAgeInSeconds",
+            f"{RETRY}.maximum_event_age_in_seconds",
+            86_400,
+        ),
+        ("Function.Handler", "lambda_function.function.handler", "function.handler"),
+        ("Function.Runtime", "lambda_function.function.runtime", "python3.13"),
+        ("Function.MemorySize", "lambda_function.function.memory_size", 256),
+        (f"{EVENT}.BatchSize", "lambda_event_source_mapping.queue.batch_size", 10),
+        (
+            f"{EVENT}.FunctionResponseTypes",
+            "lambda_event_source_mapping.queue.function_response_types",
+            "ReportBatchItemFailures",
+        ),
+        ("LogGroup.RetentionInDays", "cloudwatch_log_group.function.retention_in_days", 30),
+        ("Table.GlobalSecondaryIndexes.IndexName", f"{TABLE_INDEX}.name", INDEX),
+        (
+            "Table.GlobalSecondaryIndexes.Projection.NonKeyAttributes",
+            f"{TABLE_INDEX}.non_key_attributes",
+            *INCLUDED,
+        ),
+    ],
+)
+def test_both_set_the_same(ours: str, theirs: str, value: Any) -> None:
+    properties = {name: it.get("Properties") for name, it in sam()["Resources"].items()}
+    kind = f"aws_{theirs.partition('.')[0]}"
+    assert at(properties, ours) == at({kind: made(kind)}, f"aws_{theirs}") == value
+
+
+def test_queues_are_encrypted_and_the_function_is_told_its_store_and_name() -> None:
+    assert CLOUDFORMATION.count("SqsManagedSseEnabled: true") == len(made("aws_sqs_queue"))
+    assert all(it["sqs_managed_sse_enabled"] is True for it in made("aws_sqs_queue").values())
+    ours = resources("AWS::Serverless::Function")["Function"]["Environment"]["Variables"]
+    theirs = at(made("aws_lambda_function"), "function.environment.variables")
+    assert ours.keys() == theirs.keys() == {"EVENTONCE_NAME", "EVENTONCE_STORE"}
+
+
+def test_the_table_is_the_one_that_the_store_reads() -> None:
+    said = sam()["Parameters"]
+    assert (said["TableKey"]["Default"], said["TableExpiry"]["Default"]) == (KEY, EXPIRY)
+    assert iam.INDEX == INDEX
+    index = at(resources("AWS::DynamoDB::Table"), "Table.GlobalSecondaryIndexes")
+    assert [it["AttributeName"] for it in index["KeySchema"]] == [SHELF, SHELVED]
+    store = made("aws_dynamodb_table")["store"]
+    theirs = at(store, "global_secondary_index")
+    assert (theirs["hash_key"], theirs["range_key"]) == (SHELF, SHELVED)
+    assert [it["name"] for it in store["attribute"]] == ["${var.table_key}", SHELF, SHELVED]
+
+
+def test_queues_table_logs_and_bus_outlive_the_stack() -> None:
+    kept = {it["Type"] for it in sam()["Resources"].values() if "DeletionPolicy" in it}
+    assert kept == {
+        "AWS::SQS::Queue",
+        "AWS::DynamoDB::Table",
+        "AWS::Logs::LogGroup",
+        "AWS::Events::EventBus",
+    }
+    for it in sam()["Resources"].values():
+        if it["Type"] in kept:
+            policies = (it["DeletionPolicy"], it["UpdateReplacePolicy"])
+            assert policies == ("RetainExceptOnCreate", "Retain")
+    for kind in (
+        "aws_sqs_queue",
+        "aws_dynamodb_table",
+        "aws_cloudwatch_log_group",
+        "aws_cloudwatch_event_bus",
+    ):
+        for one in made(kind).values():
+            assert one["lifecycle"] == [{"prevent_destroy": True}]
+
+
+def test_both_watch_what_can_go_wrong() -> None:
+    """With dead letters in the table, which has no metric of them, GivenUp alone tells anybody."""
+    alarms = {
+        name.removesuffix("Alarm"): (it["MetricName"], it["Threshold"], it["AlarmDescription"])
+        for name, it in resources("AWS::CloudWatch::Alarm").items()
+    }
+    assert len(alarms) == 10
+    for name, (metric, threshold, means) in alarms.items():
+        (kind,) = re.findall("^Table(Read|Write)", name) or [""]
+        written = metric.replace(kind, "${kind}") if kind else metric
+        written = "metric" if metric in ("Errors", "Throttles") else f'"{written}"'
+        assert re.search(rf"metric += {re.escape(written)}\n", TERRAFORM), name
+        assert f'"{means}"' in TERRAFORM
+        assert threshold == (3600 if name == "Late" else 0)
+    (counted,) = resources("AWS::Logs::MetricFilter").values()
     assert counted["FilterPattern"] == f'"{GIVEN_UP}"'
-    assert metric["MetricNamespace"] == alarm["Namespace"] == "eventonce/calls"
-    assert metric["MetricName"] == alarm["MetricName"]
-    assert alarm["Threshold"] == 0
-    written = terraform.document(made)["resource"]
-    same = written["aws_cloudwatch_log_metric_filter"]["function"]
-    watched = written["aws_cloudwatch_metric_alarm"]["givenup"]
-    assert same["pattern"] == counted["FilterPattern"]
-    assert same["metric_transformation"]["namespace"] == watched["namespace"] == "eventonce/calls"
-    assert same["metric_transformation"]["name"] == watched["metric_name"]
+    written = made("aws_cloudwatch_log_metric_filter")["given_up"]
+    assert written["pattern"].replace('\\"', '"') == f'"{GIVEN_UP}"'
+    (metric,) = written["metric_transformation"]
+    (transformation,) = counted["MetricTransformations"]
+    assert transformation["MetricNamespace"] == {"Fn::Sub": "eventonce/${Name}"}
+    assert metric["namespace"] == "eventonce/${var.name}"
 
 
 ARGUMENTS = {
+    "aws_cloudwatch_event_bus": "name event_source_name",
     "aws_cloudwatch_event_rule": "name event_bus_name event_pattern",
     "aws_cloudwatch_event_target": "rule event_bus_name target_id arn retry_policy "
     "dead_letter_config sqs_target",
@@ -181,7 +337,7 @@ ARGUMENTS = {
     "aws_dynamodb_table": "name billing_mode hash_key attribute global_secondary_index ttl",
     "aws_iam_policy": "name description policy",
     "aws_iam_role": "name assume_role_policy",
-    "aws_iam_role_policy": "name role policy",
+    "aws_iam_role_policy_attachment": "role policy_arn",
     "aws_lambda_event_source_mapping": "event_source_arn function_name batch_size "
     "function_response_types",
     "aws_lambda_function": "function_name filename source_code_hash handler runtime architectures "
@@ -195,125 +351,44 @@ ARGUMENTS = {
 }
 """What the provider's own pages list. There is no Terraform here to ask."""
 
-EVERYWHERE = {"count", "depends_on", "lifecycle"}
+EVERYWHERE = {"count", "depends_on", "dynamic", "for_each", "lifecycle"}
 
 
-def test_terraform_is_given_only_arguments_that_it_has(
-    case: tuple[Plan, rights.Role, bool],
-) -> None:
-    made, role, vpc = case
-    written = terraform.document(made, role, vpc=vpc)
-    for kind, found in written["resource"].items():
-        for name, said in found.items():
-            unknown = said.keys() - set(ARGUMENTS[kind].split()) - EVERYWHERE
-            assert not unknown, f"{kind}.{name}"
+def test_terraform_is_given_only_arguments_that_it_has() -> None:
+    for block in module()["resource"]:
+        ((kind, body),) = block.items()
+        ((name, said),) = body.items()
+        dynamic = {inner for it in said.get("dynamic", ()) for inner in it}
+        unknown = (said.keys() | dynamic) - set(ARGUMENTS[kind].split()) - EVERYWHERE
+        assert not unknown, f"{kind}.{name}"
 
 
-def texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from texts(inner)
-
-
-def test_every_reference_in_terraform_leads_somewhere(
-    case: tuple[Plan, rights.Role, bool],
-) -> None:
-    made, role, vpc = case
-    written = json.loads(json.dumps(terraform.document(made, role, vpc=vpc)))
-    declared = {f"var.{name}" for name in written["variable"]}
-    for kind, found in written["resource"].items():
-        declared |= {f"{kind}.{name}" for name in found}
-    for kind, found in written["data"].items():
-        declared |= {f"data.{kind}.{name}" for name in found}
-    used = set()
-    for text in texts(written):
-        for expression in re.findall(r"\$\{([^}]*)\}", text):
-            used |= set(re.findall(r"(?:data\.)?\baws_\w+\.\w+|\bvar\.\w+", expression))
-    for found in written["resource"].values():
-        for said in found.values():
-            used |= set(said.get("depends_on", ()))
+def test_every_reference_in_terraform_leads_somewhere_and_every_variable_is_used() -> None:
+    declared = {f"var.{name}" for name in named(module()["variable"])}
+    declared |= {f"local.{name}" for name in named(module()["locals"])}
+    for prefix, blocks in (("", module()["resource"]), ("data.", module()["data"])):
+        for block in blocks:
+            declared |= {f"{prefix}{kind}.{name}" for kind, it in block.items() for name in it}
+    code = re.sub(r"#.*", "", TERRAFORM)
+    used = set(re.findall(r"(?:\bdata\.)?\baws_\w+\.\w+|\bvar\.\w+|\blocal\.\w+", code))
     assert used <= declared
-    unused = {name for name in declared - used if name.startswith(("var.", "data."))}
-    assert unused <= {"data.aws_partition.current", "data.aws_caller_identity.current"}
+    assert {it for it in declared - used if it.startswith(("var.", "data.", "local."))} == set()
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_terraform_says_what_sam_says(name: str) -> None:
-    made = PLANS[name]
-    written = terraform.document(made)["resource"]
-    said = resources.queue_settings(made, "${aws_sqs_queue.dead.arn}")
-    queue = written["aws_sqs_queue"]["queue"]
-    assert json.loads(queue["redrive_policy"]) == said["RedrivePolicy"]
-    assert queue["message_retention_seconds"] == said["MessageRetentionPeriod"]
-    rule = "${aws_cloudwatch_event_rule.rule.arn}"
-    for key in ("queue", "undelivered"):
-        policy = json.loads(written["aws_sqs_queue_policy"][key]["policy"])
-        assert policy["Statement"][0]["Condition"] == {"ArnEquals": {"aws:SourceArn": rule}}
-    pattern = written["aws_cloudwatch_event_rule"]["rule"]["event_pattern"]
-    assert json.loads(pattern) == made.pattern
-    mine = json.loads(written["aws_iam_role_policy"]["function"]["policy"])
-    role = sam.template(made)["Resources"]["FunctionRole"]["Properties"]["Policies"][0]
-    theirs = role["PolicyDocument"]["Statement"]
-    assert [it["Action"] for it in mine["Statement"]] == [it["Action"] for it in theirs]
+def test_the_queue_shows_a_message_again_after_six_timeouts() -> None:
+    assert filled()["Timeout"] == 45
+    assert int(str(filled()["VisibilityTimeout"])) >= 6 * 45
+    said = sam()["Parameters"]
+    assert said["VisibilityTimeout"]["Default"] >= 6 * said["Timeout"]["Default"]
 
 
-def test_a_pattern_with_a_dollar_is_not_filled_in_by_terraform() -> None:
-    made = plan(pattern={"detail": {"price": ["${x}", "%{y}"]}})
-    rule = terraform.document(made)["resource"]["aws_cloudwatch_event_rule"]["rule"]
-    assert rule["event_pattern"] == json.dumps({"detail": {"price": ["$${x}", "%%{y}"]}})
+def test_sqs_gives_up_long_after_the_consumer_does() -> None:
+    attempts = Rule(name="any", key="detail.id").attempts
+    assert sam()["Parameters"]["MaxReceiveCount"]["Default"] > 10 * attempts
 
 
-@pytest.mark.parametrize("role", ["lambda", "worker", "operate", "send", "apply"])
-def test_no_policy_reaches_beyond_what_it_names(role: rights.Role) -> None:
-    made = PLANS["busy"]
-    reach = rights.named(made, region="eu-central-1", account="123456789012")
-    policy = rights.policy(role, reach)
-    for said in policy["Statement"]:
-        assert all("*" not in action for action in said["Action"])
-        for arn in texts(said["Resource"]):
-            service, resource = arn.split(":", 5)[2], arn.split(":", 5)[5]
-            assert arn.split(":")[3:5] == ["eu-central-1", "123456789012"]
-            # A log group's streams are the one thing whose names nobody knows before.
-            assert "*" not in resource or service == "logs"
-
-
-def test_only_a_function_in_a_vpc_may_do_something_to_everything() -> None:
-    """Lambda takes no narrower resource for the network interfaces it makes."""
-    for vpc in (False, True):
-        made = sam.template(plan(), vpc=vpc)["Resources"]["FunctionRole"]["Properties"]
-        said = made["Policies"][0]["PolicyDocument"]["Statement"]
-        assert [it["Sid"] for it in said if it["Resource"] == "*"] == ["Network"] * vpc
-
-
-def test_the_command_line_prints_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "eventonce.toml").write_text(
-        'name = "calls"\nrules = "genesys"\n[worker]\n'
-        'queue = "sqs://calls-in?region=eu-central-1"\n'
-    )
-
-    def printed(*args: str) -> str:
-        with pytest.raises(SystemExit) as stop:
-            main(["infra", *args])
-        assert not stop.value.code
-        return capsys.readouterr().out
-
-    as_yaml, as_json = printed("sam"), printed("sam", "--json")
-    assert json.loads(json.dumps(loads(as_yaml))) == json.loads(as_json)
-    template = json.loads(as_json)["Resources"]
-    assert template["Queue"]["Properties"]["QueueName"] == "calls-in", "the worker's own"
-    assert "Function" not in json.loads(printed("sam", "--role", "worker", "--json"))["Resources"]
-    written = json.loads(printed("terraform", "--fifo"))
-    assert written["resource"]["aws_sqs_queue"]["queue"]["name"] == "calls-in.fifo"
-    policy = json.loads(printed("iam", "--account", "123456789012"))
-    queue = "arn:aws:sqs:eu-central-1:123456789012:calls-in"
-    assert queue in [said["Resource"] for said in policy["Statement"]]
-    far = json.loads(printed("iam", "--region", "cn-north-1"))
-    assert "arn:aws-cn:sqs:cn-north-1:*:calls-in" in [it["Resource"] for it in far["Statement"]]
+def test_a_fact_is_remembered_for_longer_than_its_copies_can_be_under_way() -> None:
+    """Four days of re-publishing, one of EventBridge's retries, and the queue's own."""
+    kept = resources("AWS::SQS::Queue")["Queue"]["MessageRetentionPeriod"]
+    under_way = 4 * 86_400 + 86_400 + kept
+    assert Rule(name="any", key="detail.id").remember > under_way * 1000

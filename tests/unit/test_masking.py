@@ -16,7 +16,7 @@ from eventonce.config import load
 from eventonce.config.checks import check
 from eventonce.core.masking import masked
 from eventonce.errors import EventonceError
-from eventonce.infra import outlets
+from eventonce.infra import targets
 from eventonce.letterbox import QueueLetters
 from eventonce.sending.receiver import Receiver
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
@@ -62,8 +62,8 @@ OPENERS: dict[str, Callable[[str], object]] = {
     "EventBus": EventBus,
     "Table": Table,
     "JsonLines": JsonLines,
-    "bus": outlets.bus,
-    "queue": outlets.queue,
+    "bus": targets.bus,
+    "queue": targets.queue,
     "Receiver": lambda uri: Receiver(uri, {}),
 }
 

@@ -43,7 +43,7 @@ GROUPS: Final = {
         "serve": "Receive events over HTTP.",
         "store": "Make, upgrade and verify a store: create, migrate, check.",
         "send": "Put events on a bus, a queue or a receiver, several times over.",
-        "infra": "Make the AWS resources, or print them: apply, sam, terraform, iam.",
+        "infra": "Deploy the AWS resources, or print them: apply, sam, terraform, iam.",
     },
     "Operate": {
         "stats": "Show how full the store is.",

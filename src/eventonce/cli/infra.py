@@ -1,8 +1,9 @@
-"""`eventonce infra`: the AWS resources around a consumer, made or printed as templates."""
+"""`eventonce infra`: the AWS resources around a consumer, deployed or printed as templates."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,25 +16,29 @@ from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
 from eventonce.cli.table import table
 from eventonce.config import Config, load
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError
+from eventonce.infra import iam, template
 from eventonce.infra.plan import Infra, Plan, planned
+from eventonce.infra.targets import ANY, Place
+from eventonce.infra.template import Role
 from eventonce.sqs.address import parse
 
 
 @click.group(cls=Subcommands)
 def command() -> None:
-    """Queue, dead-letter queues, rule, target, policies and table.
+    """Queue, dead-letter queues, rule, table, function, policies and alarms.
 
-    What they are called and which events they are for is said by the table [infra] of the file, or
-    by options, which win.
+    Their names and the events they are for stand in the table [infra] of the file, or in options,
+    which win.
     """
 
 
-def _planned_by(function: Any) -> Any:
+def _options(function: Any) -> Any:
     for decorate in (
         json_option,
         click.option("--profile", help="A profile of ~/.aws/config."),
         click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
+        click.option("--account", help="The account's number, so that no other one is meant."),
         click.option("--region", help="The AWS region; as boto3 finds it, if not given."),
         click.option(
             "--receives", type=int, help="Receives after which SQS gives a message up.  [100]"
@@ -57,32 +62,48 @@ def _planned_by(function: Any) -> Any:
     return function
 
 
-@command.command("apply")
-@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
-@_planned_by
-def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Make what is missing, mend what differs.
+_parameter_option = click.option(
+    "--parameter",
+    "parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A parameter of the template, such as AlarmTopicArn; may be given several times.",
+)
 
-    Nothing is ever deleted. Each step is said when it is done.
+
+@command.command("apply")
+@click.option("--dry-run", is_flag=True, help="Only show the change set.")
+@click.option(
+    "--code",
+    metavar="S3_URI",
+    help="The function's zip file, s3://BUCKET/KEY.  [none: a worker takes the events]",
+)
+@_parameter_option
+@_options
+def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Deploy the template through a CloudFormation change set.
+
+    A second time there is nothing to do. A deployment that fails is taken back.
     """
-    infra, plan = _plan(**options)
-    applying = _module("apply").apply
+    said, infra, plan = _plan(**options)
+    if infra.code:
+        _refuse_embedded(plan, "apply")
+    deployed = _stack().deploy(
+        infra,
+        plan,
+        store=said.store if infra.code else "",
+        dry_run=dry_run,
+        say=(lambda _: None) if as_json else click.echo,
+    )
     if as_json:
-        steps: list[str] = []
-        try:
-            done = applying(infra, plan, dry_run=dry_run, say=steps.append)
-        except EventonceError as error:
-            told = {"dry_run": dry_run, "steps": steps, "error": str(error)}
-            click.echo(msgspec.json.encode(told))
-            raise
-        click.echo(msgspec.json.encode({"dry_run": dry_run, **msgspec.structs.asdict(done)}))
+        click.echo(msgspec.json.encode({"dry_run": dry_run, **msgspec.structs.asdict(deployed)}))
         return
-    done = applying(infra, plan, dry_run=dry_run, say=click.echo)
-    if not done.steps:
-        click.echo("nothing to do: all of it is there")
-    for difference in done.left:
-        click.echo(f"left as it is: {difference}", err=True)
-    click.echo(f"\n{table(list(done.resources.items()))}")
+    if not deployed.steps:
+        click.echo(f"nothing to do: the stack {plan.name} is up to date")
+    for warning in deployed.warnings:
+        click.echo(f"eventonce: {warning}", err=True)
+    if deployed.resources:
+        click.echo(f"\n{table(list(deployed.resources.items()))}")
     click.echo(f"\nnext: {_next(plan, dry_run=dry_run)}", err=True)
 
 
@@ -96,8 +117,8 @@ def _next(plan: Plan, *, dry_run: bool) -> str:
 
 def _printed(function: Any) -> Any:
     for decorate in (
-        _planned_by,
-        click.option("--vpc", is_flag=True, help="Inside a VPC, with endpoints for it."),
+        _options,
+        _parameter_option,
         click.option(
             "--role",
             type=click.Choice(["lambda", "worker"]),
@@ -112,29 +133,30 @@ def _printed(function: Any) -> Any:
 
 @command.command("sam")
 @_printed
-def sam(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:
-    """Print a SAM template, with alarms.
+def sam(*, role: Role, as_json: bool, **options: Any) -> None:
+    """Print the SAM template, with its defaults set.
 
-    With the least rights, too: YAML, or JSON with --json.
+    With --json only the parameters, as `aws cloudformation` takes them.
     """
-    plan = _template_plan("sam", role, options)
-    made = _module("sam")
-    template = made.template(plan, role, vpc=vpc)
+    found = _values("sam", role, options)
     if as_json:
-        click.echo(_indented(template))
+        click.echo(_indented(template.parameters(found)))
     else:
-        click.echo(f"# {made.WHAT_NOW[role]}\n{_module('yaml').dump(template)}", nl=False)
+        click.echo(template.cloudformation(found), nl=False)
 
 
 @command.command("terraform")
 @_printed
-def terraform(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
-    """Print Terraform's main.tf.json, with alarms.
+def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
+    """Print the Terraform module, with its defaults set.
 
-    With the least rights, too.
+    With --json only the variables, a terraform.tfvars.json.
     """
-    plan = _template_plan("terraform", role, options)
-    click.echo(_indented(_module("terraform").document(plan, role, vpc=vpc)))
+    found = _values("terraform", role, options)
+    if as_json:
+        click.echo(_indented(template.variables(found)))
+    else:
+        click.echo(template.terraform(found), nl=False)
 
 
 @command.command("iam")
@@ -145,38 +167,47 @@ def terraform(*, role: str, vpc: bool, as_json: bool, **options: Any) -> None:  
     show_default=True,
     help="Whose policy.",
 )
-@click.option("--account", help="The account's number, so that nothing of another one is meant.")
-@_planned_by
-def iam(*, role: str, account: str | None, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
+@_options
+def print_policy(*, role: iam.Role, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
     """Print the IAM policy that a role needs.
 
     With all that the code asks for, and nothing else.
     """
-    infra, plan = _plan(**options, matching=False)
+    _, infra, plan = _plan(**options, matching=False)
     _warn(plan)
-    for what, said in (("account", account), ("region", infra.region)):
+    click.echo(_indented(iam.policy(role, plan, _place(infra))))
+
+
+def _values(command: str, role: Role, options: dict[str, Any]) -> template.Values:
+    _, infra, plan = _plan(**options)
+    if role == "lambda":
+        _refuse_embedded(plan, command)
+    _warn(plan)
+    # An ARN is written out only of queues and buses that sinks and dead letters go to.
+    place = _place(infra) if plan.sends or plan.puts or plan.letters else Place(infra.region or ANY)
+    return template.values(plan, role, place, infra.parameters)
+
+
+def _place(infra: Infra) -> Place:
+    for what, said in (("account", infra.account), ("region", infra.region)):
         if not said:
             click.echo(f"any {what} is meant, unless --{what} says one", err=True)
-    rights = _module("rights")
-    reach = rights.named(plan, region=infra.region or "*", account=account or "*")
-    click.echo(_indented(rights.policy(role, reach)))
+    return Place(infra.region or ANY, infra.account or ANY)
 
 
-def _template_plan(command: str, role: str, options: dict[str, Any]) -> Plan:
-    _, plan = _plan(**options)
-    if role == "lambda" and plan.embedded:
+def _refuse_embedded(plan: Plan, command: str) -> None:
+    if plan.embedded:
         raise ConfigError(
             f"infra {command}: the store {plan.embedded}: ends with the machine that a function "
             f"runs on: every copy would run. Give a shared one, such as --store "
-            f"dynamodb://{plan.name}, or print the template of a worker with --role worker"
+            f"dynamodb://{plan.name}, or let a worker take the events"
+            + (" with --role worker" if command != "apply" else ", without --code")
         )
-    _warn(plan)
-    return plan
 
 
 def _warn(plan: Plan) -> None:
-    if plan.misplaced:
-        click.echo(f"eventonce: {plan.misplaced}", err=True)
+    for warning in plan.warnings:
+        click.echo(f"eventonce: {warning}", err=True)
 
 
 def _plan(
@@ -185,11 +216,13 @@ def _plan(
     store: str | None,
     *,
     matching: bool = True,
+    parameters: Sequence[str] = (),
     **given: Any,
-) -> tuple[Infra, Plan]:
+) -> tuple[Config, Infra, Plan]:
     """What the options and the file say together."""
     said = load(config)
     options = {key: value for key, value in given.items() if value is not None}
+    options["parameters"] = said.infra.parameters | dict(map(_parameter, parameters))
     if "pattern" in options:
         options["pattern"] = _pattern(options["pattern"])
     elif "source" in options:
@@ -197,12 +230,14 @@ def _plan(
     if name:
         options["name"] = name
     said = msgspec.structs.replace(said, name=name or said.name, store=store or said.store)
-    return plan_of(said, msgspec.structs.replace(said.infra, **options), matching=matching)
+    return said, *plan_of(said, msgspec.structs.replace(said.infra, **options), matching=matching)
 
 
 def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]:
     """What the file says, with this as its table `[infra]`, and the plan that follows."""
     infra = _placed(asked, said.worker.queue)
+    for parameter, text in infra.parameters.items():
+        template.typed(parameter, text)
     named = [said.rules] if isinstance(said.rules, str) else said.rules
     return infra, planned(
         infra,
@@ -235,6 +270,13 @@ def _placed(infra: Infra, workers: str) -> Infra:
     )
 
 
+def _parameter(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigError(f"--parameter {text}: NAME=VALUE was expected, such as VpcId=vpc-1")
+    return name, value
+
+
 def _pattern(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
@@ -245,11 +287,11 @@ def _pattern(text: str) -> dict[str, Any]:
         ) from error
 
 
-def _module(name: str) -> ModuleType:
+def _stack() -> ModuleType:
     try:
-        return import_module(f"eventonce.infra.{name}")
+        return import_module("eventonce.infra.stack")
     except ModuleNotFoundError as error:
-        raise ConfigError('eventonce infra needs: pip install "eventonce[dynamodb]"') from error
+        raise ConfigError('infra apply needs: pip install "eventonce[sqs]"') from error
 
 
 def _indented(document: Any) -> str:

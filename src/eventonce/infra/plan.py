@@ -1,6 +1,6 @@
-"""What the resources are called and how they are set: the table `[infra]`, and what follows of it.
+"""The plan: what the resources are called and which events they are for, from the table `[infra]`.
 
-`resources` says what each of them must be, `rights` who may do what with them.
+`template` turns it into the parameters of the two templates, `iam` into policies.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import msgspec
 from eventonce import presets
 from eventonce.core.masking import split
 from eventonce.errors import ConfigError
-from eventonce.infra import outlets
-from eventonce.infra.outlets import Outlet
+from eventonce.infra import targets
+from eventonce.infra.targets import ANY, DEFAULT_BUS, Target
 from eventonce.sqs.address import Address, parse, same
 from eventonce.stores import adapter_of
 
 NAME: Final = "eventonce"
-DEFAULT_BUS: Final = "default"
 PARTNER: Final = "aws.partner/"
 """What the names of partner buses begin with; such a bus is called like its event source."""
 
@@ -30,16 +29,9 @@ RESERVED: Final = "aws."
 
 FIFO: Final = ".fifo"
 
-VISIBLE: Final = 6
+VISIBILITY_TIMEOUTS: Final = 6
 """Times the function's timeout: what Lambda asks for, so that a batch which is tried again while
 the function is throttled does not come back in the middle of it."""
-
-KEPT: Final = 4 * 86_400
-"""Seconds a queue keeps a message: with the four days of a re-publish and EventBridge's one of
-retries it is nine, and a fact is remembered for ten."""
-
-KEPT_DEAD: Final = 14 * 86_400
-"""Seconds a dead-letter queue keeps one, from when it was first sent: the most there is."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
 """A role has 64 characters, and the function's ends with `-function`."""
@@ -48,6 +40,7 @@ _QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,68}(\.fifo)?")
 """A queue has 80 characters, and one of those beside it ends with `-undelivered`."""
 
 _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
+_CODE: Final = re.compile(r"s3://[A-Za-z0-9.-]+/[A-Za-z0-9!_.*'()/-]+")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _RULE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BUS: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
@@ -73,8 +66,14 @@ class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of its own and keeps letters, so this is for what never reaches it: with six minutes of
     visibility a store may be away for ten hours."""
     region: str = ""
+    account: str = ""
+    """The account's number; `apply` asks AWS for it."""
     endpoint: str = ""
     profile: str = ""
+    code: str = ""
+    """The place of the function's code, `s3://BUCKET/KEY`, for `apply`; a worker needs none."""
+    parameters: dict[str, str] = {}
+    """Parameters of the template by their names, over what follows from the rest."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -85,8 +84,12 @@ class Table(msgspec.Struct, frozen=True):
     expiry: str = ""
     """The names of the two attributes, where the URI says others than the store's own."""
     region: str = ""
-    endpoint: str = ""
-    profile: str = ""
+    elsewhere: bool = False
+    """Whether its endpoint is another than that of the other resources."""
+
+    def is_in(self, region: str) -> bool:
+        """Whether the table stands beside resources of this region."""
+        return not self.elsewhere and (region == ANY or self.region in ("", region))
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -106,11 +109,11 @@ class Plan(msgspec.Struct, frozen=True):
     """None where the store is not DynamoDB."""
     embedded: str = ""
     """The scheme of a store that only one machine sees, such as a file; or empty."""
-    letters: Outlet | None = None
+    letters: Target | None = None
     """The queue that letters are sent to, where they do not stay in the store."""
-    sends: tuple[Outlet, ...] = ()
+    sends: tuple[Target, ...] = ()
     """Queues that sinks send to."""
-    puts: tuple[Outlet, ...] = ()
+    puts: tuple[Target, ...] = ()
     """Buses that sinks put events on."""
 
     @property
@@ -129,8 +132,8 @@ class Plan(msgspec.Struct, frozen=True):
         return self.queue.removesuffix(FIFO) + "-undelivered"
 
     @property
-    def letterbox(self) -> str:
-        """The queue for letters, where it is none of these and not somewhere else; or empty."""
+    def letter_queue(self) -> str:
+        """The queue for dead letters, where it is none of these and not elsewhere; or empty."""
         letters = self.letters
         if letters is None or letters.region or letters.account:
             return ""
@@ -142,6 +145,18 @@ class Plan(msgspec.Struct, frozen=True):
         found = _beginnings(self.pattern)
         reserved = bool(found) and all(one.startswith(RESERVED) for one in found)
         return reserved or self.bus.startswith(PARTNER)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What this plan leaves to its user."""
+        found = [self.misplaced] if self.misplaced else []
+        letters = self.letters
+        if letters is not None and (letters.region or letters.account):
+            found.append(
+                f"dead letters go to the queue {letters.name}, whose URI says where it is: create "
+                f"it there"
+            )
+        return found
 
     @property
     def misplaced(self) -> str:
@@ -161,7 +176,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def visibility(self) -> int:
         """Seconds until a message that was received and not deleted shows again."""
-        return VISIBLE * self.timeout
+        return VISIBILITY_TIMEOUTS * self.timeout
 
 
 def planned(
@@ -188,11 +203,15 @@ def planned(
     _check("rule", rule, _RULE, "1 to 64 letters, digits, '.', '-' and '_'")
     _check("bus", infra.bus, _BUS, "a bus' name, such as default, and not its ARN")
     _check_endpoint(infra.endpoint)
+    if infra.code and not _CODE.fullmatch(infra.code):
+        raise ConfigError(
+            f"infra: code is {infra.code!r}, s3://BUCKET/KEY was expected: put the function's zip "
+            f"file there, such as by `aws s3 cp`"
+        )
     if not 1 <= infra.timeout <= 900:
         raise ConfigError(f"infra: timeout is {infra.timeout}, 1 to 900 seconds were expected")
     if not 1 <= infra.receives <= 1000:
         raise ConfigError(f"infra: receives is {infra.receives}, 1 to 1000 were expected")
-    letterbox = outlets.queue(letters) if letters else None
     ours = Address(queue, region=infra.region or None, endpoint=infra.endpoint or None)
     if letters and same(parse(letters), ours):
         raise ConfigError(
@@ -210,9 +229,9 @@ def planned(
         receives=infra.receives,
         table=_table(store or f"dynamodb://{called}", infra),
         embedded=_embedded(store),
-        letters=letterbox and _here(letterbox, infra),
-        sends=tuple(outlets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
-        puts=tuple(outlets.bus(sink) for sink in sinks if sink.startswith("events:")),
+        letters=_here(targets.queue(letters), infra) if letters else None,
+        sends=tuple(targets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
+        puts=tuple(targets.bus(sink) for sink in sinks if sink.startswith("events:")),
     )
 
 
@@ -229,10 +248,10 @@ def _check_endpoint(endpoint: str) -> None:
         )
 
 
-def _here(outlet: Outlet, infra: Infra) -> Outlet:
+def _here(target: Target, infra: Infra) -> Target:
     """The same; without its region, where that is the one of all the rest."""
-    here = outlet.region == infra.region
-    return msgspec.structs.replace(outlet, region="") if here else outlet
+    here = target.region == infra.region
+    return msgspec.structs.replace(target, region="") if here else target
 
 
 def _pattern(infra: Infra, rules: Sequence[presets.Spec], *, matching: bool) -> dict[str, Any]:
@@ -302,6 +321,5 @@ def _table(store: str, infra: Infra) -> Table | None:
         said.get("key", ""),
         said.get("expiry", ""),
         said.get("region", infra.region),
-        said.get("endpoint", infra.endpoint),
-        said.get("profile", infra.profile),
+        elsewhere=said.get("endpoint", infra.endpoint) != infra.endpoint,
     )

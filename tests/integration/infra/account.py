@@ -1,4 +1,4 @@
-"""What the tests of `apply` look at in the emulated account, and change there by hand."""
+"""The emulated account as the tests look at it, and change it by hand."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ import pytest
 from botocore.client import BaseClient
 from ministack.core.iam_evaluator import EvalContext, evaluate_resource_policy
 
-from eventonce.infra.apply import Applied
-from eventonce.infra.resources import Place
+from eventonce.infra.stack import Deployed
+from eventonce.infra.targets import Place
 from tests.servers.aws import REGION
 
-Apply = Callable[..., Applied]
+Deploy = Callable[..., Deployed]
+Client = Callable[[str], Any]
 
 SOURCE = "com.example.calls"
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
-ACCOUNT = "000000000000"
-"""The emulator's."""
+HERE = Place(REGION, "000000000000")
+"""The emulator's account."""
 
 PATIENCE = 60.0
 """Seconds for an event to come from the bus: it takes some milliseconds on a quiet machine."""
-
-FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:f"
-"""Somebody else's target."""
-
-
-def arn(name: str) -> str:
-    """A queue's."""
-    return Place(REGION, ACCOUNT).queue(name)
 
 
 def attributes(sqs: Any, name: str) -> dict[str, str]:
@@ -43,29 +36,32 @@ def attributes(sqs: Any, name: str) -> dict[str, str]:
     return found
 
 
-def change(sqs: Any, name: str, **said: str) -> None:
-    url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-    sqs.set_queue_attributes(QueueUrl=url, Attributes=said)
+def queues(sqs: Any, prefix: str) -> set[str]:
+    urls = sqs.list_queues(QueueNamePrefix=prefix).get("QueueUrls", ())
+    return {url.rpartition("/")[2] for url in urls}
 
 
-def received(sqs: Any, name: str, *, least: int = 1) -> list[dict[str, Any]]:
-    """What the queue holds, waiting for so much of it."""
+def received(sqs: Any, name: str) -> dict[str, Any]:
+    """The one event that the queue holds, once it is there."""
     url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-    found: list[dict[str, Any]] = []
     end = time.monotonic() + PATIENCE
-    while len(found) < least and time.monotonic() < end:
+    while time.monotonic() < end:
         answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)
-        found += [json.loads(message["Body"]) for message in answer.get("Messages", [])]
-    return found
+        if "Messages" in answer:
+            (message,) = answer["Messages"]
+            event: dict[str, Any] = json.loads(message["Body"])
+            return event
+    raise AssertionError("no event came")
 
 
-def put(events: Any, bus: str = "default", source: str = SOURCE) -> None:
+def put(events: Any, bus: str, source: str) -> None:
     entry = {"Source": source, "DetailType": "t", "Detail": '{"n": 1}', "EventBusName": bus}
     assert events.put_events(Entries=[entry])["FailedEntryCount"] == 0
 
 
-def delivery(policy: str, queue: str, rule: str) -> str:
-    """What becomes of a message that EventBridge sends for this rule."""
+def delivered(policy: str, queue: str, rule: str) -> bool:
+    """Whether a message that EventBridge sends for this rule is let in, by an evaluator of policies
+    that is not ours."""
     context = EvalContext(
         principal_arn="*",
         principal_type="Service",
@@ -75,10 +71,8 @@ def delivery(policy: str, queue: str, rule: str) -> str:
         region=REGION,
         service_context={"aws:sourcearn": rule},
     )
-    decision: str = evaluate_resource_policy(
-        policy, context, service="events.amazonaws.com"
-    ).decision
-    return decision
+    decided = evaluate_resource_policy(policy, context, service="events.amazonaws.com")
+    return bool(decided.decision == "Allow")
 
 
 @contextmanager

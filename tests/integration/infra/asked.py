@@ -12,10 +12,8 @@ import pytest
 from botocore.client import BaseClient
 from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
 
-from eventonce.infra.resources import Place
+from tests.integration.infra.account import HERE
 from tests.servers.aws import REGION
-
-HERE = Place(REGION, "000000000000")
 
 PARTIQL = {
     "INSERT": "PartiQLInsert",
@@ -59,6 +57,12 @@ def _rights(service: str, operation: str, params: Mapping[str, Any]) -> Iterator
             yield Asked(f"sqs:{operation.removesuffix('Batch')}", HERE.queue(name))
         case "events":
             yield from _events(operation, params)
+        case "cloudformation":
+            # By its name, or by its id, which ends with more.
+            name = params["StackName"].rpartition("stack/")[2].partition("/")[0]
+            yield Asked(f"cloudformation:{operation}", HERE.arn(service, f"stack/{name}/id"))
+        case "sts":
+            assert operation == "GetCallerIdentity", "which needs no right"
         case _:
             raise AssertionError(f"{service}:{operation} is asked for, and no policy knows it")
 

@@ -1,18 +1,18 @@
-"""An emulated account, clients to look into it, and `apply` with names of each test's own."""
+"""An emulated account, clients to look into it, and `deploy` with names of each test's own."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import boto3
 import pytest
 
-from eventonce.infra.apply import apply
 from eventonce.infra.plan import Infra, planned
-from tests.integration.infra.account import SOURCE, Apply
+from eventonce.infra.stack import deploy
+from tests.integration.infra.account import SOURCE, Client, Deploy
 from tests.servers.aws import REGION, emulated, ministack
 
 
@@ -23,7 +23,7 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def client(endpoint: str) -> Callable[[str], Any]:
+def client(endpoint: str) -> Client:
     return cache(lambda service: boto3.client(service, region_name=REGION, endpoint_url=endpoint))
 
 
@@ -33,12 +33,11 @@ def name() -> str:
 
 
 @pytest.fixture
-def applied(endpoint: str, name: str) -> Apply:
-    """Apply with a queue, a rule and a table of this test's own."""
+def deployed(endpoint: str, name: str) -> Deploy:
+    """Deploy a stack of this test's own."""
 
-    def applied(*, dry_run: bool = False, store: str = "redis://elsewhere", **said: Any) -> Any:
+    def deployed(*, dry_run: bool = False, store: str = "redis://elsewhere", **said: Any) -> Any:
         infra = Infra(**{"source": SOURCE, "region": REGION, "endpoint": endpoint, **said})
-        plan = planned(infra, name=name, store=store)
-        return apply(infra, plan, dry_run=dry_run)
+        return deploy(infra, planned(infra, name=name, store=store), store=store, dry_run=dry_run)
 
-    return applied
+    return deployed

@@ -165,7 +165,7 @@ def test_what_is_typed_wins_over_the_environment(
 @pytest.mark.parametrize(
     ("args", "extra"),
     [
-        ("['infra', 'sam', '--source', 'x']", "dynamodb"),
+        ("['infra', 'apply', '--source', 'x']", "sqs"),
         ("['send', 'event.json', '--bus', 'b']", "sqs"),
         ("['send', 'event.json', '--queue', 'sqs://q']", "sqs"),
     ],

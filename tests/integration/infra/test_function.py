@@ -1,4 +1,4 @@
-"""The printed SAM template, deployed as it is on an emulator: the stack stands, and events run."""
+"""The stack of a function, deployed on an emulator: each event runs once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce.cli import main
-from eventonce.infra import sam
-from eventonce.infra.apply import apply
+from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra, planned
-from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.infra.stack import deploy
+from tests.integration.infra.account import Client
 from tests.servers.aws import CREDENTIALS, REGION
 
 PATIENCE = 180.0
@@ -26,6 +27,8 @@ SOURCE = "org.example"
 """Not that of the other tests here, whose events are none of the function's."""
 
 VOICE = Path(__file__).parents[2] / "shapes" / "genesys_acd_end_voice.json"
+
+CODE_PLACE = "s3://code/function.zip"
 
 CODE = """
 import os
@@ -46,17 +49,16 @@ handler = lambda_handler(consumer)
 """
 
 
-def test_the_stack_stands_runs_each_event_once_and_is_what_apply_would_make(
-    endpoint: str, client: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mistake(
+    endpoint: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint)
-    plan = planned(infra, name="calls")
     sqs = client("sqs")
     sink = sqs.create_queue(QueueName="sink")["QueueUrl"]
-    template = sam.template(plan)
-    _with_code(template, client("s3"), ENDPOINT=endpoint, SINK=sink)
-    _deployed(client("cloudformation"), template)
+    infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=_packed(client("s3")))
+    plan = planned(infra, name="calls")
+    deploy(infra, plan)
+    _tell(client("lambda"), ENDPOINT=endpoint, SINK=sink, **CREDENTIALS)
 
     event = json.loads(VOICE.read_text()) | {"source": f"{SOURCE}.genesys"}
     Path("event.json").write_text(json.dumps(event))
@@ -68,11 +70,40 @@ def test_the_stack_stands_runs_each_event_once_and_is_what_apply_would_make(
     assert _count(sqs, sink) == 1, "four copies, one effect"
     assert _count(sqs, sqs.get_queue_url(QueueName="calls-dead")["QueueUrl"]) == 0
 
-    # The emulator's CloudFormation passes over a table's expiry; all else is as it should be.
-    assert apply(infra, plan).steps == ["let it expire items by expiration"]
-    store = DynamoDBStore("calls", region=REGION, endpoint=endpoint)
-    assert all(found.fine for found in store.check())
-    store.close()
+    with pytest.raises(ConfigError, match="it runs a function, which would be deleted"):
+        deploy(replace(infra, code=""), plan)
+    assert deploy(infra, plan).steps == []
+
+
+def test_what_infra_sam_prints_is_deployed_as_it_is(
+    endpoint: str, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sam build` and `sam deploy` put the code into a bucket; the defaults say the rest."""
+    with pytest.raises(SystemExit) as stop:
+        main(
+            ["infra", "sam", "--name", "printed", "--source", SOURCE, "--store", "dynamodb://seen"]
+        )
+    assert not stop.value.code
+    cloudformation = client("cloudformation")
+    cloudformation.create_stack(
+        StackName="printed",
+        TemplateBody=capsys.readouterr().out.replace("CodeUri: .", f"CodeUri: {CODE_PLACE}"),
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    )
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="printed")
+    told = client("lambda").get_function_configuration(FunctionName="printed")
+    assert told["Environment"]["Variables"] == {
+        "EVENTONCE_NAME": "printed",
+        "EVENTONCE_STORE": "dynamodb://seen",
+    }
+
+
+def test_a_function_without_a_store_is_refused(endpoint: str) -> None:
+    infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=CODE_PLACE)
+    plan = planned(infra, name="storeless", store="redis://cache/0")
+    with pytest.raises(ConfigError, match="StoreUri"):
+        deploy(infra, plan)
+    assert deploy(infra, plan, store="redis://cache/0", dry_run=True).steps
 
 
 def _sent(*args: str) -> None:
@@ -81,31 +112,23 @@ def _sent(*args: str) -> None:
     assert not stop.value.code
 
 
-def _with_code(template: dict[str, Any], s3: Any, **told: str) -> None:
-    """What `sam build` and `sam package` do: the code is in a bucket."""
+def _packed(s3: Any) -> str:
+    """The function's zip file in a bucket; answers where."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         file.writestr("function.py", CODE)
     where = {"LocationConstraint": REGION}
     s3.create_bucket(Bucket="code", CreateBucketConfiguration=where)
     s3.put_object(Bucket="code", Key="function.zip", Body=packed.getvalue())
-    function = template["Resources"]["Function"]["Properties"]
-    function["CodeUri"] = "s3://code/function.zip"
-    function["Environment"]["Variables"] |= {**told, **CREDENTIALS}
+    return CODE_PLACE
 
 
-def _deployed(cloudformation: Any, template: dict[str, Any]) -> None:
-    needs = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
-    cloudformation.create_stack(
-        StackName="calls", TemplateBody=json.dumps(template), Capabilities=needs
+def _tell(functions: Any, **told: str) -> None:
+    """Variables for the emulator, beside those of the template."""
+    held = functions.get_function_configuration(FunctionName="calls")["Environment"]["Variables"]
+    functions.update_function_configuration(
+        FunctionName="calls", Environment={"Variables": {**held, **told}}
     )
-
-    def status() -> str:
-        (stack,) = cloudformation.describe_stacks(StackName="calls")["Stacks"]
-        return str(stack["StackStatus"])
-
-    _until(lambda: "PROGRESS" not in status())
-    assert status() == "CREATE_COMPLETE"
 
 
 def _count(sqs: Any, url: str) -> int:

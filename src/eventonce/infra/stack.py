@@ -1,0 +1,316 @@
+"""The stack: deploys the template through a CloudFormation change set, or only shows the set."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Final
+
+import boto3
+import msgspec
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
+
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+from eventonce.infra import template
+from eventonce.infra.plan import PARTNER, Infra, Plan
+from eventonce.infra.targets import DEFAULT_BUS, Place
+from eventonce.sqs import faults
+
+REQUEST_ATTEMPTS: Final = 5
+POLL_INTERVAL: Final = 1  # seconds
+POLLS: Final = 3600
+"""A table with its index takes minutes; an hour is longer than anything here."""
+
+CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
+CODE: Final = "CodeUri: .\n"
+NO_CODE: Final = "s3://none/none"
+"""In a worker's stack, which has no function: SAM looks at the form of the place all the same."""
+
+_EMPTY: Final = ("didn't contain changes", "No updates are to be performed")
+_AT_ONCE: Final = frozenset(
+    (
+        "AlreadyExistsException",
+        "ChangeSetNotFound",
+        "InvalidChangeSetStatus",
+        "OperationInProgressException",
+    )
+)
+_TAKEN_BACK: Final = frozenset(("DELETE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"))
+REVIEW: Final = "REVIEW_IN_PROGRESS"
+"""The status of a stack that has change sets and nothing else yet."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+
+Stack = dict[str, Any]
+
+
+class Deployed(msgspec.Struct, frozen=True):
+    """What was changed, or would be, and what is there now."""
+
+    steps: list[str]
+    warnings: list[str]
+    resources: dict[str, str]
+    """The outputs of the stack."""
+
+
+def deploy(
+    infra: Infra,
+    plan: Plan,
+    *,
+    store: str = "",
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Deployed:
+    """Deploy the template, or only show its change set; a second time there is nothing to do.
+
+    `store` is the URI for a function whose store is not on DynamoDB.
+    """
+    if not _NAME.fullmatch(plan.name):
+        raise ConfigError(
+            f"infra apply: a stack cannot be called {plan.name!r}: expected letters, digits and "
+            f"'-', a letter first. Say another name in [infra]"
+        )
+    what = f"CloudFormation stack {plan.name}"
+    with _clients(infra, what) as client:
+        cloudformation = client("cloudformation")
+        there = _stack(cloudformation, plan.name)
+        account = infra.account or str(client("sts").get_caller_identity()["Account"])
+        place = Place(cloudformation.meta.region_name, account)
+        role: template.Role = "lambda" if infra.code else "worker"
+        wanted = {"StoreUri": store, **template.values(plan, role, place, infra.parameters)}
+        wanted.setdefault("CreateBus", _creates_bus(client("events"), plan, there))
+        _check(what, there, wanted, given=infra.parameters)
+        body = template.CLOUDFORMATION.replace(CODE, f"CodeUri: {infra.code or NO_CODE}\n")
+        change = _ChangeSet(cloudformation, plan.name, what, there)
+        try:
+            steps = change.create(body, template.parameters(wanted))
+            for step in steps:
+                say(f"would {step}" if dry_run else step)
+            if steps and not dry_run:
+                change.execute()
+        finally:
+            change.clean_up()
+        outputs = (_stack(cloudformation, plan.name) or {}).get("Outputs", ())
+    warnings = plan.warnings
+    if plan.table is not None and not plan.table.is_in(place.region):
+        warnings.append(
+            f"the table {plan.table.name} is in another region or at another endpoint: "
+            f"`eventonce store create` creates it there"
+        )
+    resources = {it["OutputKey"]: it["OutputValue"] for it in outputs}
+    return Deployed(steps, warnings, resources)
+
+
+def _check(
+    what: str, there: Stack | None, wanted: template.Values, given: Mapping[str, str]
+) -> None:
+    """Refuse what would delete: somebody else's stack, or the function of this one."""
+    if not there or there["StackStatus"] == REVIEW:
+        return
+    held = _parameters(there)
+    if not held.keys() >= {"ConsumerName", "EventPattern"}:
+        raise ConfigError(
+            f"{what}: it exists, and is not eventonce's: an update would delete what it holds. "
+            f"Choose another name, in [infra] or by --name"
+        )
+    if held["Role"] == "lambda" != wanted["Role"] and "Role" not in given:
+        raise ConfigError(
+            f"{what}: it runs a function, which would be deleted. Name its code by --code "
+            f"s3://BUCKET/KEY, or let a worker take its place by --parameter Role=worker"
+        )
+
+
+class _ChangeSet:
+    """One change set, from its creation to its execution or deletion."""
+
+    def __init__(self, client: Any, stack: str, what: str, there: Stack | None) -> None:
+        self._client = client
+        self._what = what
+        self._token = f"eventonce-{secrets.token_hex(8)}"
+        self._set = {"StackName": stack, "ChangeSetName": self._token}
+        self._begun = there is None
+        self._first = there is None or there["StackStatus"] == REVIEW
+        self._pending = False
+
+    def create(self, body: str, parameters: list[dict[str, str]]) -> list[str]:
+        """The changes that it consists of, none if there is nothing to do."""
+        made = self._client.create_change_set(
+            **self._set,
+            ChangeSetType="CREATE" if self._first else "UPDATE",
+            TemplateBody=body,
+            Parameters=parameters,
+            Capabilities=CAPABILITIES,
+            # A stack whose first deployment failed could not be updated, only deleted.
+            **({"OnStackFailure": "DELETE"} if self._first else {}),
+        )
+        self._pending = True
+        # By its id a stack is found after its deletion, too.
+        self._set = {"StackName": made["StackId"], "ChangeSetName": made["Id"]}
+        try:
+            _wait(self._client, "change_set_create_complete", **self._set)
+        except WaiterError as error:
+            reason = str(error.last_response.get("StatusReason", error))
+            if any(it in reason for it in _EMPTY):
+                return []
+            said = f"{self._what}: the change set was refused: {reason}\n{_hint(reason)}"
+            raise ConfigError(said) from error
+        pages = self._client.get_paginator("describe_change_set").paginate(**self._set)
+        return [_step(it["ResourceChange"]) for page in pages for it in page["Changes"]]
+
+    def execute(self) -> None:
+        """Let CloudFormation make the changes; it takes all of them back if one fails."""
+        self._client.execute_change_set(**self._set, ClientRequestToken=self._token)
+        self._pending = False
+        status = self._ended("stack_create_complete" if self._first else "stack_update_complete")
+        if status == "ROLLBACK_COMPLETE":
+            # That of a first deployment: the stack is deleted next.
+            status = self._ended("stack_delete_complete") or "DELETE_COMPLETE"
+        if status:
+            pages = self._client.get_paginator("describe_stack_events")
+            events = pages.paginate(StackName=self._set["StackName"]).search("StackEvents[]")
+            raise _failure(self._what, status, self._token, events)
+
+    def _ended(self, waiter: str) -> str:
+        """The status that is not the one waited for; empty if it is."""
+        try:
+            _wait(self._client, waiter, StackName=self._set["StackName"])
+        except WaiterError as error:
+            for found in error.last_response.get("Stacks", ()):
+                if not found["StackStatus"].endswith("_IN_PROGRESS"):
+                    return str(found["StackStatus"])
+            raise SourceUnavailable(
+                f"{self._what}: how the deployment ends is not known ({error}). CloudFormation "
+                f"goes on by itself; run this again to see."
+            ) from error
+        return ""
+
+    def clean_up(self) -> None:
+        """Leave nothing of a change set that was not executed, nor of the stack that it began."""
+        if not self._pending:
+            return
+        self._client.delete_change_set(**self._set)
+        name = self._set["StackName"]
+        there = _stack(self._client, name) if self._begun else None
+        if there and there["StackStatus"] == REVIEW:
+            self._client.delete_stack(StackName=name)
+
+
+def _step(change: dict[str, Any]) -> str:
+    """One change as a sentence: what, and which of its properties."""
+    details = change.get("Details", ())
+    action = str(change["Action"]).lower()
+    if change.get("Replacement") == "True":
+        action = "replace"
+    elif details and all(it["Evaluation"] == "Dynamic" for it in details):
+        # It refers to a resource that changes; only the execution shows whether its value does.
+        action = f"maybe {action}"
+    said = f"{action} {change['LogicalResourceId']} ({change['ResourceType']})"
+    if change.get("PolicyAction") in ("Retain", "ReplaceAndRetain"):
+        said += ", the old one is kept outside the stack"
+    targets = (detail["Target"] for detail in details)
+    names = dict.fromkeys(it.get("Name") or it["Attribute"] for it in targets)
+    return f"{said}: {', '.join(names)}" if names else said
+
+
+def _failure(
+    what: str, status: str, token: str, events: Iterator[dict[str, Any]]
+) -> EventonceError:
+    """The error of a deployment that failed: each resource with CloudFormation's reason."""
+    reasons = [
+        f"{it['LogicalResourceId']} ({it['ResourceType']}): {it.get('ResourceStatusReason', '')}"
+        for it in events
+        if it.get("ClientRequestToken") == token
+        and it["ResourceStatus"].endswith("_FAILED")
+        and "cancelled" not in it.get("ResourceStatusReason", "")
+    ]
+    said = "\n  ".join(reversed(reasons)) or "CloudFormation gave no reason"
+    ended = "all of it was taken back" if status in _TAKEN_BACK else f"the stack is in {status}"
+    return EventonceError(f"{what}: the deployment failed, {ended}:\n  {said}\n{_hint(said)}")
+
+
+def _hint(reason: str) -> str:
+    # The second is what AWS says where it finds that before anything is deployed.
+    if "already exist" in reason or "ResourceExistenceCheck" in reason:
+        return (
+            "Choose another --name, import what exists into the stack (aws cloudformation "
+            "create-change-set --change-set-type IMPORT), or name an existing table by "
+            "--parameter TableName= --parameter TableArn=ARN."
+        )
+    if "AccessDenied" in reason or "not authorized" in reason:
+        return "Grant what `eventonce infra iam --role apply` prints."
+    return "Mend that and run this again."
+
+
+def _creates_bus(events: Any, plan: Plan, there: Stack | None) -> str:
+    """Whether the stack creates the bus: what it created stays its own, another's bus is used."""
+    held = _parameters(there or {})
+    if held.get("BusName") == plan.bus:
+        return held.get("CreateBus", "no")
+    if plan.bus == DEFAULT_BUS:
+        return "no"
+    try:
+        events.describe_event_bus(Name=plan.bus)
+    except ClientError as error:
+        if faults.code_of(error) != "ResourceNotFoundException":
+            raise
+        return "partner" if plan.bus.startswith(PARTNER) else "yes"
+    return "no"
+
+
+def _parameters(stack: Stack) -> dict[str, str]:
+    return {it["ParameterKey"]: it["ParameterValue"] for it in stack.get("Parameters", ())}
+
+
+def _stack(cloudformation: Any, name: str) -> Stack | None:
+    try:
+        (found,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return None
+        raise
+    return dict(found)
+
+
+def _wait(client: Any, waiter: str, **asked: str) -> None:
+    config = {"Delay": POLL_INTERVAL, "MaxAttempts": POLLS}
+    client.get_waiter(waiter).wait(**asked, WaiterConfig=config)
+
+
+@contextmanager
+def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
+    """Clients by their services' names, and their errors as ours."""
+    config = Config(
+        connect_timeout=3.0,
+        read_timeout=20.0,
+        retries={"mode": "standard", "total_max_attempts": REQUEST_ATTEMPTS},
+    )
+    try:
+        session = boto3.Session(
+            profile_name=infra.profile or None, region_name=infra.region or None
+        )
+        where = {"endpoint_url": infra.endpoint or None, "config": config}
+        with ExitStack() as opened:
+            yield lambda name: opened.enter_context(closing(session.client(name, **where)))
+    except NoRegionError as error:
+        raise ConfigError(
+            "infra: which region? Give --region, or region in [infra], or set AWS_REGION"
+        ) from error
+    except ClientError as error:
+        raise _explained(error, what) from error
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise faults.explain(error, what) from error
+
+
+def _explained(error: ClientError, what: str) -> EventonceError:
+    code, message = faults.code_of(error), error.response["Error"].get("Message", "")
+    if code in _AT_ONCE or "_IN_PROGRESS state" in message:
+        return SourceUnavailable(
+            f"{what}: {message}. Somebody else is changing it at this moment; run this again when "
+            f"that is done."
+        )
+    if code == "ValidationError":
+        return ConfigError(f"{what}: {message}")
+    return faults.explain(error, what)

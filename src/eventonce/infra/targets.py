@@ -1,0 +1,80 @@
+"""Targets: the queues and buses that events and dead letters go to, and the ARNs of resources."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from eventonce.core.masking import split
+from eventonce.sqs.address import parse
+
+DEFAULT_BUS: Final = "default"
+ANY: Final = "*"
+"""The region or the account of an ARN where nobody said which."""
+
+_ARN: Final = "arn:"
+_BUS_PATH: Final = "event-bus/"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A queue or a bus; region and account are empty for those of the consumer itself."""
+
+    name: str
+    region: str = ""
+    account: str = ""
+
+
+def queue(uri: str) -> Target:
+    """The queue of `sqs://NAME?region=…`, or of its URL."""
+    address = parse(uri)
+    return Target(address.name, address.region or "", address.account)
+
+
+def bus(uri: str) -> Target:
+    """The bus of `events://NAME?region=…`; its ARN may stand there, if it is another account's."""
+    parts = split(uri)
+    said = dict(parse_qsl(parts.query))
+    name = unquote(parts.netloc + parts.path).rstrip("/")
+    if not name.startswith(_ARN):
+        return Target(name, said.get("region", ""))
+    _, _, _, region, account, rest = name.split(":", 5)
+    return Target(rest.removeprefix(_BUS_PATH), region, account)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The account and region that resources are in: the beginning of their ARNs."""
+
+    region: str = ANY
+    account: str = ANY
+
+    @property
+    def partition(self) -> str:
+        """The part of AWS: China and GovCloud stand apart."""
+        apart = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+        return next((it for start, it in apart.items() if self.region.startswith(start)), "aws")
+
+    def of(self, target: Target) -> Place:
+        """The place of a target that may say where it is."""
+        return Place(target.region or self.region, target.account or self.account)
+
+    def arn(self, service: str, resource: str) -> str:
+        """The ARN of a resource."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
+
+    def queue(self, name: str) -> str:
+        """The ARN of a queue."""
+        return self.arn("sqs", name)
+
+    def table(self, name: str) -> str:
+        """The ARN of a table."""
+        return self.arn("dynamodb", f"table/{name}")
+
+    def bus(self, name: str) -> str:
+        """The ARN of a bus, to put events on it. Deliveries carry the rule's instead."""
+        return self.arn("events", f"event-bus/{name}")
+
+    def rule(self, bus: str, name: str) -> str:
+        """The ARN of a rule, which its deliveries carry as their source."""
+        return self.arn("events", f"rule/{name if bus == DEFAULT_BUS else f'{bus}/{name}'}")
