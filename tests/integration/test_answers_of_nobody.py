@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from eventonce import Consumer, Job, Reject
+from eventonce.aws.sqs import Queue
 from eventonce.errors import SourceUnavailable, StoreUnavailable
 from eventonce.sending import retry as patience
 from eventonce.sending import sender as copies
@@ -20,7 +21,6 @@ from eventonce.sending.bus import Bus
 from eventonce.sending.queue import Messages
 from eventonce.sinks import EventBus, SQSQueue
 from eventonce.sinks.bus import NO_RECEIPT
-from eventonce.sqs import Queue
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement

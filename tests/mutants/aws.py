@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-HANDLER = "src/eventonce/aws/__init__.py"
+HANDLER = "src/eventonce/aws/handler.py"
 DEADLINE = "src/eventonce/aws/deadline.py"
 BATCH = "src/eventonce/core/plan.py"
 RENEWAL = "src/eventonce/runtime/renewal.py"

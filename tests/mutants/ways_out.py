@@ -25,7 +25,7 @@ FILTERED = "tests/unit/test_replays_cli.py::test_"
 WAYS_OUT = (
     Mutant(
         "sqs: a message without a receipt was sent",
-        "src/eventonce/sqs/queue.py",
+        "src/eventonce/aws/sqs.py",
         "            if str(number) not in sent\n",
         "            if str(number) in failed\n",
         (NOBODY + "an_event_whose_dead_letter_has_no_receipt_comes_again",),

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.aws.sqs import Entry
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
 from eventonce.letterbox import QueueLetters
 from eventonce.letterbox.messages import entry_of, is_whole, letter_of
-from eventonce.sqs import Entry
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import START, ManualClock
 from eventonce.types import Claim, Letter, Outcome, Verdict

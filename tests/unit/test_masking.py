@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer
+from eventonce.aws import sqs as address
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.config.checks import check
@@ -20,7 +21,6 @@ from eventonce.infra import outlets
 from eventonce.letterbox import QueueLetters
 from eventonce.sending.receiver import Receiver
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
-from eventonce.sqs import address
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore
 

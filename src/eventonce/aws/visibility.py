@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from eventonce.errors import ConfigError, EventonceError, Retry
+from eventonce.errors import EventonceError, Retry
 from eventonce.log import log
 from eventonce.types import Outcome
 
 if TYPE_CHECKING:
-    from eventonce.sqs import Queue
+    from eventonce.aws.sqs import Queue
 
 Record = Mapping[str, Any]
 
@@ -72,16 +72,7 @@ class Visibility:
 
     def _queue(self, arn: str) -> Queue:
         if arn not in self._queues:
-            from eventonce.sqs import Queue  # noqa: PLC0415  for those who need it
+            from eventonce.aws.sqs import Queue, uri_of_arn  # noqa: PLC0415  for those who need it
 
-            self._queues[arn] = Queue.from_uri(_url(arn))
+            self._queues[arn] = Queue.from_uri(uri_of_arn(arn))
         return self._queues[arn]
-
-
-def _url(arn: str) -> str:
-    parts = arn.split(":")
-    if len(parts) != 6 or parts[2] != "sqs":
-        raise ConfigError(f"{arn!r} is not the ARN of a queue")
-    _, partition, _, region, account, name = parts
-    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-    return f"https://sqs.{region}.{domain}/{account}/{name}"

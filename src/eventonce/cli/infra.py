@@ -11,13 +11,13 @@ from typing import Any
 import click
 import msgspec
 
+from eventonce.aws.sqs import parse
 from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
 from eventonce.cli.table import table
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.infra.plan import Infra, Plan, planned
-from eventonce.sqs.address import parse
 
 
 @click.group(cls=Subcommands)

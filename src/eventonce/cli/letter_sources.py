@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Self
 
+from eventonce.aws.sqs import Queue
 from eventonce.cli.options import opened
 from eventonce.clock import wall_clock
 from eventonce.config import Config
@@ -17,7 +18,6 @@ from eventonce.core.redrive import SETTLED
 from eventonce.errors import ConfigError
 from eventonce.letterbox import DeadLetters, Held
 from eventonce.letterbox.dlq import LOOKED_AT, RUN
-from eventonce.sqs import Queue
 from eventonce.types import Outcome
 
 STORE: Final = "store"

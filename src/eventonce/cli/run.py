@@ -18,6 +18,7 @@ from typing import Final
 import click
 import msgspec
 
+from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
 from eventonce.cli.consumers import consumer
 from eventonce.cli.options import (
@@ -36,7 +37,6 @@ from eventonce.core.engine import LETTERED
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import Lines, SQSSource
-from eventonce.sqs import Queue
 from eventonce.stores.probe import PROBE
 from eventonce.worker import Report, Settings, Worker
 from eventonce.worker.health import listening

@@ -129,8 +129,8 @@ def _target(
 
         return Bus(bus, region=region, endpoint=endpoint, source=source, type=type_)
     if queue is not None:
+        from eventonce.aws.sqs import Queue  # noqa: PLC0415  likewise
         from eventonce.sending.queue import Messages  # noqa: PLC0415  see above
-        from eventonce.sqs import Queue  # noqa: PLC0415  likewise
 
         return Messages(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
     from eventonce.sending.receiver import Receiver  # noqa: PLC0415  see above

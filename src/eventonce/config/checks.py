@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import presets
+from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
+from eventonce.aws.sqs import parse
 from eventonce.config import CIRCULAR, Reading, read, table_needs
 from eventonce.core.routing import POLICIES
 from eventonce.envelope.headers import header_names
@@ -18,8 +20,6 @@ from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.sinks import Sink, check_sink
 from eventonce.sources.sqs import SHORTEST
-from eventonce.sqs.address import parse
-from eventonce.sqs.queue import LONGEST_DELAY
 from eventonce.stores import Adapter, adapter_of, check_uri
 
 PORTS: Final = 65_536
@@ -140,7 +140,7 @@ def seconds(value: float | str) -> float:
 
 
 def _visibility(value: Any) -> None:
-    if not SHORTEST <= seconds(value) <= LONGEST_DELAY:
+    if not SHORTEST <= seconds(value) <= SQS_VISIBILITY_SECONDS:
         raise ValueError(f"expected {SHORTEST:g} s to 12 h, not {value!r}")
 
 

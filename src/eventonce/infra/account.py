@@ -9,9 +9,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 
+from eventonce.aws import errors as faults
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra.plan import Infra
-from eventonce.sqs import faults
 
 SENT: Final = 5
 """Times a request is sent: nobody waits for this but who typed it."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
+from eventonce.aws.sqs import Queue
 from eventonce.errors import EventonceError
 from eventonce.letterbox.messages import is_whole, letter_of
-from eventonce.sqs import Queue
 from eventonce.types import Letter
 
 LOOKED_AT: Final = 30

@@ -11,11 +11,11 @@ from typing import Any, Final, cast
 import msgspec
 
 from eventonce import envelope
+from eventonce.aws.sqs import Entry
 from eventonce.core.engine import LETTERED
 from eventonce.errors import EnvelopeError
 from eventonce.letterbox.invocations import discarded
 from eventonce.rules.instants import LATEST
-from eventonce.sqs import Entry
 from eventonce.types import Letter, Status
 
 LONGEST_REASON: Final = 8_192

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from eventonce.aws.sqs import Queue
 from eventonce.core.ports import LetterSink
 from eventonce.errors import SourceUnavailable
 from eventonce.letterbox.messages import entry_of
-from eventonce.sqs import Queue
 from eventonce.types import Letter
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from eventonce.aws import errors as faults
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.sending.retry import TRIES, attempts
 from eventonce.sending.sender import NOT_AN_EVENT, Outgoing, Refusal
 from eventonce.sinks.bus import NO_RECEIPT, EventBus, receipts
-from eventonce.sqs import faults
 
 LARGEST: Final = 1_000_000
 """Bytes of all entries in one request: EventBridge takes one MB, and of the two that are called so

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.envelope import read
 from eventonce.errors import EnvelopeError
 from eventonce.sending.retry import attempts
 from eventonce.sending.sender import NOT_AN_EVENT, Outgoing, Refusal
-from eventonce.sqs import Entry, Queue
 
 GROUP: Final = "eventonce"
 

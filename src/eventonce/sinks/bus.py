@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from eventonce.aws import errors as faults
 from eventonce.errors import ConfigError, EventonceError, Reject, Retry, SourceUnavailable
 from eventonce.rules.instants import LATEST, instant
-from eventonce.sqs import faults
 from eventonce.types import Event, Job
 
 LARGEST: Final = 1 << 20

@@ -6,10 +6,10 @@ import string
 from hashlib import blake2b
 from typing import Any, Final
 
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.errors import ConfigError, Reject, Retry
 from eventonce.rules.expressions import parse_path
 from eventonce.rules.extraction import Tree
-from eventonce.sqs import Entry, Queue
 from eventonce.types import Job
 
 _GROUPED: Final = frozenset(string.ascii_letters + string.digits + string.punctuation)

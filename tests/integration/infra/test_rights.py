@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Reject, Retry
 from eventonce.aws import lambda_handler
+from eventonce.aws.sqs import Queue
 from eventonce.cli import main
 from eventonce.config import Config, load
 from eventonce.infra import rights
 from eventonce.infra.apply import apply
 from eventonce.infra.plan import Plan, planned
 from eventonce.sources import SQSSource
-from eventonce.sqs import Queue
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
 from tests.integration.infra.asked import HERE, Asked, allows, asking, given

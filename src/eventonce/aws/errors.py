@@ -1,0 +1,216 @@
+"""Errors of AWS as ours: which resource, what happened, what to do.
+
+Needs no driver: botocore's errors are known by their names. Connection and signature errors are
+told by name alone, since their texts may contain credentials; the driver's error is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+
+Kind = Literal[
+    "absent",
+    "busy",
+    "denied",
+    "expired",
+    "misconfigured",
+    "no_credentials",
+    "not_reached",
+    "not_renewed",
+    "refused",
+    "strange",
+    "unknown_caller",
+]
+"""What an error means for the caller. `refused` is any other answer of the service; `strange` is an
+answer that is not the service's; `not_reached` is no answer."""
+
+_CODES: Final[Mapping[str, Kind]] = {
+    "AWS.SimpleQueueService.NonExistentQueue": "absent",
+    "QueueDeletedRecently": "absent",
+    "QueueDoesNotExist": "absent",
+    "ResourceNotFound": "absent",
+    "ResourceNotFoundException": "absent",
+    "InternalException": "busy",
+    "InternalFailure": "busy",
+    "InternalServerError": "busy",
+    "KMS.ThrottlingException": "busy",
+    "KmsThrottled": "busy",
+    "LimitExceededException": "busy",
+    "OverLimit": "busy",
+    "ProvisionedThroughputExceeded": "busy",
+    "ProvisionedThroughputExceededException": "busy",
+    "RequestLimitExceeded": "busy",
+    "RequestThrottled": "busy",
+    "ServiceUnavailable": "busy",
+    "Throttling": "busy",
+    "ThrottlingError": "busy",
+    "ThrottlingException": "busy",
+    "TooManyRequestsException": "busy",
+    "TransactionConflict": "busy",
+    "TransactionConflictException": "busy",
+    "TransactionInProgressException": "busy",
+    "AccessDenied": "denied",
+    "AccessDeniedException": "denied",
+    "KMS.AccessDeniedException": "denied",
+    "KmsAccessDenied": "denied",
+    "ExpiredToken": "expired",
+    "ExpiredTokenException": "expired",
+    "RequestExpired": "expired",
+    "IncompleteSignature": "unknown_caller",
+    "IncompleteSignatureException": "unknown_caller",
+    "InvalidAccessKeyId": "unknown_caller",
+    "InvalidClientTokenId": "unknown_caller",
+    "InvalidSignatureException": "unknown_caller",
+    "MissingAuthenticationToken": "unknown_caller",
+    "MissingAuthenticationTokenException": "unknown_caller",
+    "OptInRequired": "unknown_caller",
+    "SignatureDoesNotMatch": "unknown_caller",
+    "UnrecognizedClientException": "unknown_caller",
+}
+"""The services' codes, of a whole request or of one entry in it."""
+
+_TYPES: Final[Mapping[str, Kind]] = {
+    "NoCredentialsError": "no_credentials",
+    "PartialCredentialsError": "no_credentials",
+    "ProfileNotFound": "no_credentials",
+    "CredentialRetrievalError": "not_renewed",
+    "SSOError": "not_renewed",
+    "TokenRetrievalError": "not_renewed",
+    "InvalidEndpointConfigurationError": "misconfigured",
+    "InvalidRegionError": "misconfigured",
+    "NoRegionError": "misconfigured",
+    "UnknownEndpointError": "misconfigured",
+    # The driver looked for something in the answer that is not there.
+    "AttributeError": "strange",
+    "KeyError": "strange",
+    "TypeError": "strange",
+    "ValueError": "misconfigured",
+}
+"""botocore's errors and Python's own, each with the errors derived from it."""
+
+STALE: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
+"""After these a new client may find other credentials: a file was written meanwhile, or renewed."""
+
+
+def code_of(error: BaseException) -> str:
+    """The service's code, empty if the service did not answer; any 5xx or 429 is
+    `ServiceUnavailable`, whatever code comes with it."""
+    response: Any = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return ""
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if status >= 500 or status == 429:
+        return "ServiceUnavailable"
+    return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2]
+
+
+def message_of(error: BaseException) -> str:
+    """The service's message, empty if the service did not answer."""
+    response: Any = getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Message", "")) if isinstance(response, dict) else ""
+
+
+def kind_of_code(code: str) -> Kind:
+    """What this code of a service means."""
+    return _CODES.get(code, "refused")
+
+
+def kind_of(error: BaseException) -> Kind:
+    """What this error of the driver means."""
+    code = code_of(error)
+    if code:
+        return kind_of_code(code)
+    known = (_TYPES[base.__name__] for base in type(error).__mro__ if base.__name__ in _TYPES)
+    return next(known, "not_reached")
+
+
+def explain(
+    error: BaseException,
+    place: object,
+    *,
+    noun: str = "queue",
+    awaited: bool = True,
+    unavailable: type[EventonceError] = SourceUnavailable,
+) -> EventonceError:
+    """Our error for the driver's, about this place, which is a `noun`.
+
+    `unavailable` is the error that is worth trying again. A resource that is not there is such an
+    error while it is `awaited`, as a worker does, and otherwise a mistake in the configuration.
+    """
+    kind, code, name = kind_of(error), code_of(error), type(error).__name__
+    match kind:
+        case "absent" if awaited:
+            return unavailable(
+                f"{place}: there is no such {noun} for these credentials. If it is to be there, "
+                f"look at its name, region and account; if it is being made, the work begins once "
+                f"it is."
+            )
+        case "absent":
+            return ConfigError(
+                f"{place}: there is no such {noun} for these credentials. Look at its name, region "
+                f"and account, or make it: eventonce infra apply"
+            )
+        case "busy":
+            return unavailable(
+                f"{place}: {code}. The service is throttling or failing for a moment; trying again "
+                f"is safe."
+            )
+        case "expired":
+            return unavailable(
+                f"{place}: the AWS credentials have expired ({code}). Renew them, such as by "
+                f"`aws sso login`; the work goes on by itself once they are."
+            )
+        case "not_renewed":
+            return unavailable(
+                f"{place}: the AWS credentials could not be renewed ({name}). Sign in again, such "
+                f"as by `aws sso login`; the work goes on by itself once that is done."
+            )
+        case "not_reached":
+            return unavailable(
+                f"{place}: not reached ({name}). Nothing is lost; trying again is safe. If it "
+                f"stays so, look at the network path and the endpoint."
+            )
+        case "strange":
+            return strange("the request", place, unavailable)
+        case "denied":
+            return ConfigError(
+                f"{place}: permission denied ({message_of(error)}). Grant the role what "
+                f"`eventonce infra iam` prints."
+            )
+        case "unknown_caller":
+            return ConfigError(
+                f"{place}: AWS does not accept the credentials ({code}). Look at the access key, "
+                f"its secret and session token, and at this machine's clock: a signature more than "
+                f"some minutes off is refused."
+            )
+        case "no_credentials":
+            return ConfigError(
+                f"{place}: no AWS credentials were found ({name}). Give the process a role, or set "
+                f"AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
+        case "misconfigured":
+            return ConfigError(
+                f"{place}: {name}. Name the region, such as by ?region=eu-central-1 in its URI, or "
+                f"set AWS_REGION; look at the endpoint, if there is one."
+            )
+        case "refused":
+            return EventonceError(f"{place}: {code}: {message_of(error)}")
+
+
+def strange(
+    operation: str, place: object, unavailable: type[EventonceError] = SourceUnavailable
+) -> EventonceError:
+    """Our error for an answer that reports success and is not the service's."""
+    return unavailable(
+        f"{place}: the answer to {operation} is not the service's. Nothing is lost; trying again "
+        f"is safe. Look at the endpoint, and at proxies on the way."
+    )
+
+
+def is_page(answer: Any) -> bool:
+    """Whether this answer was a web page: no AWS service answers with one."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(headers.get("content-type", "")).lower().startswith("text/html")

@@ -1,0 +1,254 @@
+"""The Lambda entry point: whatever AWS invokes a function with, given to a consumer and answered.
+
+Imports no AWS library: only a store that needs one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from sys import maxsize
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
+from eventonce.aws.request import Request, is_request, request_of, response
+from eventonce.aws.visibility import Visibility
+from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
+from eventonce.core.engine import LETTERED
+from eventonce.envelope import parts, read_body
+from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.http_report import Answer, counts, respond, understood
+from eventonce.runtime.fifo import Groups
+from eventonce.types import Event, Outcome
+
+Record = Mapping[str, Any]
+Admits = Callable[[Mapping[str, str], bytes], bool]
+"""Whether a request with these headers, names in lower case, and this body may send events."""
+
+TRIES: Final = 3
+"""How often Lambda tries an asynchronous invocation: once, and two retries unless told otherwise.
+After that it drops the event, or sends it to the function's on-failure destination."""
+
+NO_TIME: Final = Outcome(None, "failed", "not tried: no time was left before Lambda's deadline")
+
+
+class NotSettled(EventonceError):
+    """Some events are not settled: Lambda must invoke again."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = [outcome for outcome in outcomes if not outcome.ack]
+        first = self.outcomes[0]
+        super().__init__(
+            f"{len(self.outcomes)} of {len(outcomes)} events not settled, "
+            f"the first is {first.status}: {first.reason}"
+        )
+
+
+class UnsupportedSource(EventonceError):
+    """The function was invoked by a source whose records are not read: Lambda must not forget them.
+
+    A retry cannot help; but the source's own dead-letter queue keeps what an answer would lose.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(
+            f"invoked by {source}, which is not supported: nothing was run, and nothing is "
+            f"acknowledged. Supported are {SUPPORTED}"
+        )
+
+
+def lambda_handler(
+    consumer: Consumer,
+    *,
+    margin: float = MARGIN,
+    partial: bool = True,
+    tries: int = TRIES,
+    admits: Admits | None = None,
+) -> Callable[[Any, Any], Any]:
+    """A Lambda function that gives its events to this consumer.
+
+    A batch of SQS records, from the queue itself or through a pipe, is answered with the records
+    that must come again; an HTTP request with a response; Firehose with its records; anything else
+    with counts, or with an exception where Lambda must retry. What nobody could read raises
+    `UnsupportedSource`.
+
+    `margin` is how many seconds before its deadline it stops taking records. With `partial=False`
+    a batch that is not settled raises too: for an event source mapping that does not have
+    `ReportBatchItemFailures`, and for a pipe that does not wait for the answer. `admits` is asked
+    about every HTTP request; without it, who may send is for API Gateway or IAM to decide.
+
+    `tries` is how often Lambda itself invokes with an event before it drops it: failing as often
+    makes it a letter, whatever its rule says. Queues and HTTP bring theirs as the rule wants it.
+    """
+    if tries < 1:
+        raise ConfigError(f"lambda_handler: tries must be at least 1, not {tries}")
+    pace, visibility = Pace(), Visibility()
+
+    def handler(event: Any, context: Any = None) -> Any:
+        clock = Deadline(context, margin, pace)
+        records = _queued(event)
+        if records is not None:
+            # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
+            fires = not partial and records is event
+            outcomes = _from_queue(consumer, records, clock, tries=tries if fires else None)
+            visibility.change(records, outcomes, _group, clock.left())
+            return _answer_queue(records, outcomes, partial=partial)
+        source = invoker(event, calls=not consumer.takes(""))
+        if source:
+            raise UnsupportedSource(source)
+        transformed = _delivered(event)
+        if transformed is not None:
+            return _answer_firehose(consumer, transformed, clock, tries)
+        if isinstance(event, Mapping) and is_request(event):
+            return response(event, _answer_request(consumer, request_of(event), clock, admits))
+        return _answer_direct(consumer, event, clock, tries)
+
+    return handler
+
+
+def _queued(event: Any) -> Sequence[Record] | None:
+    """The records of an SQS batch; a pipe sends them as a bare list."""
+    records = event.get("Records") if isinstance(event, Mapping) else event or None
+    if isinstance(records, list) and all(
+        isinstance(record, Mapping)
+        and record.get("eventSource") == "aws:sqs"
+        and isinstance(record.get("messageId"), str)
+        for record in records
+    ):
+        return records
+    return None
+
+
+def _delivered(event: Any) -> Sequence[Record] | None:
+    """The records that Firehose asks to transform."""
+    if not isinstance(event, Mapping) or not is_firehose(event):
+        return None
+    records = event["records"]
+    named = isinstance(records, list) and all(
+        isinstance(record, Mapping) and isinstance(record.get("recordId"), str)
+        for record in records
+    )
+    return records if named else None
+
+
+def _from_queue(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, tries: int | None
+) -> list[Outcome]:
+    """One outcome per record.
+
+    Records of one FIFO group are processed one after the other, and once one of them is not
+    settled, those behind it are not tried: their order would be lost.
+    """
+    outcomes = {id(record): NO_TIME for record in records}
+    groups = Groups(records, _group)
+    while groups and (room := clock.room(consumer)):
+        taken = groups.take(room)
+        for record, outcome in zip(taken, clock.process(consumer, taken, tries), strict=True):
+            outcomes[id(record)] = outcome
+            if outcome.ack:
+                groups.settled(record)
+    return report([outcomes[id(record)] for record in records])
+
+
+def _answer_queue(
+    records: Sequence[Record], outcomes: Sequence[Outcome], *, partial: bool
+) -> dict[str, Any]:
+    """A partial batch response: exactly the records that may not be forgotten."""
+    told = zip(records, outcomes, strict=True)
+    again = [record["messageId"] for record, outcome in told if not outcome.ack]
+    if again and not partial:
+        raise NotSettled(outcomes)
+    return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
+
+
+def _group(record: Record) -> str:
+    """The FIFO group; a standard queue has groups too, but only to share its turns among them."""
+    arn, attributes = record.get("eventSourceARN"), record.get("attributes")
+    if not isinstance(attributes, Mapping) or (isinstance(arn, str) and not arn.endswith(".fifo")):
+        return ""
+    return str(attributes.get("MessageGroupId") or "")
+
+
+def _answer_direct(consumer: Consumer, event: Any, clock: Deadline, tries: int) -> dict[str, Any]:
+    outcomes = _settled(_processed(consumer, parts(event), clock, tries))
+    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+
+
+def _settled(outcomes: list[Outcome]) -> list[Outcome]:
+    if not all(outcome.ack for outcome in outcomes):
+        raise NotSettled(outcomes)
+    return outcomes
+
+
+def _answer_firehose(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, tries: int
+) -> dict[str, Any]:
+    """Each record as it came, and whether its events are settled or given up.
+
+    A copy is delivered too: an invocation whose answer was lost is repeated, and to drop the
+    records that ran the first time would keep them from where Firehose delivers.
+    """
+    taken = [_of_firehose(record) for record in records]
+    incoming = [one for some in taken for one in some]
+    told = iter(_settled(_processed(consumer, incoming, clock, tries)))
+    answers = []
+    for record, some in zip(records, taken, strict=True):
+        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in LETTERED]
+        result = "ProcessingFailed" if lost else "Ok"
+        answers.append(
+            {"recordId": record["recordId"], "result": result, "data": record.get("data", "")}
+        )
+    return {"records": answers}
+
+
+def _of_firehose(record: Record) -> list[Event | bytes]:
+    """The events of a record; a lone one without an id has the record's."""
+    found = read_body(delivered(record), max_bytes=maxsize)
+    match found:
+        case [Event(id="") as event]:
+            return [msgspec.structs.replace(event, id=record["recordId"])]
+    return found
+
+
+def _answer_request(
+    consumer: Consumer, request: Request, clock: Deadline, admits: Admits | None
+) -> Answer:
+    if request.probes:
+        return Answer(200, {"content-type": "application/json"}, b"{}")
+    if request.method != "POST":
+        return _refusal(405, f"events are sent with POST, not {request.method}", allow="POST")
+    if admits is not None and not admits(request.headers, request.body):
+        return _refusal(401, "this request may not send events")
+    incoming = read_body(
+        request.body,
+        request.headers,
+        keep=consumer.kept_headers,
+        max_bytes=consumer.max_bytes,
+    )
+    answer = respond(_processed(consumer, incoming, clock), wall_clock())
+    return understood(answer, request.headers)
+
+
+def _refusal(status: int, why: str, **headers: str) -> Answer:
+    body = msgspec.json.encode({"reason": why})
+    return Answer(status, {"content-type": "application/json", **headers}, body)
+
+
+def _processed(
+    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, tries: int | None = None
+) -> list[Outcome]:
+    """One outcome per event, also for those there was no time for."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
+        some = incoming[len(outcomes) : len(outcomes) + room]
+        outcomes += clock.process(consumer, some, tries)
+    untried = [
+        Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
+        for part in incoming[len(outcomes) :]
+    ]
+    return report(outcomes + untried)
