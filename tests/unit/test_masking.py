@@ -19,7 +19,7 @@ from eventonce.core.masking import masked
 from eventonce.errors import EventonceError
 from eventonce.infra import outlets
 from eventonce.letterbox import QueueLetters
-from eventonce.sending.receiver import Receiver
+from eventonce.sending import Receiver
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore

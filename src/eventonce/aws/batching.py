@@ -1,12 +1,27 @@
-"""Batches for one request each: as many entries as its limits of count and bytes allow."""
+"""Batches for one request each, within its limits of count and bytes; and what a service refuses of
+a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from typing import TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
+
+
+class Refused(msgspec.Struct, Generic[T], frozen=True):
+    """An entry that the service did not take, and why."""
+
+    entry: T
+    code: str
+    reason: str
+    again: bool = False
+    """Whether it was the service's fault, so that sending it again may help."""
+    unfit: bool = False
+    """Whether the entry itself is at fault: it is never taken, however often it is sent."""
 
 
 def batches(

@@ -193,8 +193,8 @@ def explain(
             )
         case "misconfigured":
             return ConfigError(
-                f"{place}: {name}. Name the region, such as by ?region=eu-central-1 in its URI, or "
-                f"set AWS_REGION; look at the endpoint, if there is one."
+                f"{place}: {name}. Name the region, by --region or by ?region=eu-central-1 in the "
+                f"URI, or set AWS_REGION; look at the endpoint, if there is one."
             )
         case "refused":
             return EventonceError(f"{place}: {code}: {message_of(error)}")

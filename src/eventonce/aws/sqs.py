@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from eventonce.aws import errors
-from eventonce.aws.batching import batches
+from eventonce.aws.batching import Refused, batches
 from eventonce.aws.limits import (
     SQS_BATCH_BYTES,
     SQS_BATCH_ENTRIES,
@@ -29,9 +29,7 @@ ATTEMPTS: Final = 2
 """Times a request is sent before the caller is told: a worker polls again anyway, and must know
 soon that it should do so more slowly."""
 
-UNFIT: Final = frozenset(
-    ("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue", "TooLarge")
-)
+UNFIT: Final = frozenset(("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue"))
 """The refusals that are about the message itself, as they end: some come with a prefix."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
@@ -161,21 +159,6 @@ class Entry(msgspec.Struct, frozen=True):
         return said
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """An entry that was not sent, and why."""
-
-    entry: Entry
-    code: str
-    reason: str
-    again: bool = False
-    """Whether it was the service's fault, so that sending it again may help."""
-
-    @property
-    def unfit(self) -> bool:
-        """Whether no queue will ever take it, however often it is sent."""
-        return not self.again and self.code.rpartition(".")[2] in UNFIT
-
-
 class Queue:
     """One SQS queue. Safe in many threads, and after a fork."""
 
@@ -259,12 +242,12 @@ class Queue:
         ]
         return self._refused("change_message_visibility_batch", entries)
 
-    def send(self, entries: Iterable[Entry]) -> list[Refused]:
+    def send(self, entries: Iterable[Entry]) -> list[Refused[Entry]]:
         """Send all of them, in their order; answers what was refused.
 
         On `SourceUnavailable` some may have been sent: sending again may make copies.
         """
-        refused: list[Refused] = []
+        refused: list[Refused[Entry]] = []
         for batch in batches(
             entries, SQS_BATCH_ENTRIES, size=lambda it: it.size, most_bytes=SQS_BATCH_BYTES
         ):
@@ -284,10 +267,10 @@ class Queue:
             refused += [one["ReceiptHandle"] for one in numbered if one["Id"] not in taken]
         return refused
 
-    def _sent(self, batch: Sequence[Entry]) -> list[Refused]:
+    def _sent(self, batch: Sequence[Entry]) -> list[Refused[Entry]]:
         if len(batch) == 1 and batch[0].size > SQS_BATCH_BYTES:
             reason = f"{batch[0].size} bytes, a message has at most {SQS_BATCH_BYTES}"
-            return [Refused(batch[0], "TooLarge", reason)]
+            return [Refused(batch[0], "TooLarge", reason, unfit=True)]
         entries = [entry.request(number) for number, entry in enumerate(batch)]
         try:
             answer = self._called("send_message_batch", QueueUrl=self.url, Entries=entries)
@@ -297,7 +280,8 @@ class Queue:
             # Refused as a whole for what stands in one of them: which one, they show alone.
             if len(batch) > 1:
                 return [refused for entry in batch for refused in self._sent([entry])]
-            return [Refused(batch[0], errors.code_of(error.__cause__ or error), str(error))]
+            code = errors.code_of(error.__cause__ or error)
+            return [Refused(batch[0], code, str(error), unfit=_is_unfit(code))]
         sent = {one.get("Id") for one in answer.get("Successful") or () if one.get("MessageId")}
         failed = {one.get("Id"): one for one in answer.get("Failed") or ()}
         return [
@@ -316,16 +300,17 @@ class Queue:
             raise
 
 
-def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused:
+def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused[Entry]:
     """A message without a receipt was not sent, whatever else the answer says."""
     if failed is None:
         return Refused(entry, "NoReceipt", "the answer has no MessageId for it", again=True)
-    return Refused(
-        entry,
-        str(failed.get("Code", "")),
-        str(failed.get("Message", "")),
-        again=not failed.get("SenderFault", False),
-    )
+    code, again = str(failed.get("Code", "")), not failed.get("SenderFault", False)
+    unfit = not again and _is_unfit(code)
+    return Refused(entry, code, str(failed.get("Message", "")), again=again, unfit=unfit)
+
+
+def _is_unfit(code: str) -> bool:
+    return code.rpartition(".")[2] in UNFIT
 
 
 def _bounded(seconds: float) -> int:

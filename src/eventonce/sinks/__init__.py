@@ -18,7 +18,7 @@ from eventonce.core.ports import Handler
 from eventonce.errors import ConfigError, EventonceError
 
 if TYPE_CHECKING:
-    from eventonce.sinks.bus import EventBus
+    from eventonce.sinks.eventbridge import EventBus
     from eventonce.sinks.lines import JsonLines
     from eventonce.sinks.sqs import SQSQueue
     from eventonce.sinks.table import Table
@@ -57,8 +57,8 @@ class Kind(NamedTuple):
 KINDS: Final[Mapping[str, Kind]] = {
     "https": Kind("webhook", "Webhook", ("headers", "timeout"), "https://host/path"),
     "http": Kind("webhook", "Webhook", ("headers", "timeout"), "http://127.0.0.1:8080/path"),
-    "sqs": Kind("sqs", "SQSQueue", ("group",), "sqs://queue?region=…", "boto3"),
-    "events": Kind("bus", "EventBus", ("source",), "events://bus?region=…", "boto3"),
+    "sqs": Kind("sqs", "SQSQueue", ("group",), "sqs://queue?region=…", "botocore"),
+    "events": Kind("eventbridge", "EventBus", ("source",), "events://bus?region=…", "botocore"),
     "table": Kind("table", "Table", (), "table:events"),
     "file": Kind("lines", "JsonLines", (), "file:events.jsonl"),
 }
