@@ -236,10 +236,12 @@ def post(number):
     sink(Job(read(b'{"detail-type": "t", "detail": {}}'), Claim(bytes([number]), 1, 1, 1, 1)))
 post(1)
 child = os.fork()
-post(3 if child else 2)
-if child:
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-os._exit(0)
+if not child:
+    post(2)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+post(3)
+sys.exit(code)
 """
     subprocess.run([sys.executable, "-c", code, hook.url], check=True, timeout=PATIENCE)
     peers = {got.key: got.peer for got in hook.calls}

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 BATCH = "src/eventonce/core/plan.py"
 ENGINE = "src/eventonce/core/engine.py"
 REDRIVE = "src/eventonce/core/redrive.py"
-LETTERBOX = "src/eventonce/letterbox/"
+LETTERBOX = "src/eventonce/aws/dlq.py"
 PLACES = "src/eventonce/cli/letter_sources.py"
 SINKS = "src/eventonce/sinks/"
 NOBODY = "tests/integration/test_answers_of_nobody.py::test_"
@@ -95,8 +95,8 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: one that the queue refused is acknowledged",
-        LETTERBOX + "queue.py",
-        "        if trouble:\n",
+        LETTERBOX,
+        "        if refusal:\n",
         "        if False:\n",
         (LETTERS + "a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store",),
     ),
@@ -116,21 +116,21 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: the second of an event is a copy of the first on a FIFO queue",
-        LETTERBOX + "messages.py",
+        LETTERBOX,
         'f"{letter.id}-{letter.at}" if fifo',
         "letter.id if fifo",
         (LETTERS + "a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue",),
     ),
     Mutant(
         "letters: looking at a queue hides its messages",
-        LETTERBOX + "dlq.py",
+        LETTERBOX,
         "            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])\n",
         "            pass\n",
         (LOOKED + "a_reader_that_is_interrupted_gives_back_what_it_held",),
     ),
     Mutant(
         "letters: a long queue is read to where its first messages are back",
-        LETTERBOX + "dlq.py",
+        LETTERBOX,
         "            if len(fresh) < len(messages):\n",
         "            if not fresh:\n                return\n            if False:\n",
         (LOOKED + "a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end",),
@@ -151,9 +151,9 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: an event without an id gets another one on redrive",
-        LETTERBOX + "messages.py",
-        '"MessageId": message["MessageId"], "Body": body',
-        '"MessageId": "another", "Body": body',
+        LETTERBOX,
+        'carried = {"MessageId": message["MessageId"]',
+        'carried = {"MessageId": "another"',
         (LETTERS + "an_event_without_an_id_goes_by_its_message_s_as_it_did_before",),
     ),
     Mutant(

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Self
 
+from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, Held
 from eventonce.aws.sqs import Queue
 from eventonce.cli.options import opened
 from eventonce.clock import wall_clock
@@ -16,8 +17,6 @@ from eventonce.core.engine import LETTERED
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.redrive import SETTLED
 from eventonce.errors import ConfigError
-from eventonce.letterbox import DeadLetters, Held
-from eventonce.letterbox.dlq import LOOKED_AT, RUN
 from eventonce.types import Outcome
 
 STORE: Final = "store"
@@ -131,5 +130,5 @@ def opened_place(
     if where == STORE:
         return Stored(opened(config, store) if own is None else own.shelf, consumer)
     queue = Queue.from_uri(where, awaited=False)
-    visibility = RUN if to_run else LOOKED_AT
+    visibility = REDRIVE_VISIBILITY if to_run else LIST_VISIBILITY
     return Queued(DeadLetters(queue, consumer or "default", visibility=visibility), consumer)
