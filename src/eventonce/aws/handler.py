@@ -1,4 +1,4 @@
-"""The Lambda entry point: whatever AWS invokes a function with, given to a consumer and answered.
+"""Lambda's entry point: gives whatever AWS invokes a function with to a consumer, and answers.
 
 Imports no AWS library: only a store that needs one does.
 """
@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from sys import maxsize
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
-from eventonce.aws.request import Request, is_request, request_of, response
-from eventonce.aws.visibility import Visibility
+from eventonce.aws.http_request import Request, is_request, request_of, response
+from eventonce.aws.limits import LAMBDA_ATTEMPTS
+from eventonce.aws.sqs_batch import (
+    NO_TIME,
+    Record,
+    Visibility,
+    batch_response,
+    process_batch,
+    sqs_records,
+)
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.engine import LETTERED
@@ -22,18 +30,10 @@ from eventonce.envelope import parts, read_body
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.http_report import Answer, counts, respond, understood
-from eventonce.runtime.fifo import Groups
 from eventonce.types import Event, Outcome
 
-Record = Mapping[str, Any]
 Admits = Callable[[Mapping[str, str], bytes], bool]
 """Whether a request with these headers, names in lower case, and this body may send events."""
-
-TRIES: Final = 3
-"""How often Lambda tries an asynchronous invocation: once, and two retries unless told otherwise.
-After that it drops the event, or sends it to the function's on-failure destination."""
-
-NO_TIME: Final = Outcome(None, "failed", "not tried: no time was left before Lambda's deadline")
 
 
 class NotSettled(EventonceError):
@@ -67,7 +67,7 @@ def lambda_handler(
     *,
     margin: float = MARGIN,
     partial: bool = True,
-    tries: int = TRIES,
+    attempts: int = LAMBDA_ATTEMPTS,
     admits: Admits | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A Lambda function that gives its events to this consumer.
@@ -77,51 +77,40 @@ def lambda_handler(
     with counts, or with an exception where Lambda must retry. What nobody could read raises
     `UnsupportedSource`.
 
-    `margin` is how many seconds before its deadline it stops taking records. With `partial=False`
-    a batch that is not settled raises too: for an event source mapping that does not have
-    `ReportBatchItemFailures`, and for a pipe that does not wait for the answer. `admits` is asked
-    about every HTTP request; without it, who may send is for API Gateway or IAM to decide.
+    `margin` is how many seconds before the invocation's deadline no record is taken any more.
+    With `partial=False` a batch that is not settled raises too: for an event source mapping that
+    does not have `ReportBatchItemFailures`, and for a pipe that does not wait for the answer.
+    `admits` is asked about every HTTP request; without it, who may send is for API Gateway or IAM
+    to decide.
 
-    `tries` is how often Lambda itself invokes with an event before it drops it: failing as often
-    makes it a letter, whatever its rule says. Queues and HTTP bring theirs as the rule wants it.
+    `attempts` is how often Lambda itself invokes with an event before it drops it: failing as often
+    makes it a dead letter, whatever its rule says. Events of queues and HTTP have their rule's
+    attempts.
     """
-    if tries < 1:
-        raise ConfigError(f"lambda_handler: tries must be at least 1, not {tries}")
+    if attempts < 1:
+        raise ConfigError(f"lambda_handler: attempts must be at least 1, not {attempts}")
     pace, visibility = Pace(), Visibility()
 
     def handler(event: Any, context: Any = None) -> Any:
         clock = Deadline(context, margin, pace)
-        records = _queued(event)
+        records = sqs_records(event)
         if records is not None:
             # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
             fires = not partial and records is event
-            outcomes = _from_queue(consumer, records, clock, tries=tries if fires else None)
-            visibility.change(records, outcomes, _group, clock.left())
-            return _answer_queue(records, outcomes, partial=partial)
+            outcomes = process_batch(consumer, records, clock, attempts=attempts if fires else None)
+            visibility.change(records, outcomes, clock.left())
+            return batch_response(records, outcomes if partial else _settled(outcomes))
         source = invoker(event, calls=not consumer.takes(""))
         if source:
             raise UnsupportedSource(source)
         transformed = _delivered(event)
         if transformed is not None:
-            return _answer_firehose(consumer, transformed, clock, tries)
+            return _answer_firehose(consumer, transformed, clock, attempts)
         if isinstance(event, Mapping) and is_request(event):
             return response(event, _answer_request(consumer, request_of(event), clock, admits))
-        return _answer_direct(consumer, event, clock, tries)
+        return _answer_direct(consumer, event, clock, attempts)
 
     return handler
-
-
-def _queued(event: Any) -> Sequence[Record] | None:
-    """The records of an SQS batch; a pipe sends them as a bare list."""
-    records = event.get("Records") if isinstance(event, Mapping) else event or None
-    if isinstance(records, list) and all(
-        isinstance(record, Mapping)
-        and record.get("eventSource") == "aws:sqs"
-        and isinstance(record.get("messageId"), str)
-        for record in records
-    ):
-        return records
-    return None
 
 
 def _delivered(event: Any) -> Sequence[Record] | None:
@@ -136,46 +125,10 @@ def _delivered(event: Any) -> Sequence[Record] | None:
     return records if named else None
 
 
-def _from_queue(
-    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, tries: int | None
-) -> list[Outcome]:
-    """One outcome per record.
-
-    Records of one FIFO group are processed one after the other, and once one of them is not
-    settled, those behind it are not tried: their order would be lost.
-    """
-    outcomes = {id(record): NO_TIME for record in records}
-    groups = Groups(records, _group)
-    while groups and (room := clock.room(consumer)):
-        taken = groups.take(room)
-        for record, outcome in zip(taken, clock.process(consumer, taken, tries), strict=True):
-            outcomes[id(record)] = outcome
-            if outcome.ack:
-                groups.settled(record)
-    return report([outcomes[id(record)] for record in records])
-
-
-def _answer_queue(
-    records: Sequence[Record], outcomes: Sequence[Outcome], *, partial: bool
+def _answer_direct(
+    consumer: Consumer, event: Any, clock: Deadline, attempts: int
 ) -> dict[str, Any]:
-    """A partial batch response: exactly the records that may not be forgotten."""
-    told = zip(records, outcomes, strict=True)
-    again = [record["messageId"] for record, outcome in told if not outcome.ack]
-    if again and not partial:
-        raise NotSettled(outcomes)
-    return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
-
-
-def _group(record: Record) -> str:
-    """The FIFO group; a standard queue has groups too, but only to share its turns among them."""
-    arn, attributes = record.get("eventSourceARN"), record.get("attributes")
-    if not isinstance(attributes, Mapping) or (isinstance(arn, str) and not arn.endswith(".fifo")):
-        return ""
-    return str(attributes.get("MessageGroupId") or "")
-
-
-def _answer_direct(consumer: Consumer, event: Any, clock: Deadline, tries: int) -> dict[str, Any]:
-    outcomes = _settled(_processed(consumer, parts(event), clock, tries))
+    outcomes = _settled(_processed(consumer, parts(event), clock, attempts))
     return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
 
 
@@ -186,7 +139,7 @@ def _settled(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _answer_firehose(
-    consumer: Consumer, records: Sequence[Record], clock: Deadline, tries: int
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, attempts: int
 ) -> dict[str, Any]:
     """Each record as it came, and whether its events are settled or given up.
 
@@ -195,7 +148,7 @@ def _answer_firehose(
     """
     taken = [_of_firehose(record) for record in records]
     incoming = [one for some in taken for one in some]
-    told = iter(_settled(_processed(consumer, incoming, clock, tries)))
+    told = iter(_settled(_processed(consumer, incoming, clock, attempts)))
     answers = []
     for record, some in zip(records, taken, strict=True):
         lost = [outcome for outcome in islice(told, len(some)) if outcome.status in LETTERED]
@@ -240,13 +193,13 @@ def _refusal(status: int, why: str, **headers: str) -> Answer:
 
 
 def _processed(
-    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, tries: int | None = None
+    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, attempts: int | None = None
 ) -> list[Outcome]:
     """One outcome per event, also for those there was no time for."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
         some = incoming[len(outcomes) : len(outcomes) + room]
-        outcomes += clock.process(consumer, some, tries)
+        outcomes += clock.process(consumer, some, attempts)
     untried = [
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]
