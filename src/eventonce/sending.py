@@ -27,7 +27,7 @@ from eventonce.sinks.http_client import (
     excerpt,
     parse_url,
 )
-from eventonce.sources.capture import Capture
+from eventonce.sources.files import Capture
 
 NOT_AN_EVENT: Final = "NotAnEvent"
 """The code of what is not sent at all, beside those of the services."""

@@ -198,14 +198,14 @@ WORKERS = (
     ),
     Mutant(
         "lines: what failed is not read again",
-        SOURCE + "lines.py",
+        SOURCE + "files.py",
         "            return self._exhausted and not self._later\n",
         "            return self._exhausted\n",
         (CAPTURE + "what_is_postponed_is_given_again_when_its_time_has_come",),
     ),
     Mutant(
         "lines: what was read before a broken file is lost with it",
-        SOURCE + "lines.py",
+        SOURCE + "files.py",
         "            bodies.extend(islice(self._events, most))\n",
         "            bodies = list(islice(self._events, most))\n",
         (CAPTURE + "a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it",),

@@ -17,7 +17,7 @@ VISIBILITY: Final = 60.0
 """Seconds a dead worker's messages stay invisible: as long as the usual lease, which must end too
 before another can take over."""
 
-SHORTEST: Final = 2.0
+SHORTEST_VISIBILITY: Final = 2.0
 """Seconds: SQS counts whole ones, and a renewal must have its time."""
 
 WAIT: Final = 5.0
@@ -35,10 +35,16 @@ class SQSSource:
 
     ended = False
 
-    def __init__(self, queue: Queue, *, visibility: float = VISIBILITY, wait: float = WAIT) -> None:
-        if not SHORTEST <= visibility <= SQS_VISIBILITY_SECONDS:
+    def __init__(
+        self, queue: str | Queue, *, visibility: float = VISIBILITY, wait: float = WAIT
+    ) -> None:
+        """The queue is `sqs://NAME?region=…`, its URL, or a `Queue`."""
+        if isinstance(queue, str):
+            queue = Queue.from_uri(queue)
+        if not SHORTEST_VISIBILITY <= visibility <= SQS_VISIBILITY_SECONDS:
             raise ConfigError(
-                f"{queue}: visibility is {visibility:g} s, {SHORTEST:g} s to 12 h were expected"
+                f"{queue}: visibility is {visibility:g} s; it must be {SHORTEST_VISIBILITY:g} s to "
+                f"12 h"
             )
         self.hold = visibility
         self._queue = queue
