@@ -214,14 +214,14 @@ WAYS_OUT = (
     ),
     Mutant(
         "lines: one is glued to what a crash tore off",
-        SINKS + "lines.py",
+        SINKS + "json_lines.py",
         'line = b"\\n" + line',
         "pass",
         (LINES + "a_torn_line_is_not_glued_to_the_next",),
     ),
     Mutant(
         "lines: nobody waits for the disk",
-        SINKS + "lines.py",
+        SINKS + "json_lines.py",
         "fcntl.LOCK_UN)\n            os.fsync(descriptor)\n",
         "fcntl.LOCK_UN)\n",
         (LINES + "the_disk_has_the_line_before_the_event_is_done",),
