@@ -173,8 +173,8 @@ WAYS_OUT = (
     Mutant(
         "webhook: what a server says unasked is an answer",
         SINKS + "http_client.py",
-        "    def _doubt(self, error: Exception) -> None:\n",
-        "    is_connected = True\n\n    def _doubt(self, error: Exception) -> None:\n",
+        "    def getresponse(self) -> Any:\n",
+        "    is_connected = True\n\n    def getresponse(self) -> Any:\n",
         (ODD + "what_a_server_says_unasked_is_not_the_next_event_s_answer",),
     ),
     Mutant(

@@ -165,6 +165,13 @@ WORKERS = (
         (OUTAGES + "expired_credentials_are_read_anew",),
     ),
     Mutant(
+        "sqs: two processes share a client after a fork",
+        "src/eventonce/aws/sessions.py",
+        "        if self._process != os.getpid():\n",
+        "        if False:\n",
+        ("tests/unit/test_aws_sessions.py::test_a_fork_makes_a_client_of_its_own",),
+    ),
+    Mutant(
         "sqs: keeps a client whose credentials have expired",
         "src/eventonce/aws/errors.py",
         'frozenset[Kind](("expired", "no_credentials", ',

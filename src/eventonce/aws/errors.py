@@ -27,50 +27,33 @@ Kind = Literal[
 """What an error means for the caller. `refused` is any other answer of the service; `strange` is an
 answer that is not the service's; `not_reached` is no answer."""
 
-_CODES: Final[Mapping[str, Kind]] = {
-    "AWS.SimpleQueueService.NonExistentQueue": "absent",
-    "QueueDeletedRecently": "absent",
-    "QueueDoesNotExist": "absent",
-    "ResourceNotFound": "absent",
-    "ResourceNotFoundException": "absent",
-    "InternalException": "busy",
-    "InternalFailure": "busy",
-    "InternalServerError": "busy",
-    "KMS.ThrottlingException": "busy",
-    "KmsThrottled": "busy",
-    "LimitExceededException": "busy",
-    "OverLimit": "busy",
-    "ProvisionedThroughputExceeded": "busy",
-    "ProvisionedThroughputExceededException": "busy",
-    "RequestLimitExceeded": "busy",
-    "RequestThrottled": "busy",
-    "ServiceUnavailable": "busy",
-    "Throttling": "busy",
-    "ThrottlingError": "busy",
-    "ThrottlingException": "busy",
-    "TooManyRequestsException": "busy",
-    "TransactionConflict": "busy",
-    "TransactionConflictException": "busy",
-    "TransactionInProgressException": "busy",
-    "AccessDenied": "denied",
-    "AccessDeniedException": "denied",
-    "KMS.AccessDeniedException": "denied",
-    "KmsAccessDenied": "denied",
-    "ExpiredToken": "expired",
-    "ExpiredTokenException": "expired",
-    "RequestExpired": "expired",
-    "IncompleteSignature": "unknown_caller",
-    "IncompleteSignatureException": "unknown_caller",
-    "InvalidAccessKeyId": "unknown_caller",
-    "InvalidClientTokenId": "unknown_caller",
-    "InvalidSignatureException": "unknown_caller",
-    "MissingAuthenticationToken": "unknown_caller",
-    "MissingAuthenticationTokenException": "unknown_caller",
-    "OptInRequired": "unknown_caller",
-    "SignatureDoesNotMatch": "unknown_caller",
-    "UnrecognizedClientException": "unknown_caller",
+_CODES: Final[Mapping[Kind, str]] = {
+    "absent": (
+        "AWS.SimpleQueueService.NonExistentQueue QueueDeletedRecently QueueDoesNotExist "
+        "ResourceNotFound ResourceNotFoundException"
+    ),
+    "busy": (
+        "InternalException InternalFailure InternalServerError KMS.ThrottlingException "
+        "KmsThrottled LimitExceededException OverLimit ProvisionedThroughputExceeded "
+        "ProvisionedThroughputExceededException RequestLimitExceeded RequestThrottled "
+        "ServiceUnavailable Throttling ThrottlingError ThrottlingException "
+        "TooManyRequestsException TransactionConflict TransactionConflictException "
+        "TransactionInProgressException"
+    ),
+    "denied": "AccessDenied AccessDeniedException KMS.AccessDeniedException KmsAccessDenied",
+    "expired": "ExpiredToken ExpiredTokenException RequestExpired",
+    "unknown_caller": (
+        "IncompleteSignature IncompleteSignatureException InvalidAccessKeyId "
+        "InvalidClientTokenId InvalidSignatureException MissingAuthenticationToken "
+        "MissingAuthenticationTokenException OptInRequired SignatureDoesNotMatch "
+        "UnrecognizedClientException"
+    ),
 }
-"""The services' codes, of a whole request or of one entry in it."""
+"""The services' codes, of a whole request or of one entry in it, apart by spaces."""
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    code: kind for kind, codes in _CODES.items() for code in codes.split()
+}
 
 _TYPES: Final[Mapping[str, Kind]] = {
     "NoCredentialsError": "no_credentials",
@@ -115,7 +98,7 @@ def message_of(error: BaseException) -> str:
 
 def kind_of_code(code: str) -> Kind:
     """What this code of a service means."""
-    return _CODES.get(code, "refused")
+    return _KINDS.get(code, "refused")
 
 
 def kind_of(error: BaseException) -> Kind:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import socket
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http.client import CONTINUE, HTTPResponse, RemoteDisconnected
+from math import inf
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -89,6 +89,8 @@ class HTTPClient:
         self._url = url
         self._timeout = timeout
         self._context = ssl.create_default_context() if url.scheme == "https" else None
+        if self._context is not None:
+            self._context.sslsocket_class = _TLSSocket
         self._pool = self._opened()
         self._process = os.getpid()
 
@@ -171,8 +173,8 @@ class _Closed(Exception):
 
 
 class _Connection(HTTPConnection):
-    """A connection whose requests have one deadline each, and one target: urllib3 is told another,
-    because it logs the target, and a webhook's path is a secret."""
+    """A connection with its own target: urllib3 is told another, because it logs the target, and a
+    webhook's path is a secret."""
 
     def __init__(self, *args: Any, target: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -183,29 +185,23 @@ class _Connection(HTTPConnection):
     def connect(self) -> None:
         end = time.monotonic() + (self.timeout or 0)
         super().connect()
-        self.sock = cast("socket.socket", _Socket(self.sock))
-        self.sock.settimeout(max(0.001, end - time.monotonic()))
         self._fresh = True
+        if not isinstance(self.sock, _TLSSocket):
+            self.sock = _Socket(fileno=self.sock.detach())
+        self.sock.settimeout(max(0.001, end - time.monotonic()))
 
     def request(self, method: str, url: str, *args: Any, **options: Any) -> None:  # noqa: ARG002  see above
-        try:
-            super().request(method, self._target, *args, **options)
-        except _GONE as error:
-            self._doubt(error)
-            raise
+        super().request(method, self._target, *args, **options)
 
     def getresponse(self) -> Any:
         try:
             response = super().getresponse()
         except _GONE as error:
-            self._doubt(error)
-            raise
+            if self._fresh:
+                raise
+            raise _Closed from error
         self._fresh = False
         return response
-
-    def _doubt(self, error: Exception) -> None:
-        if not self._fresh:
-            raise _Closed from error
 
 
 class _TLSConnection(_Connection, HTTPSConnection):
@@ -220,52 +216,37 @@ class _Response(HTTPResponse):
         return version, CONTINUE if 101 < status < 200 else status, reason
 
 
-class _Socket:
-    """A connected socket with one timeout for all that is read and sent after it was set, however
-    slowly the bytes drip."""
+class _Deadline:
+    """Makes a socket's timeout one for all that is read and sent after it was set, however slowly
+    the bytes drip."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._end = 0.0
+    _end = inf
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
+    def settimeout(self: Any, seconds: float | None) -> None:
+        self._end = inf if seconds is None else time.monotonic() + seconds
+        super().settimeout(seconds)  # type: ignore[misc]
 
-    def settimeout(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def recv_into(self: Any, *args: Any) -> int:
+        self._wait()
+        return cast("int", super().recv_into(*args))  # type: ignore[misc]
 
-    def sendall(self, data: bytes) -> None:
+    def sendall(self: Any, data: Any, flags: int = 0, /) -> None:
         rest = memoryview(data)
         while rest:
-            self.wait()
-            rest = rest[self._sock.send(rest) :]
+            self._wait()
+            rest = rest[self.send(rest, flags) :]
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self, self._sock.makefile("rb", buffering=0)))
-
-    def wait(self) -> None:
+    def _wait(self: Any) -> None:
         """Let the next call wait for what is left of the time; TimeoutError if nothing is."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        self._sock.settimeout(left)
+        super().settimeout(None if left == inf else left)  # type: ignore[misc]
 
 
-class _Reader(io.RawIOBase):
-    """The bytes of such a socket."""
+class _Socket(_Deadline, socket.socket):
+    """A socket with a deadline."""
 
-    def __init__(self, sock: _Socket, raw: socket.SocketIO) -> None:
-        super().__init__()
-        self._sock = sock
-        self._raw = raw
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        self._sock.wait()
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+class _TLSSocket(_Deadline, ssl.SSLSocket):
+    """The same over TLS."""
