@@ -77,6 +77,52 @@ _TYPES: Final[Mapping[str, Kind]] = {
 STALE: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
 """After these a new client may find other credentials: a file was written meanwhile, or renewed."""
 
+PASSING: Final = frozenset[Kind](
+    ("absent", "busy", "expired", "not_reached", "not_renewed", "strange")
+)
+"""The kinds that are worth trying again; every other is a mistake in the configuration, except for
+`refused`, of which nothing more is known."""
+
+_SAID: Final[Mapping[Kind, str]] = {
+    "absent": (
+        "there is no such {noun} for these credentials. If it is to be there, look at its name, "
+        "region and account; if it is being made, the work begins once it is."
+    ),
+    "busy": ("{code}. The service is throttling or failing for a moment; trying again is safe."),
+    "denied": ("permission denied ({message}). Grant the role what `eventonce infra iam` prints."),
+    "expired": (
+        "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; the "
+        "work goes on by itself once they are."
+    ),
+    "misconfigured": (
+        "{name}. Name the region, by --region or by ?region=eu-central-1 in the URI, or set "
+        "AWS_REGION; look at the endpoint, if there is one."
+    ),
+    "no_credentials": (
+        "no AWS credentials were found ({name}). Give the process a role, or set AWS_PROFILE or "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    ),
+    "not_reached": (
+        "not reached ({name}). Nothing is lost; trying again is safe. If it stays so, look at the "
+        "network path and the endpoint."
+    ),
+    "not_renewed": (
+        "the AWS credentials could not be renewed ({name}). Sign in again, such as by "
+        "`aws sso login`; the work goes on by itself once that is done."
+    ),
+    "refused": "{code}: {message}",
+    "strange": (
+        "the answer to {operation} is not the service's. Nothing is lost; trying again is safe. "
+        "Look at the endpoint, and at proxies on the way."
+    ),
+    "unknown_caller": (
+        "AWS does not accept the credentials ({code}). Look at the access key, its secret and "
+        "session token, and at this machine's clock: a signature more than some minutes off is "
+        "refused."
+    ),
+}
+"""What happened and what to do, by kind."""
+
 
 def code_of(error: BaseException) -> str:
     """The service's code, empty if the service did not answer; any 5xx or 429 is
@@ -123,74 +169,29 @@ def explain(
     `unavailable` is the error that is worth trying again. A resource that is not there is such an
     error while it is `awaited`, as a worker does, and otherwise a mistake in the configuration.
     """
-    kind, code, name = kind_of(error), code_of(error), type(error).__name__
-    match kind:
-        case "absent" if awaited:
-            return unavailable(
-                f"{place}: there is no such {noun} for these credentials. If it is to be there, "
-                f"look at its name, region and account; if it is being made, the work begins once "
-                f"it is."
-            )
-        case "absent":
-            return ConfigError(
-                f"{place}: there is no such {noun} for these credentials. Look at its name, region "
-                f"and account, or make it: eventonce infra apply"
-            )
-        case "busy":
-            return unavailable(
-                f"{place}: {code}. The service is throttling or failing for a moment; trying again "
-                f"is safe."
-            )
-        case "expired":
-            return unavailable(
-                f"{place}: the AWS credentials have expired ({code}). Renew them, such as by "
-                f"`aws sso login`; the work goes on by itself once they are."
-            )
-        case "not_renewed":
-            return unavailable(
-                f"{place}: the AWS credentials could not be renewed ({name}). Sign in again, such "
-                f"as by `aws sso login`; the work goes on by itself once that is done."
-            )
-        case "not_reached":
-            return unavailable(
-                f"{place}: not reached ({name}). Nothing is lost; trying again is safe. If it "
-                f"stays so, look at the network path and the endpoint."
-            )
-        case "strange":
-            return strange("the request", place, unavailable)
-        case "denied":
-            return ConfigError(
-                f"{place}: permission denied ({message_of(error)}). Grant the role what "
-                f"`eventonce infra iam` prints."
-            )
-        case "unknown_caller":
-            return ConfigError(
-                f"{place}: AWS does not accept the credentials ({code}). Look at the access key, "
-                f"its secret and session token, and at this machine's clock: a signature more than "
-                f"some minutes off is refused."
-            )
-        case "no_credentials":
-            return ConfigError(
-                f"{place}: no AWS credentials were found ({name}). Give the process a role, or set "
-                f"AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-            )
-        case "misconfigured":
-            return ConfigError(
-                f"{place}: {name}. Name the region, by --region or by ?region=eu-central-1 in the "
-                f"URI, or set AWS_REGION; look at the endpoint, if there is one."
-            )
-        case "refused":
-            return EventonceError(f"{place}: {code}: {message_of(error)}")
+    kind = kind_of(error)
+    if kind == "absent" and not awaited:
+        return ConfigError(
+            f"{place}: there is no such {noun} for these credentials. Look at its name, region and "
+            f"account, or make it: eventonce infra apply"
+        )
+    said = _SAID[kind].format(
+        code=code_of(error),
+        message=message_of(error),
+        name=type(error).__name__,
+        noun=noun,
+        operation="the request",
+    )
+    if kind in PASSING:
+        return unavailable(f"{place}: {said}")
+    return (EventonceError if kind == "refused" else ConfigError)(f"{place}: {said}")
 
 
 def strange(
     operation: str, place: object, unavailable: type[EventonceError] = SourceUnavailable
 ) -> EventonceError:
     """Our error for an answer that reports success and is not the service's."""
-    return unavailable(
-        f"{place}: the answer to {operation} is not the service's. Nothing is lost; trying again "
-        f"is safe. Look at the endpoint, and at proxies on the way."
-    )
+    return unavailable(f"{place}: {_SAID['strange'].format(operation=operation)}")
 
 
 def is_page(answer: Any) -> bool:
