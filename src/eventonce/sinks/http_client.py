@@ -7,8 +7,8 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.client import CONTINUE, HTTPResponse, RemoteDisconnected
 from math import inf
 from typing import Any, Final, NamedTuple, cast
@@ -100,8 +100,11 @@ class HTTPClient:
         if self._process != os.getpid():
             # After a fork both processes would read from the same connections.
             self._pool, self._process = self._opened(), os.getpid()
-        with suppress(_Closed):
+        try:
             return self._posted(body, headers, end)
+        except _Closed:
+            # The other kept connections are most likely closed as well.
+            self.close()
         try:
             return self._posted(body, headers, end)
         except _Closed as error:
@@ -113,24 +116,19 @@ class HTTPClient:
         self._pool = self._opened()
 
     def _opened(self) -> HTTPConnectionPool:
-        url = self._url
+        url, context = self._url, self._context
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        pool: HTTPConnectionPool
-        if self._context is None:
-            pool = HTTPConnectionPool(
-                url.hostname or "", url.port or 80, maxsize=CONNECTIONS, target=target
-            )
+        kept: dict[str, Any] = {"maxsize": CONNECTIONS, "target": target}
+        # The port is named, for without one the last part of an IPv6 address is taken for it.
+        if context is None:
+            pool = HTTPConnectionPool(url.hostname or "", url.port or 80, **kept)
             pool.ConnectionCls = _Connection
-        else:
-            pool = HTTPSConnectionPool(
-                url.hostname or "",
-                url.port or 443,
-                maxsize=CONNECTIONS,
-                ssl_context=self._context,
-                target=target,
-            )
-            pool.ConnectionCls = _TLSConnection
-        return pool
+            return pool
+        over_tls = HTTPSConnectionPool(
+            url.hostname or "", url.port or 443, ssl_context=context, **kept
+        )
+        over_tls.ConnectionCls = _TLSConnection
+        return over_tls
 
     def _posted(self, body: bytes, headers: Mapping[str, str], end: float) -> Answer:
         try:
@@ -191,17 +189,23 @@ class _Connection(HTTPConnection):
         self.sock.settimeout(max(0.001, end - time.monotonic()))
 
     def request(self, method: str, url: str, *args: Any, **options: Any) -> None:  # noqa: ARG002  see above
-        super().request(method, self._target, *args, **options)
+        with self._closed():
+            super().request(method, self._target, *args, **options)
 
     def getresponse(self) -> Any:
-        try:
+        with self._closed():
             response = super().getresponse()
+        self._fresh = False
+        return response
+
+    @contextmanager
+    def _closed(self) -> Iterator[None]:
+        try:
+            yield
         except _GONE as error:
             if self._fresh:
                 raise
             raise _Closed from error
-        self._fresh = False
-        return response
 
 
 class _TLSConnection(_Connection, HTTPSConnection):
