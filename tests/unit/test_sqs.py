@@ -241,9 +241,9 @@ def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> N
     assert len(client.asked) == 4
 
 
-def test_a_message_says_its_group_its_deduplication_its_delay_and_its_attributes() -> None:
+def test_a_message_says_its_group_its_deduplication_and_its_attributes() -> None:
     queue, client = _queue({})
-    queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d", 5)])
+    queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d")])
     assert client.asked[0]["Entries"] == [
         {
             "Id": "0",
@@ -251,7 +251,6 @@ def test_a_message_says_its_group_its_deduplication_its_delay_and_its_attributes
             "MessageAttributes": {"why": {"DataType": "String", "StringValue": "so"}},
             "MessageGroupId": "g",
             "MessageDeduplicationId": "d",
-            "DelaySeconds": 5,
         }
     ]
 

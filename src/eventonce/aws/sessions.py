@@ -43,20 +43,13 @@ class Access(msgspec.Struct, frozen=True):
             raise ConfigError(
                 f"{place}: there is no option {masked(unknown[0])!r}; there are {', '.join(known)}"
             )
-        access = cls(**said)
-        access.check(place)
-        return access
-
-    def check(self, place: str) -> None:
-        """ConfigError, about this place, for an endpoint that cannot be one."""
-        if self.endpoint is None:
-            return
-        parts = split(self.endpoint)
+        parts = split(said.get("endpoint", "https://aws"))
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ConfigError(
                 f"{place}: the endpoint must be like http://127.0.0.1:4566, with no user or "
                 f"password in it"
             )
+        return cls(**said)
 
 
 def connect(

@@ -129,8 +129,6 @@ class Entry(msgspec.Struct, frozen=True):
     """The message group: needed on a FIFO queue, for fairness on others."""
     deduplication: str = ""
     """On a FIFO queue: the same again within five minutes is accepted and not delivered."""
-    delay: int = 0
-    """Seconds until it can be received, 900 at the most; not on a FIFO queue."""
 
     @property
     def size(self) -> int:
@@ -154,8 +152,6 @@ class Entry(msgspec.Struct, frozen=True):
             said["MessageGroupId"] = self.group
         if self.deduplication:
             said["MessageDeduplicationId"] = self.deduplication
-        if self.delay:
-            said["DelaySeconds"] = self.delay
         return said
 
 
