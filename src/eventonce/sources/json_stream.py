@@ -33,13 +33,18 @@ _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
 
-_SKIPPED: Final = {
-    ("nested", "outside"): re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL),
-    ("nested", "in a string"): re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL),
-    ("stray", "outside"): re.compile(rb'(?:[^"{\[\],\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'),
-    ("stray", "in a string"): re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
-}
-"""The bytes of a value that decide nothing about its end."""
+_NESTED: Final = (
+    re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL),
+    re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL),
+)
+"""The bytes of an object or array that decide nothing about its end: outside a string, and in one
+that a piece breaks off."""
+
+_STRAY: Final = (
+    re.compile(rb'(?:[^"{\[\],\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'),
+    re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
+)
+"""The same of any other value, of which no part goes beyond its line."""
 
 
 class Unreadable(EventonceError):
@@ -352,10 +357,10 @@ class _Value:
     comma, a bracket or a newline.
     """
 
-    __slots__ = ("_depth", "_escaped", "_kind", "_quoted")
+    __slots__ = ("_depth", "_escaped", "_quoted", "_skipped")
 
     def __init__(self, beginning: bytes) -> None:
-        self._kind = "nested" if beginning.startswith((b"{", b"[")) else "stray"
+        self._skipped = _NESTED if beginning.startswith((b"{", b"[")) else _STRAY
         self._depth = 0
         self._quoted = False
         self._escaped = False
@@ -365,24 +370,20 @@ class _Value:
         at, size = start, len(data)
         if self._escaped and at < size:
             at, self._escaped = at + 1, False
-        while (at := _skip(self._skipped, data, at)) < size:
+        while (at := _skip(self._skipped[self._quoted], data, at)) < size:
             byte = data[at : at + 1]
             at += 1
             if byte == b'"':
                 self._quoted = not self._quoted
             elif byte == b"\\":
                 self._escaped = at == size
-            elif self._kind == "stray":
+            elif self._skipped is _STRAY:
                 return at - 1
             else:
                 self._depth += 1 if byte in b"{[" else -1
                 if self._depth <= 0:
                     return at
         return -1
-
-    @property
-    def _skipped(self) -> re.Pattern[bytes]:
-        return _SKIPPED[self._kind, "in a string" if self._quoted else "outside"]
 
 
 def _skip(what: re.Pattern[bytes], data: bytes, at: int) -> int:
