@@ -28,7 +28,7 @@ from benchmarks import Figure
 from benchmarks.yardstick import EVENT
 from eventonce import Consumer
 from eventonce.sources import SQSSource
-from eventonce.sqs import Entry, Queue
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.types import Job
 from eventonce.worker import Settings, Worker
 from tests.servers.aws import emulated, ministack

@@ -388,7 +388,7 @@ def _letterbox(letters: str | LetterSink | None, store: LetterSink) -> LetterSin
         return store
     if not isinstance(letters, str):
         return letters
-    from eventonce.letterbox import QueueLetters  # noqa: PLC0415  for those who have a queue
+    from eventonce.aws.dlq import QueueLetters  # noqa: PLC0415  for those who have a queue
 
     try:
         return QueueLetters(letters, store)

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import eventonce
-from eventonce.types import ACKNOWLEDGED, Action, Status, VerdictKind
+from eventonce.core.status import ACKNOWLEDGED
+from eventonce.types import Action, Status, VerdictKind
 from tests.docs.pages import sections
 from tests.docs.tables import plain
 

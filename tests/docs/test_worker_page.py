@@ -12,9 +12,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.config import Worker as Table
 from eventonce.infra.iam import RECEIVE
-from eventonce.sqs import Entry, Queue
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.servers import free_port
 from tests.servers.aws import emulated, ministack

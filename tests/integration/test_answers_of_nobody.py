@@ -12,15 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from eventonce import Consumer, Job, Reject
+from eventonce import Consumer, Job, Reject, sending
+from eventonce.aws.eventbridge import NO_RECEIPT, Bus
+from eventonce.aws.sessions import Access
+from eventonce.aws.sqs import Queue
 from eventonce.errors import SourceUnavailable, StoreUnavailable
-from eventonce.sending import retry as patience
-from eventonce.sending import sender as copies
-from eventonce.sending.bus import Bus
-from eventonce.sending.queue import Messages
 from eventonce.sinks import EventBus, SQSQueue
-from eventonce.sinks.bus import NO_RECEIPT
-from eventonce.sqs import Queue
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement
@@ -71,7 +68,7 @@ def portal() -> Iterator[str]:
 @pytest.fixture(params=ANSWERS)
 def endpoint(portal: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(Nobody, "answer", ANSWERS[request.param])
-    monkeypatch.setattr(patience, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "PAUSE", 0.0)
     return portal
 
 
@@ -143,13 +140,13 @@ def test_a_message_is_not_deleted_or_held_without_a_receipt(endpoint: str) -> No
 
 @pytest.mark.parametrize("to", ["a bus", "a queue"])
 def test_what_is_sent_to_try_it_out_is_refused_without_a_receipt(endpoint: str, to: str) -> None:
-    going = [copies.Outgoing(1, 1, b'{"id":"1","source":"s","detail-type":"c","detail":{}}')]
+    going = [sending.Outgoing(1, 1, b'{"id":"1","source":"s","detail-type":"c","detail":{}}')]
     answers: Counter[str] = Counter()
     try:
         send = (
-            Bus("calls", region=REGION, endpoint=endpoint)
+            sending.to_bus(Bus("calls", Access(REGION, endpoint)))
             if to == "a bus"
-            else Messages(Queue.from_uri(queue_of(endpoint)))
+            else sending.to_queue(Queue.from_uri(queue_of(endpoint)))
         )
         refused = send(going, answers)
     except SourceUnavailable as error:

@@ -13,7 +13,7 @@ import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
 from eventonce.aws import lambda_handler
-from eventonce.aws.visibility import Visibility
+from eventonce.aws.sqs_batch import Visibility
 from eventonce.errors import ConfigError
 from tests.servers.aws import emulated, ministack
 from tests.unit.invoked import ARN, FIFO, event, failures, record

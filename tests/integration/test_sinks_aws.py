@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
+from eventonce.aws.sqs import Queue
 from eventonce.errors import SourceUnavailable
 from eventonce.sinks import EventBus, SQSQueue
-from eventonce.sqs import Queue
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
 from tests.servers import free_port

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -157,10 +158,19 @@ def test_a_receiver_that_does_not_answer_in_time_is_tried_again(hook: Hook) -> N
     assert "TimeoutError" in outcome.reason
 
 
-def test_an_answer_that_drips_is_not_waited_for_byte_by_byte() -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_answer_that_drips_is_not_waited_for_byte_by_byte(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each byte comes in time; all of them together never would."""
     stop = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
+    if scheme == "https":
+        known, key = certificate(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(known, key)
+        listener = context.wrap_socket(listener, server_side=True)
+        monkeypatch.setenv("SSL_CERT_FILE", str(known))
 
     def drip() -> None:
         peer, _ = listener.accept()
@@ -175,7 +185,7 @@ def test_an_answer_that_drips_is_not_waited_for_byte_by_byte() -> None:
 
     thread = threading.Thread(target=drip)
     thread.start()
-    sink = Webhook(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=0.5)
+    sink = Webhook(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/", timeout=0.5)
     with Consumer("memory:", rules=CALL, handler=sink) as consumer:
         outcome = one(consumer)
     stop.set()
@@ -236,10 +246,12 @@ def post(number):
     sink(Job(read(b'{"detail-type": "t", "detail": {}}'), Claim(bytes([number]), 1, 1, 1, 1)))
 post(1)
 child = os.fork()
-post(3 if child else 2)
-if child:
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-os._exit(0)
+if not child:
+    post(2)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+post(3)
+sys.exit(code)
 """
     subprocess.run([sys.executable, "-c", code, hook.url], check=True, timeout=PATIENCE)
     peers = {got.key: got.peer for got in hook.calls}

@@ -159,7 +159,7 @@ def test_what_is_no_answer_is_tried_again(answer: bytes) -> None:
 
 
 def test_an_address_of_ipv6_needs_no_port() -> None:
-    without_port = Webhook("http://[::1]/")._poster._opened()
+    without_port = Webhook("http://[::1]/")._client._pool
     assert (without_port.host, without_port.port) == ("::1", 80)
 
 
@@ -174,6 +174,28 @@ def test_an_address_of_ipv6_is_called_and_shown_as_one() -> None:
         sink(job(1))
         with pytest.raises(Reject, match=rf"http://\[::1\]:{spoken.port} answered 404"):
             sink(job(2))
+        sink.close()
+
+
+def test_no_log_has_the_path_or_the_query_of_a_webhook(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with hooked() as hook:
+        sink = Webhook(f"http://127.0.0.1:{hook.port}/hooks/T0PSECRET1?key=Q0PSECRET2")
+        sink(job(1))
+        sink.close()
+        assert hook.calls[0].path == "/hooks/T0PSECRET1?key=Q0PSECRET2"
+    assert f"127.0.0.1:{hook.port}" in caplog.text, "urllib3 logs its requests"
+    assert "SECRET" not in caplog.text
+
+
+def test_an_event_that_is_not_read_in_time_is_tried_again() -> None:
+    """A body larger than all buffers on the way, to a server that takes none of it."""
+    raw = b'{"detail-type": "t", "detail": {"filler": "' + b"x" * (16 << 20) + b'"}}'
+    large = Job(read(raw, max_bytes=len(raw)), Claim(b"1", 1, 1000, 1000, 5))
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        sink = Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}/", timeout=0.3)
+        with pytest.raises(Retry, match="did not answer: TimeoutError"):
+            sink(large)
         sink.close()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-HANDLER = "src/eventonce/aws/__init__.py"
+HANDLER = "src/eventonce/aws/handler.py"
+BATCHED = "src/eventonce/aws/sqs_batch.py"
 DEADLINE = "src/eventonce/aws/deadline.py"
 BATCH = "src/eventonce/core/plan.py"
 RENEWAL = "src/eventonce/runtime/renewal.py"
@@ -20,7 +21,7 @@ AWS = (
     Mutant(
         "aws: a handler's Retry(after=…) is forgotten",
         HANDLER,
-        "            visibility.change(records, outcomes, _group, clock.left())\n",
+        "            visibility.change(records, outcomes, clock.left())\n",
         "",
         (HELD + "what_stands_behind_it_in_its_group_waits_as_long",),
     ),
@@ -61,14 +62,14 @@ AWS = (
     ),
     Mutant(
         "aws: a group goes on behind a failure",
-        HANDLER,
+        BATCHED,
         "            if outcome.ack:\n                groups.settled(record)\n",
         "            groups.settled(record)\n",
         (UNIT + "of_a_fifo_group_nothing_behind_a_failure_is_tried",),
     ),
     Mutant(
         "aws: what there was no time for is forgotten",
-        HANDLER,
+        BATCHED,
         "outcomes = {id(record): NO_TIME for record in records}",
         'outcomes = {id(record): Outcome(None, "done") for record in records}',
         (TIME + "it_stops_taking_records_in_time_to_settle_what_it_has",),
@@ -83,7 +84,7 @@ AWS = (
     Mutant(
         "aws: an event is tried more often than Lambda brings it",
         HANDLER,
-        "        outcomes += clock.process(consumer, some, tries)\n",
+        "        outcomes += clock.process(consumer, some, attempts)\n",
         "        outcomes += clock.process(consumer, some)\n",
         (UNIT + "what_lambda_itself_brings_is_a_letter_before_lambda_drops_it",),
     ),

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 BATCH = "src/eventonce/core/plan.py"
 ENGINE = "src/eventonce/core/engine.py"
 REDRIVE = "src/eventonce/core/redrive.py"
-LETTERBOX = "src/eventonce/letterbox/"
+LETTERBOX = "src/eventonce/aws/dlq.py"
 PLACES = "src/eventonce/cli/letter_sources.py"
 SINKS = "src/eventonce/sinks/"
 NOBODY = "tests/integration/test_answers_of_nobody.py::test_"
@@ -25,16 +25,16 @@ FILTERED = "tests/unit/test_replays_cli.py::test_"
 WAYS_OUT = (
     Mutant(
         "sqs: a message without a receipt was sent",
-        "src/eventonce/sqs/queue.py",
+        "src/eventonce/aws/sqs.py",
         "            if str(number) not in sent\n",
         "            if str(number) in failed\n",
         (NOBODY + "an_event_whose_dead_letter_has_no_receipt_comes_again",),
     ),
     Mutant(
         "sinks: a bus that gives no receipt took the event",
-        SINKS + "bus.py",
-        '        if not told.get("EventId"):\n',
-        '        if told.get("ErrorCode") in UNFIT:\n',
+        "src/eventonce/aws/eventbridge.py",
+        '            if not told.get("EventId")\n',
+        '            if told.get("ErrorCode") in UNFIT\n',
         (NOBODY + "a_bus_that_gives_no_receipt_took_nothing",),
     ),
     Mutant(
@@ -74,8 +74,8 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: one that the queue refused is acknowledged",
-        LETTERBOX + "queue.py",
-        "        if trouble:\n",
+        LETTERBOX,
+        "        if refusal:\n",
         "        if False:\n",
         (LETTERS + "a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store",),
     ),
@@ -95,21 +95,21 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: the second of an event is a copy of the first on a FIFO queue",
-        LETTERBOX + "messages.py",
+        LETTERBOX,
         'f"{letter.id}-{letter.at}" if fifo',
         "letter.id if fifo",
         (LETTERS + "a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue",),
     ),
     Mutant(
         "letters: looking at a queue hides its messages",
-        LETTERBOX + "dlq.py",
+        LETTERBOX,
         "            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])\n",
         "            pass\n",
         (LOOKED + "a_reader_that_is_interrupted_gives_back_what_it_held",),
     ),
     Mutant(
         "letters: a long queue is read to where its first messages are back",
-        LETTERBOX + "dlq.py",
+        LETTERBOX,
         "            if len(fresh) < len(messages):\n",
         "            if not fresh:\n                return\n            if False:\n",
         (LOOKED + "a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end",),
@@ -130,9 +130,9 @@ WAYS_OUT = (
     ),
     Mutant(
         "letters: an event without an id gets another one on redrive",
-        LETTERBOX + "messages.py",
-        '"MessageId": message["MessageId"], "Body": body',
-        '"MessageId": "another", "Body": body',
+        LETTERBOX,
+        'carried = {"MessageId": message["MessageId"]',
+        'carried = {"MessageId": "another"',
         (LETTERS + "an_event_without_an_id_goes_by_its_message_s_as_it_did_before",),
     ),
     Mutant(
@@ -144,30 +144,30 @@ WAYS_OUT = (
     ),
     Mutant(
         "webhook: two processes share a connection after a fork",
-        SINKS + "post.py",
+        SINKS + "http_client.py",
         "        if self._process != os.getpid():\n",
         "        if False:\n",
         (HOOK + "a_fork_does_not_share_its_connections",),
     ),
     Mutant(
         "webhook: what a server says unasked is an answer",
-        SINKS + "post.py",
-        "if not _has_come(connection.sock):",
-        "if True:",
+        SINKS + "http_client.py",
+        "    def getresponse(self) -> Any:\n",
+        "    is_connected = True\n\n    def getresponse(self) -> Any:\n",
         (ODD + "what_a_server_says_unasked_is_not_the_next_event_s_answer",),
     ),
     Mutant(
         "webhook: an interim answer is the answer",
-        SINKS + "post.py",
+        SINKS + "http_client.py",
         "CONTINUE if 101 < status < 200 else status",
         "status",
         (ODD + "an_interim_answer_is_not_the_answer",),
     ),
     Mutant(
         "webhook: a letter repeats the secrets that a server does",
-        SINKS + "webhook.py",
-        "        for secret in self._secrets:\n",
-        "        for secret in ():\n",
+        SINKS + "http_client.py",
+        "    for secret in secrets:\n",
+        "    for secret in ():\n",
         (ODD + "no_secret_that_a_server_repeats_gets_into_a_letter",),
     ),
     Mutant(
@@ -186,14 +186,14 @@ WAYS_OUT = (
     ),
     Mutant(
         "lines: one is glued to what a crash tore off",
-        SINKS + "lines.py",
+        SINKS + "json_lines.py",
         'line = b"\\n" + line',
         "pass",
         (LINES + "a_torn_line_is_not_glued_to_the_next",),
     ),
     Mutant(
         "lines: nobody waits for the disk",
-        SINKS + "lines.py",
+        SINKS + "json_lines.py",
         "fcntl.LOCK_UN)\n            os.fsync(descriptor)\n",
         "fcntl.LOCK_UN)\n",
         (LINES + "the_disk_has_the_line_before_the_event_is_done",),

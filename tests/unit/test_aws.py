@@ -261,19 +261,21 @@ TOPIC = [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(event("a"))}}]
 
 
 @pytest.mark.parametrize("given", [event("a"), [event("a")], {"Records": TOPIC}])
-@pytest.mark.parametrize(("options", "tries"), [({}, 3), ({"tries": 1}, 1), ({"tries": 9}, 5)])
+@pytest.mark.parametrize(
+    ("options", "attempts"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 9}, 5)]
+)
 def test_what_lambda_itself_brings_is_a_letter_before_lambda_drops_it(
-    given: Any, options: dict[str, int], tries: int
+    given: Any, options: dict[str, int], attempts: int
 ) -> None:
     crm = Crm(**options)
     crm.failing = {"a"}
-    for _ in range(tries - 1):
+    for _ in range(attempts - 1):
         with pytest.raises(NotSettled):
             crm.handler(given, None)
     assert list(crm.consumer.letters()) == []
     assert json.loads(crm.handler(given, None)["body"])["errors"] == 1
     (letter,) = crm.consumer.letters()
-    assert (letter.status, letter.attempt) == ("dead", tries)
+    assert (letter.status, letter.attempt) == ("dead", attempts)
 
 
 def test_a_pipe_that_reads_no_answer_leaves_a_letter_before_lambda_drops_its_records() -> None:
@@ -394,8 +396,8 @@ def test_running_it_loads_no_boto3_and_a_loop_only_for_async_handlers(
 
 
 def test_an_event_is_tried_once_at_least() -> None:
-    with pytest.raises(ConfigError, match="tries must be at least 1, not 0"):
-        lambda_handler(Consumer("memory:", handler=print), tries=0)
+    with pytest.raises(ConfigError, match="attempts must be at least 1, not 0"):
+        lambda_handler(Consumer("memory:", handler=print), attempts=0)
 
 
 def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -239,7 +239,7 @@ def test_firehose_must_come_again_while_an_event_fails_and_no_record_is_lost_by_
 
 
 def test_what_firehose_gives_up_is_a_letter_before(caplog: pytest.LogCaptureFixture) -> None:
-    crm = Crm(tries=1)
+    crm = Crm(attempts=1)
     crm.failing = {"a"}
     (told,) = crm.handler(firehose(json.dumps(event("a")).encode()), None)["records"]
     assert told["result"] == "ProcessingFailed"

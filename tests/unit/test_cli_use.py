@@ -18,7 +18,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli import main, started_as
-from eventonce.sending.sender import Outgoing, Refusal, Summary, published, send_all
+from eventonce.sending import Outgoing, Refusal, Summary, published, send_all
 from tests.unit.made import classic
 
 RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'

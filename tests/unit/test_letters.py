@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.aws.dlq import QueueLetters, entry_of, read_message
+from eventonce.aws.sqs import Entry
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
-from eventonce.letterbox import QueueLetters
-from eventonce.letterbox.messages import entry_of, is_whole, letter_of
-from eventonce.sqs import Entry
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import START, ManualClock
 from eventonce.types import Claim, Letter, Outcome, Verdict
@@ -33,6 +32,14 @@ def call(number: int, **more: Any) -> bytes:
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:
     return [outcome.status for outcome in outcomes]
+
+
+def letter_of(message: dict[str, Any], consumer: str) -> Letter:
+    return read_message(message, consumer).letter
+
+
+def is_whole(message: dict[str, Any]) -> bool:
+    return read_message(message, "crm").whole
 
 
 def delivered(entry: Entry, id: str = "message-1", **known: str) -> dict[str, Any]:

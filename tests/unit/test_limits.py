@@ -13,7 +13,7 @@ import pytest
 from eventonce import Consumer, Job
 from eventonce.aws import lambda_handler
 from eventonce.envelope import read
-from eventonce.sources import Lines
+from eventonce.sources import FileSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
 from tests.unit.invoked import record
@@ -43,7 +43,7 @@ class Calls:
 def worked_on(consumer: Consumer, folder: Path, content: str) -> None:
     file = folder / "capture.jsonl"
     file.write_text(content)
-    Worker(consumer, Lines([file]), Settings(concurrency=2, receivers=1)).run()
+    Worker(consumer, FileSource([file]), Settings(concurrency=2, receivers=1)).run()
 
 
 def by_http(body: str) -> dict[str, Any]:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer
+from eventonce.aws import sqs as address
+from eventonce.aws.dlq import QueueLetters
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.config.checks import check
 from eventonce.core.masking import masked
 from eventonce.errors import EventonceError
 from eventonce.infra import targets
-from eventonce.letterbox import QueueLetters
-from eventonce.sending.receiver import Receiver
+from eventonce.sending import Receiver
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
-from eventonce.sqs import address
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from eventonce.core.ports import Delivery
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Rule, Ruleset
-from eventonce.sources import Lines
+from eventonce.sources import FileSource
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import ManualClock
 from eventonce.types import Event
@@ -197,7 +197,7 @@ def test_a_capture_counts_the_attempts_of_what_nothing_identifies(tmp_path: Path
 
     rules = presets.overridden("auto", attempts=2)
     consumer = Consumer(MemoryStore(), name="crm", rules=rules, handler=fail)
-    lines = Lines([file])
+    lines = FileSource([file])
     for status in ("failed", "dead"):
         deliveries = lines.receive(10)
         outcomes = consumer.process([hands._incoming(one) for one in deliveries])

@@ -79,7 +79,7 @@ def test_the_disk_has_the_line_before_the_event_is_done(
     path = tmp_path / "events.jsonl"
     synced: list[int] = []
     monkeypatch.setattr(
-        "eventonce.sinks.lines.os.fsync", lambda fd: synced.append(os.fstat(fd).st_size)
+        "eventonce.sinks.json_lines.os.fsync", lambda fd: synced.append(os.fstat(fd).st_size)
     )
     JsonLines(path)(job(call(1)))
     assert len(call(1)) + 1 in synced

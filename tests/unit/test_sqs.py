@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eventonce.aws import sessions
+from eventonce.aws.batching import batches
+from eventonce.aws.sqs import Entry, Queue, parse, same
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
-from eventonce.sqs import Entry, Queue
-from eventonce.sqs import queue as queue_module
-from eventonce.sqs.address import parse, same
-from eventonce.sqs.entries import batches, size
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,16 @@ def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_the_refused_ones_tol
 
 
 def test_entries_are_sent_as_many_together_as_one_request_may_carry() -> None:
-    small = [Entry("x")] * 23
-    assert [len(batch) for batch in batches(small)] == [10, 10, 3]
-    large = [Entry("ü" * 200_000)] * 4
-    assert [len(batch) for batch in batches(large)] == [2, 2]
-    assert size(Entry("ü", {"name": "value"})) == 2 + len("name" + "String" + "value")
+    queue, client = _queue(_taken)
+    assert not queue.send([Entry("x")] * 23 + [Entry("ü" * 200_000)] * 4)
+    assert [len(asked["Entries"]) for asked in client.asked] == [10, 10, 5, 2]
+    assert Entry("ü", {"name": "value"}).size == 2 + len("name" + "String" + "value")
+
+
+def test_a_batch_is_full_by_its_count_or_by_its_bytes() -> None:
+    assert list(batches("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(batches([3, 3, 9, 1, 4], 10, size=int, most_bytes=6)) == [[3, 3], [9], [1, 4]]
+    assert list(batches([], 10)) == []
 
 
 def _taken(asked: dict[str, Any]) -> dict[str, Any]:
@@ -236,9 +241,9 @@ def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> N
     assert len(client.asked) == 4
 
 
-def test_a_message_says_its_group_its_deduplication_its_delay_and_its_attributes() -> None:
+def test_a_message_says_its_group_its_deduplication_and_its_attributes() -> None:
     queue, client = _queue({})
-    queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d", 5)])
+    queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d")])
     assert client.asked[0]["Entries"] == [
         {
             "Id": "0",
@@ -246,13 +251,12 @@ def test_a_message_says_its_group_its_deduplication_its_delay_and_its_attributes
             "MessageAttributes": {"why": {"DataType": "String", "StringValue": "so"}},
             "MessageGroupId": "g",
             "MessageDeduplicationId": "d",
-            "DelaySeconds": 5,
         }
     ]
 
 
 def test_a_queue_needs_its_extra_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "boto3", None)
+    monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(ConfigError, match=r'pip install "eventonce\[sqs\]"'):
         Queue.from_uri("sqs://orders").receive()
 
@@ -260,7 +264,7 @@ def test_a_queue_needs_its_extra_and_says_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_client_that_found_no_credentials_is_made_anew_until_it_does(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(queue_module, "FRESH", 0.0)
+    monkeypatch.setattr(sessions, "CLIENT_AGE", 0.0)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     file = tmp_path / "credentials"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from eventonce.aws.sqs import Queue
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
 from eventonce.sources import SQSSource
-from eventonce.sqs import Queue
 
 
 class Queued:

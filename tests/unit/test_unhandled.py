@@ -16,7 +16,7 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.runtime.unhandled import UNHANDLED_TYPES
-from eventonce.sources import Lines
+from eventonce.sources import FileSource
 from eventonce.types import Outcome
 from eventonce.web import receiver
 from eventonce.worker import Settings, Worker
@@ -43,7 +43,7 @@ def worked_on(made: Consumer, event: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "capture.jsonl")
         file.write_text(json.dumps(event) + "\n")
-        Worker(made, Lines([file]), Settings(concurrency=1, receivers=1)).run()
+        Worker(made, FileSource([file]), Settings(concurrency=1, receivers=1)).run()
 
 
 def posted(made: Consumer, event: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eventonce.errors import ConfigError
-from eventonce.sources import Lines
-from eventonce.sources.capture import Capture
+from eventonce.sources import FileSource
+from eventonce.sources.files import Capture
 
 PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
 
@@ -77,7 +77,7 @@ def test_a_folder_of_which_nothing_is_read_is_an_error(tmp_path: Path) -> None:
 def test_an_event_too_long_to_hold_is_named_and_never_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "capture"
     file.write_bytes(b'{"a":1}\n{"a":2}\n' + b"y" * 25)
-    lines = Lines([file])
+    lines = FileSource([file])
     lines.capture._longest = 10
     assert [one.body for one in lines.receive(10)] == [b'{"a":1}', b'{"a":2}']
     assert lines.unread == f"{file}:3 was not read: an event of more than 10 bytes"
@@ -96,17 +96,17 @@ def test_a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_
     (tmp_path / "1.jsonl").write_bytes(b'{"a":1}\n{"a":2}\n')
     (tmp_path / "2.jsonl").write_bytes(gzip.compress(b'{"a":3}\n')[:-4])
     (tmp_path / "3.jsonl").write_bytes(b'{"a":4}\n')
-    lines = Lines([tmp_path])
+    lines = FileSource([tmp_path])
     bodies = [one.body for one in lines.receive(10)]
     assert bodies[:2] + bodies[-1:] == [b'{"a":1}', b'{"a":2}', b'{"a":4}']
     assert lines.ended
     assert "2.jsonl cannot be read to its end" in lines.unread
 
 
-def _lines(tmp_path: Path, events: int, **options: float) -> Lines:
+def _lines(tmp_path: Path, events: int, **options: float) -> FileSource:
     file = tmp_path / "capture"
     file.write_text("".join(f'{{"n":{number}}}\n' for number in range(events)))
-    return Lines([file], **options)
+    return FileSource([file], **options)
 
 
 def test_lines_are_given_once_each_and_then_the_source_has_ended(tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.instants import duration_text
-from eventonce.sources.chunks import Chunk, chunks
-from eventonce.sources.pieces import Unreadable, unpacked
+from eventonce.sources.json_stream import Chunk, Unreadable, chunks, unpacked
 
 
 @click.command()

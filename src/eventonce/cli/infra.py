@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from eventonce.aws.sqs import parse
 from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
 from eventonce.cli.table import table
@@ -21,7 +22,6 @@ from eventonce.infra import iam, template
 from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.infra.targets import ANY, Place
 from eventonce.infra.template import Role
-from eventonce.sqs.address import parse
 
 
 @click.group(cls=Subcommands)

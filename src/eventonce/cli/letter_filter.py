@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
+from eventonce.aws.dlq import Held
 from eventonce.cli.options import config_option, name_option, store_option
 from eventonce.core.status import DEAD_LETTERS
-from eventonce.letterbox import Held
 
 
 def moment(text: str) -> datetime:

@@ -7,6 +7,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Self
 
+from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, Held
+from eventonce.aws.sqs import Queue
 from eventonce.cli.options import opened
 from eventonce.clock import wall_clock
 from eventonce.config import Config
@@ -14,9 +16,6 @@ from eventonce.consumer import Consumer
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
 from eventonce.errors import ConfigError
-from eventonce.letterbox import DeadLetters, Held
-from eventonce.letterbox.dlq import LOOKED_AT, RUN
-from eventonce.sqs import Queue
 from eventonce.types import Outcome
 
 STORE: Final = "store"
@@ -130,5 +129,5 @@ def opened_place(
     if where == STORE:
         return Stored(opened(config, store) if own is None else own.shelf, consumer)
     queue = Queue.from_uri(where, awaited=False)
-    visibility = RUN if to_run else LOOKED_AT
+    visibility = REDRIVE_VISIBILITY if to_run else LIST_VISIBILITY
     return Queued(DeadLetters(queue, consumer or "default", visibility=visibility), consumer)

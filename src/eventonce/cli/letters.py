@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from eventonce.aws.dlq import Held
 from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.letter_filter import Choice, chosen_by
 from eventonce.cli.letter_format import HEAD, document, line, page, rows_of, whole
@@ -18,7 +19,6 @@ from eventonce.cli.redrive import Runners, by_consumer, foreseen
 from eventonce.cli.table import counted, table
 from eventonce.config import load
 from eventonce.core.status import EFFECTIVE
-from eventonce.letterbox import Held
 
 
 @click.group(cls=Subcommands)

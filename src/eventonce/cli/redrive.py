@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from eventonce.aws.dlq import Held
 from eventonce.cli.options import opened
 from eventonce.cli.output import standard_output, write_whole
 from eventonce.config import Config
@@ -17,7 +18,6 @@ from eventonce.core.reasons import reason
 from eventonce.core.routing import ignored
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.letterbox import Held
 from eventonce.sinks import imported
 from eventonce.types import Job
 

@@ -32,11 +32,11 @@ from eventonce.cli.table import counted, table
 from eventonce.config import Worker as Table
 from eventonce.config import load
 from eventonce.config.checks import check_table, seconds
+from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
-from eventonce.sources import Lines, SQSSource
-from eventonce.sqs import Queue
+from eventonce.sources import FileSource, open_source
 from eventonce.stores.probe import PROBE
 from eventonce.worker import Report, Settings, Worker
 from eventonce.worker.health import listening
@@ -114,15 +114,13 @@ def command(
     check_table("worker", asked)
     receivers = 1 if captured else asked.receivers
     settings = Settings(asked.concurrency, receivers, seconds(asked.drain))
-    source: Lines | SQSSource = (
-        Lines(captured, rate=rate or inf) if captured else _from_queue(asked)
-    )
+    source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
     tally = Tally()
     made = consumer(said, handler, command="run", store=store, name=name, rules=rules)
     with made, closing(source):
         _log(verbose=verbose)
         made.observers += [tally, to_log()]
-        if isinstance(source, Lines):
+        if isinstance(source, FileSource):
             if source.capture.passed_over:
                 click.echo(f"eventonce: {source.capture.passed_over}", err=True)
             # Somebody waits for this run, and shall know at once that it cannot begin.
@@ -131,14 +129,14 @@ def command(
         with ExitStack() as stack:
             if asked.health:
                 stack.enter_context(listening(str(asked.health), worker.state))
-            if isinstance(source, Lines):
+            if isinstance(source, FileSource):
                 stack.enter_context(_progress(source))
             stack.enter_context(_signals(worker.stop))
             report = worker.run()
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
             click.echo(f"eventonce: {ALL_IGNORED}", err=True)
-        failed = isinstance(source, Lines) and _is_wanting(source, tally.counts)
+        failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts)
         if report.unfinished:
             # What still runs in this process would go on while it ends.
             _end(FAILED)
@@ -147,7 +145,7 @@ def command(
     return FAILED if failed else 0
 
 
-def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
+def _is_wanting(source: FileSource, counts: Counter[str]) -> bool:
     """Whether some event was given up, or not come to."""
     if not source.ended:
         click.echo(
@@ -158,17 +156,13 @@ def _is_wanting(source: Lines, counts: Counter[str]) -> bool:
     return not source.ended or bool(source.unread) or bool(counts.keys() & DEAD_LETTERS)
 
 
-def _from_queue(asked: Table) -> SQSSource:
+def _from_queue(asked: Table) -> Source:
     if not asked.queue:
         raise ConfigError(
             "run: no queue is named; give --queue sqs://NAME?region=…, write queue = … into the "
             "table [worker], or read a capture with --from"
         )
-    return SQSSource(
-        Queue.from_uri(asked.queue),
-        visibility=seconds(asked.visibility),
-        wait=seconds(asked.wait),
-    )
+    return open_source(asked.queue, visibility=seconds(asked.visibility), wait=seconds(asked.wait))
 
 
 def _log(*, verbose: bool) -> None:
@@ -199,7 +193,7 @@ def _signals(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(source: Lines) -> Iterator[None]:
+def _progress(source: FileSource) -> Iterator[None]:
     """A progress bar over the capture's bytes, on a terminal."""
     ended = threading.Event()
     with click.progressbar(

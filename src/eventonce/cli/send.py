@@ -17,11 +17,14 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from eventonce.aws.eventbridge import Bus
+from eventonce.aws.sessions import Access
+from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
 from eventonce.cli.options import configured, json_option
 from eventonce.cli.table import counted, table
 from eventonce.errors import ConfigError
-from eventonce.sending import Summary, send_all
+from eventonce.sending import Receiver, Summary, send_all, to_bus, to_queue
 
 PLACES: Final = ("bus", "queue", "url")
 
@@ -123,18 +126,12 @@ def _target(
     region: str | None,
     endpoint: str | None,
 ) -> Any:
-    """What sends: loaded when it is meant, since each brings what it needs."""
+    """What sends."""
     if bus is not None:
-        from eventonce.sending.bus import Bus  # noqa: PLC0415  see above
-
-        return Bus(bus, region=region, endpoint=endpoint, source=source, type=type_)
+        there = Bus(bus, Access(region, endpoint), awaited=False)
+        return to_bus(there, source=source, type=type_)
     if queue is not None:
-        from eventonce.sending.queue import Messages  # noqa: PLC0415  see above
-        from eventonce.sqs import Queue  # noqa: PLC0415  likewise
-
-        return Messages(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
-    from eventonce.sending.receiver import Receiver  # noqa: PLC0415  see above
-
+        return to_queue(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
     return Receiver(url or "", _headers(headers))
 
 

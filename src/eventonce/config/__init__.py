@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce import presets
+from eventonce.aws import sqs as address
 from eventonce.config import convert as shape
 from eventonce.consumer import Consumer, RuleSpec
 from eventonce.core.ports import Store, Transactional
@@ -23,7 +24,6 @@ from eventonce.rules.rule import each_checked
 from eventonce.rules.rulefile import holds_tables, rules_in
 from eventonce.rules.tomltext import Document, Fault
 from eventonce.sinks import Sink, open_sink
-from eventonce.sqs import address
 
 FILE: Final = Path("eventonce.toml")
 """Read where it stands, if no other is named."""

@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import presets
+from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
+from eventonce.aws.sqs import parse
 from eventonce.config import CIRCULAR, Reading, read, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
@@ -17,9 +19,8 @@ from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.runtime.unhandled import POLICIES
 from eventonce.sinks import Sink, check_sink
-from eventonce.sources.sqs import SHORTEST
-from eventonce.sqs.address import parse
-from eventonce.sqs.queue import LONGEST_DELAY
+from eventonce.sources import open_source
+from eventonce.sources.sqs import SHORTEST_VISIBILITY
 from eventonce.stores import Adapter, adapter_of, check_uri
 
 PORTS: Final = 65_536
@@ -140,8 +141,8 @@ def seconds(value: float | str) -> float:
 
 
 def _visibility(value: Any) -> None:
-    if not SHORTEST <= seconds(value) <= LONGEST_DELAY:
-        raise ValueError(f"expected {SHORTEST:g} s to 12 h, not {value!r}")
+    if not SHORTEST_VISIBILITY <= seconds(value) <= SQS_VISIBILITY_SECONDS:
+        raise ValueError(f"expected {SHORTEST_VISIBILITY:g} s to 12 h, not {value!r}")
 
 
 def _some_time(value: Any) -> None:
@@ -168,7 +169,7 @@ CHECKS: Final[Checks] = {
     ("letters",): lambda uri: parse(uri) if uri else None,
     ("unhandled",): _policy,
     ("keep_headers",): header_names,
-    ("worker", "queue"): lambda uri: parse(uri) if uri else None,
+    ("worker", "queue"): lambda uri: open_source(uri) if uri else None,
     ("worker", "concurrency"): _from(1, MOST_THREADS),
     ("worker", "receivers"): _from(1, MOST_RECEIVERS),
     ("worker", "visibility"): _visibility,

@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from eventonce import presets
+from eventonce.aws.sqs import Address, parse, same
 from eventonce.core.masking import split
 from eventonce.errors import ConfigError
 from eventonce.infra import targets
 from eventonce.infra.targets import ANY, DEFAULT_BUS, Target
-from eventonce.sqs.address import Address, parse, same
 from eventonce.stores import adapter_of
 
 NAME: Final = "eventonce"

@@ -13,11 +13,11 @@ import msgspec
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
+from eventonce.aws import errors as faults
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra import template
 from eventonce.infra.plan import PARTNER, Infra, Plan
 from eventonce.infra.targets import DEFAULT_BUS, Place
-from eventonce.sqs import faults
 
 REQUEST_ATTEMPTS: Final = 5
 POLL_INTERVAL: Final = 1  # seconds

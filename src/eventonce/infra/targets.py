@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from eventonce.aws.sqs import parse
 from eventonce.core.masking import split
-from eventonce.sqs.address import parse
 
 DEFAULT_BUS: Final = "default"
 ANY: Final = "*"

@@ -18,8 +18,8 @@ from eventonce.core.plan import Handler
 from eventonce.errors import ConfigError, EventonceError
 
 if TYPE_CHECKING:
-    from eventonce.sinks.bus import EventBus
-    from eventonce.sinks.lines import JsonLines
+    from eventonce.sinks.eventbridge import EventBus
+    from eventonce.sinks.json_lines import JsonLines
     from eventonce.sinks.sqs import SQSQueue
     from eventonce.sinks.table import Table
     from eventonce.sinks.webhook import Webhook
@@ -44,25 +44,30 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Kind(NamedTuple):
-    """Where a scheme's sink is, and which fields of the table it takes."""
+    """The class of a scheme's sink, and the fields of the table that it takes."""
 
     module: str
     name: str
+    example: str
     fields: tuple[str, ...] = ()
-    example: str = ""
     needs: str = ""
-    """A module that comes with the extra `sqs`."""
+    """A module that is not always installed, and the extra that brings it, as `module:extra`."""
+    local: bool = False
+    """Whether only the machine that does the work can tell if it is right."""
 
+
+_AWS: Final = "botocore:sqs"
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "https": Kind("webhook", "Webhook", ("headers", "timeout"), "https://host/path"),
-    "http": Kind("webhook", "Webhook", ("headers", "timeout"), "http://127.0.0.1:8080/path"),
-    "sqs": Kind("sqs", "SQSQueue", ("group",), "sqs://queue?region=…", "boto3"),
-    "events": Kind("bus", "EventBus", ("source",), "events://bus?region=…", "boto3"),
-    "table": Kind("table", "Table", (), "table:events"),
-    "file": Kind("lines", "JsonLines", (), "file:events.jsonl"),
+    "https": Kind("webhook", "Webhook", "https://host/path", ("headers", "timeout")),
+    "http": Kind("webhook", "Webhook", "http://127.0.0.1:8080/path", ("headers", "timeout")),
+    "sqs": Kind("sqs", "SQSQueue", "sqs://queue?region=…", ("group",), _AWS),
+    "events": Kind("eventbridge", "EventBus", "events://bus?region=…", ("source",), _AWS),
+    "table": Kind("table", "Table", "table:events"),
+    "file": Kind("json_lines", "JsonLines", "file:events.jsonl", local=True),
 }
-"""Adding a sink is one file and one line here. All else is `module:function`."""
+"""Adding a sink is one file, with a class that takes a URI, and one line here. Any other sink is
+`module:function`."""
 
 _FUNCTION: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _FIELDS: Final = ("headers", "timeout", "group", "source")
@@ -82,7 +87,7 @@ def check_sink(sink: Sink) -> None:
         kind, given = _kind_of(sink)
         if not kind.module:
             _look_for(sink.to)
-        elif kind.name != "JsonLines" and (not kind.needs or find_spec(kind.needs)):
+        elif not kind.local and not _missing(kind):
             _made(kind, sink.to, given)
 
 
@@ -103,7 +108,7 @@ def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
     """What its scheme stands for, and the fields it takes beside."""
     given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
     scheme, _, rest = sink.to.partition(":")
-    kind = KINDS.get(scheme) or Kind("", "a function")
+    kind = KINDS.get(scheme) or Kind("", "a function", "")
     unfit = sorted(given.keys() - set(kind.fields))
     if unfit:
         fields = ", ".join(("match", "to", *kind.fields))
@@ -114,11 +119,17 @@ def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
 
 
 def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
-    if kind.needs and find_spec(kind.needs) is None:
-        raise ConfigError(f'{kind.name} needs: pip install "eventonce[sqs]"')
+    if extra := _missing(kind):
+        raise ConfigError(f'{kind.name} needs: pip install "eventonce[{extra}]"')
     module = importlib.import_module(f"eventonce.sinks.{kind.module}")
     handler: Handler = getattr(module, kind.name)(to, **given)
     return handler
+
+
+def _missing(kind: Kind) -> str:
+    """The extra that is to be installed first; empty if none is."""
+    module, _, extra = kind.needs.partition(":")
+    return extra if module and find_spec(module) is None else ""
 
 
 def _function(path: str) -> Handler:

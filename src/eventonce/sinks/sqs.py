@@ -6,10 +6,11 @@ import string
 from hashlib import blake2b
 from typing import Any, Final
 
+from eventonce.aws.limits import SQS_GROUP_CHARACTERS
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.errors import ConfigError, Reject, Retry
 from eventonce.rules.expressions import parse_path
 from eventonce.rules.parts import Tree
-from eventonce.sqs import Entry, Queue
 from eventonce.types import Job
 
 _GROUPED: Final = frozenset(string.ascii_letters + string.digits + string.punctuation)
@@ -62,6 +63,6 @@ class SQSQueue:
             tree = Tree(job.event)
             if tree.has(self._group):
                 value = str(tree.value(self._group.root, self._group.steps))
-        if len(value) <= 128 and _GROUPED.issuperset(value):
+        if len(value) <= SQS_GROUP_CHARACTERS and _GROUPED.issuperset(value):
             return value
         return blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -6,15 +6,21 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.message import Message
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException, responses
+from http.client import responses
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 from eventonce.errors import ConfigError, Reject, Retry
-from eventonce.sinks.post import Answer, Poster
+from eventonce.sinks.http_client import (
+    SECRET_CHARACTERS,
+    Answer,
+    HTTPClient,
+    NoAnswer,
+    excerpt,
+    parse_url,
+)
 from eventonce.types import Job
 
 TIMEOUT: Final = 10.0
@@ -34,16 +40,8 @@ LONGEST_PAUSE: Final = 3600
 """Seconds that a server may ask us to wait: what it says once must not stop its events for days, or
 a run over a capture for ever. One that is still not ready after an hour says so again."""
 
-EXCERPT: Final = 200
-"""Characters of the answer that a reason repeats: a sentence or two."""
-
-SECRET: Final = 8
-"""Characters from which on a part of an address or a header may be a secret: shorter ones stand in
-every other sentence."""
-
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
-_URL: Final = re.compile(r"https?://[\x21-\x7e]+")
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -59,7 +57,11 @@ class Webhook:
     def __init__(
         self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, timeout: float = TIMEOUT
     ) -> None:
-        parts = _parsed(url)
+        parts = parse_url(
+            url,
+            "Webhook: write https://host/path in ASCII, with no space, user, password or # in it; "
+            "an authorisation goes into headers",
+        )
         if not 0 < timeout <= 3600:
             raise ConfigError(f"Webhook: timeout is {timeout!r}, up to 3600 seconds were expected")
         self._place = f"{parts.scheme}://{parts.netloc}"
@@ -69,15 +71,15 @@ class Webhook:
             "user-agent": "eventonce",
             **_checked(headers),
         }
-        self._poster = Poster(parts, timeout)
+        self._client = HTTPClient(parts, timeout)
 
     def __call__(self, job: Job) -> None:
         """Post the event; raises Retry or Reject for anything but success."""
         headers = {**self._headers, "idempotency-key": job.effect_id}
         try:
-            answer = self._poster.post(job.event.raw, headers)
-        except (OSError, HTTPException) as error:
-            raise Retry(f"{self._place} did not answer: {type(error).__name__}") from error
+            answer = self._client.post(job.event.raw, headers)
+        except NoAnswer as error:
+            raise Retry(f"{self._place} did not answer: {error}") from error
         if 200 <= answer.status < 300:
             return
         said = self._said(answer)
@@ -88,32 +90,28 @@ class Webhook:
         raise Reject(said)
 
     def close(self) -> None:
-        """Let go of kept connections."""
-        self._poster.close()
+        """Close kept connections."""
+        self._client.close()
 
     def _said(self, answer: Answer) -> str:
         phrase = f"{answer.status} {responses.get(answer.status, '')}".strip()
-        text = answer.body.decode("utf-8", "replace")
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        short = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+        short = excerpt(answer.body.decode("utf-8", "replace"), self._secrets)
         return f"{self._place} answered {phrase}" + (f": {short}" if short else "")
 
 
-def retry_after(headers: Message, now: float) -> float | None:
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds that `Retry-After` asks for, an hour at the most, written as such or as a date;
     None if it has none that can be read.
 
     A date is the server's, so it is held against the server's own `Date` where there is one.
     """
-    text = str(headers.get("retry-after", "")).strip()
+    text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(min(int(text[:9]), LONGEST_PAUSE))
     until = _date(text)
     if until is None:
         return None
-    sent = _date(str(headers.get("date", "")))
+    sent = _date(headers.get("date", ""))
     return min(max(0.0, until - (now if sent is None else sent)), float(LONGEST_PAUSE))
 
 
@@ -125,29 +123,13 @@ def _date(text: str) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _parsed(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        # Asked for, because it may be no number; and a name that no server can have is refused.
-        usable = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
-    except ValueError:
-        usable = False
-    if not usable or not _URL.fullmatch(url) or "@" in parts.netloc or parts.fragment:
-        # Not repeated: what stands before an @ is a secret.
-        raise ConfigError(
-            "Webhook: write https://host/path in ASCII, with no space, user, password or # in it; "
-            "an authorisation goes into headers"
-        )
-    return parts
-
-
 def _secrets(url: SplitResult, headers: Mapping[str, str]) -> list[str]:
     """What no reason may repeat although the server did, the longest first."""
     paths = [url.path, unquote(url.path)]
     queries = [url.query, *(value for _, value in parse_qsl(url.query))]
     whole = [*paths, *queries, *headers.values()]
     found = {*whole, *(part for text in whole for part in re.split(r"[/\s]+", text))}
-    return sorted((part for part in found if len(part) >= SECRET), key=len, reverse=True)
+    return sorted((part for part in found if len(part) >= SECRET_CHARACTERS), key=len, reverse=True)
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:

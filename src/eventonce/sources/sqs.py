@@ -8,16 +8,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
+from eventonce.aws.sqs import Queue
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
-from eventonce.sqs import Queue
-from eventonce.sqs.queue import LONGEST_DELAY
 
 VISIBILITY: Final = 60.0
 """Seconds a dead worker's messages stay invisible: as long as the usual lease, which must end too
 before another can take over."""
 
-SHORTEST: Final = 2.0
+SHORTEST_VISIBILITY: Final = 2.0
 """Seconds: SQS counts whole ones, and a renewal must have its time."""
 
 WAIT: Final = 5.0
@@ -35,10 +35,16 @@ class SQSSource:
 
     ended = False
 
-    def __init__(self, queue: Queue, *, visibility: float = VISIBILITY, wait: float = WAIT) -> None:
-        if not SHORTEST <= visibility <= LONGEST_DELAY:
+    def __init__(
+        self, queue: str | Queue, *, visibility: float = VISIBILITY, wait: float = WAIT
+    ) -> None:
+        """The queue is `sqs://NAME?region=…`, its URL, or a `Queue`."""
+        if isinstance(queue, str):
+            queue = Queue.from_uri(queue)
+        if not SHORTEST_VISIBILITY <= visibility <= SQS_VISIBILITY_SECONDS:
             raise ConfigError(
-                f"{queue}: visibility is {visibility:g} s, {SHORTEST:g} s to 12 h were expected"
+                f"{queue}: visibility is {visibility:g} s; it must be {SHORTEST_VISIBILITY:g} s to "
+                f"12 h"
             )
         self.hold = visibility
         self._queue = queue
@@ -81,7 +87,7 @@ class SQSSource:
 
 def _left(delivery: Delivery, now: float) -> float:
     """Seconds this message can still be invisible: twelve hours in all, and then SQS shows it."""
-    return LONGEST_DELAY - MARGIN - (now - delivery.since)
+    return SQS_VISIBILITY_SECONDS - MARGIN - (now - delivery.since)
 
 
 def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Reject, Retry
 from eventonce.aws import lambda_handler
+from eventonce.aws.sqs import Queue
 from eventonce.cli import main
 from eventonce.config import Config, load
 from eventonce.errors import EventonceError
@@ -22,7 +23,6 @@ from eventonce.infra import iam
 from eventonce.infra.plan import Plan, planned
 from eventonce.infra.stack import deploy
 from eventonce.sources import SQSSource
-from eventonce.sqs import Queue
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
 from tests.integration.infra.account import HERE, Client

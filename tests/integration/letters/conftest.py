@@ -40,7 +40,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     # The emulator is one server, and says at once whether there is more.
-    monkeypatch.setattr("eventonce.letterbox.dlq.WAIT", 0)
+    monkeypatch.setattr("eventonce.aws.dlq.WAIT", 0)
     Path("eventonce.toml").write_text(TOML + '[[sink]]\nto = "file:effects.jsonl"\n')
 
     def run(*args: str) -> Result:

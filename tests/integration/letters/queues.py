@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.sqs import Queue
+from eventonce.aws.sqs import Queue
 from eventonce.types import Outcome
 
 CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.amount"])

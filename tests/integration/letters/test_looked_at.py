@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eventonce.letterbox import DeadLetters
-from eventonce.sqs import Entry, Queue
+from eventonce.aws.dlq import DeadLetters
+from eventonce.aws.sqs import Entry, Queue
 from tests.integration.letters.queues import Make, Run, call, consumer_of, effects, filled
 
 

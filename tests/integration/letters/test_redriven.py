@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eventonce.sqs import Entry, Queue
+from eventonce.aws.sqs import Entry, Queue
 from tests.integration.letters.queues import (
     TOML,
     Make,

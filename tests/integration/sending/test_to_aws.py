@@ -14,8 +14,8 @@ import boto3
 import pytest
 from botocore.client import BaseClient
 
-from eventonce.sending import bus as buses
-from eventonce.sending import retry as patience
+from eventonce import sending
+from eventonce.aws.limits import EVENTBRIDGE_BATCH_BYTES
 from tests.integration.sending.sent import Send, event
 from tests.servers.aws import REGION, emulated, ministack
 
@@ -162,7 +162,7 @@ def test_a_region_that_nobody_names_is_asked_for(
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Stands in for EventBridge where the emulator is never busy: gives the answers that its
     documentation describes, and notes how many entries each request had."""
-    monkeypatch.setattr(patience, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "PAUSE", 0.0)
     asked: list[int] = []
 
     def answering(*answers: Any) -> list[int]:
@@ -212,18 +212,18 @@ def test_what_was_sent_is_told_when_the_sending_is_broken_off(
 def test_what_stays_throttled_is_refused_in_the_end(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
-    asked = answering(*[["ThrottlingException"]] * patience.TRIES)
+    asked = answering(*[["ThrottlingException"]] * sending.ATTEMPTS)
     result = send("--bus", "b", "--region", REGION, "--json", events=[event(1)])
     assert result.code == 1
     assert result.told["answers"] == {"ThrottlingException": 1}
-    assert len(asked) == patience.TRIES
+    assert len(asked) == sending.ATTEMPTS
 
 
 def test_large_events_go_in_several_requests(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
     asked = answering()
-    note = "x" * (buses.LARGEST // 3)
+    note = "x" * (EVENTBRIDGE_BATCH_BYTES // 3)
     large = [event(n, detail={"note": note}) for n in range(5)]
     assert send("--bus", "b", "--region", REGION, events=large).code == 0
     assert asked == [2, 2, 1]
@@ -233,7 +233,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
     send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQS as its documentation has it: the emulator is never at fault."""
-    monkeypatch.setattr(patience, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "PAUSE", 0.0)
     asked: list[int] = []
 
     def call(_: Any, operation: str, params: Any) -> Any:

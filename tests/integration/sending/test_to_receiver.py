@@ -18,7 +18,7 @@ from eventonce import Consumer
 from eventonce.cli import main
 from eventonce.envelope import read_body
 from eventonce.http_report import respond
-from eventonce.sending.sender import renewed
+from eventonce.sending import renewed
 from tests.integration.sending.sent import Send, event
 
 

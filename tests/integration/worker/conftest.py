@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from eventonce.sqs import Entry, Queue
+from eventonce.aws.sqs import Entry, Queue
 from eventonce.stores import open_store
 from eventonce.types import Letter
 from tests.integration.dynamodb.between import Between, Forward, Reply, standing

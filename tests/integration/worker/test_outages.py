@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer, StoreUnavailable
-from eventonce.sqs import queue as queue_module
+from eventonce.aws import sessions
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job, Settlement, SettleResult
 from eventonce.worker import availability as pulse_module
@@ -26,7 +26,7 @@ from tests.servers.valkey import serving
 def _quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse_module, "LONGEST_PAUSE", 0.2)
     monkeypatch.setattr(pulse_module, "SHORTEST_PAUSE", 0.2)
-    monkeypatch.setattr(queue_module, "FRESH", 0.0)
+    monkeypatch.setattr(sessions, "CLIENT_AGE", 0.0)
 
 
 def test_a_queue_that_vanishes_and_returns_is_worked_on_again(site: Site) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from eventonce import Consumer, Rule
+from eventonce.aws.sqs import Queue
 from eventonce.core.ports import Delivery, Source
 from eventonce.sources import SQSSource
-from eventonce.sqs import Queue
 from eventonce.types import Job
 from eventonce.worker import Report, Settings, Worker
 from tests.integration.worker.conftest import PATIENCE

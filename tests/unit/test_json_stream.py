@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventonce.sources.chunks import Chunk, Long, chunks
-from eventonce.sources.pieces import CHUNK, Unreadable, unpacked
+from eventonce.sources.json_stream import PIECE_BYTES, Chunk, Long, Unreadable, chunks, unpacked
 
 STREAMS = {
     "lines": b'{"a":1}\n\n{"b":"[{\\"\\\\"}\r\n{"c":\n{"d":4}',
@@ -199,7 +198,7 @@ def test_files_compressed_one_by_one_may_stand_behind_each_other() -> None:
 def test_what_unpacks_to_much_is_unpacked_piece_by_piece() -> None:
     data = gzip.compress(b"x" * 20_000_000)
     sizes = [len(piece) for piece in unpacked(io.BytesIO(data))]
-    assert (sum(sizes), max(sizes)) == (20_000_000, CHUNK)
+    assert (sum(sizes), max(sizes)) == (20_000_000, PIECE_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,361 @@
+"""Dead-letter queues: dead letters sent to an SQS queue, and read from any queue that has some.
+
+A message of such a queue is one of ours, one that EventBridge or Lambda gave up, or one that SQS
+moved there itself.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final, NamedTuple, Self, cast
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.aws.limits import LAMBDA_INVOCATIONS
+from eventonce.aws.sqs import Entry, Queue
+from eventonce.core.ports import LetterSink
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.errors import EnvelopeError, EventonceError, SourceUnavailable
+from eventonce.rules.instants import LATEST
+from eventonce.types import Letter, Status
+
+LIST_VISIBILITY: Final = 30
+"""Seconds a message is hidden from others while the queue is listed; it is given back at the end,
+and comes back by itself if the listing is killed."""
+
+REDRIVE_VISIBILITY: Final = 300
+"""Seconds a message is hidden while its event runs again. If it takes longer another may run it:
+the store knows that the event is held, or done."""
+
+WAIT: Final = 1
+"""Second to wait for a message: any at all makes SQS ask all of its servers."""
+
+REASON_CHARACTERS: Final = 8_192
+"""Characters of a reason that travel with the letter: a page of explanation, and no megabyte."""
+
+GIVEN_UP: Final = ("RetriesExhausted", "EventAgeExceeded")
+"""The conditions under which Lambda brings an event to nobody any more."""
+
+_REFUSED: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""The characters that SQS takes in no message."""
+
+_BASE64: Final = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_DIGITS: Final = re.compile("[0-9]{1,15}")
+_HEX: Final = re.compile("(?:[0-9a-f]{2})*")
+
+
+class QueueLetters:
+    """Sends dead letters to a queue, each at least once.
+
+    A letter that no message can hold is kept in the store, and says so. Any other refusal is
+    raised: its event is not acknowledged, and comes again.
+    """
+
+    def __init__(self, uri: str, store: LetterSink, *, client: Any = None) -> None:
+        self._queue = Queue.from_uri(uri, client)
+        self._store = store
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        """Send these letters; SourceUnavailable where the queue did not take one of them."""
+        entries = [entry_of(letter, fifo=self._queue.fifo) for letter in letters]
+        sent = {id(entry): letter for entry, letter in zip(entries, letters, strict=True)}
+        refusal = ""
+        for refused in self._queue.send(entries):
+            said = f"{refused.code}: {refused.reason}"
+            if refused.unfit:
+                self._keep(sent[id(refused.entry)], said)
+            else:
+                refusal = said
+        if refusal:
+            raise SourceUnavailable(f"{self._queue} did not take all letters: {refusal}")
+
+    def close(self) -> None:
+        """Close connections."""
+        self._queue.close()
+
+    def _keep(self, letter: Letter, why: str) -> None:
+        reason = f"{letter.reason}; kept in the store, not in {self._queue}: {why}"
+        self._store.put_letters([msgspec.structs.replace(letter, reason=reason)])
+
+
+class Held(NamedTuple):
+    """A dead letter, and the message it came in."""
+
+    letter: Letter
+    message: str = ""
+    whole: bool = True
+    """Whether it holds the event, and one alone; if not, it cannot be run from here."""
+
+
+class DeadLetters:
+    """Reads a queue to its end; every message not deleted is given back when the block is left."""
+
+    def __init__(self, queue: Queue, consumer: str, *, visibility: int = LIST_VISIBILITY) -> None:
+        self._queue = queue
+        self._consumer = consumer
+        self._visibility = visibility
+        self._receipts: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A message that is not given back comes back by itself: no error here may hide another.
+        with suppress(EventonceError):
+            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])
+        self._receipts.clear()
+        self._queue.close()
+
+    def read(self) -> Iterator[list[Held]]:
+        """The letters, a few at a time, each once, until the queue has no other to give."""
+        seen: set[str] = set()
+        while messages := self._queue.receive(wait=WAIT, visibility=self._visibility):
+            # The last receipt is the one that counts.
+            self._receipts |= {one["MessageId"]: one["ReceiptHandle"] for one in messages}
+            fresh = [one for one in messages if one["MessageId"] not in seen]
+            if len(fresh) < len(messages):
+                # The queue is so long that its first messages are back before its last ones came:
+                # unless all are held for longer, these come round for ever.
+                self._visibility = max(1, self._visibility) * 2
+            seen.update(one["MessageId"] for one in fresh)
+            yield [read_message(one, self._consumer) for one in fresh]
+
+    def delete(self, settled: Sequence[Held]) -> int:
+        """Delete these messages; answers how many the queue let go."""
+        receipts = {self._receipts.pop(held.message): held.message for held in settled}
+        refused = self._queue.delete(list(receipts))
+        for receipt in refused:
+            self._receipts[receipts[receipt]] = receipt
+        return len(receipts) - len(refused)
+
+
+def entry_of(letter: Letter, *, fifo: bool) -> Entry:
+    """The message that carries this letter: the event as its body, all else as attributes.
+
+    Each is a message of its own on a FIFO queue too: a letter that was run again and given up
+    again must not be taken for a copy of the first and dropped.
+    """
+    body, encoding = _encoded(letter.event)
+    attributes = {
+        "letter": letter.id,
+        "consumer": letter.consumer,
+        "status": letter.status,
+        "reason": letter.reason[:REASON_CHARACTERS],
+        "rule": letter.rule,
+        "key": letter.key.hex(),
+        "at": str(letter.at),
+        "attempt": str(letter.attempt),
+        "encoding": encoding,
+    }
+    return Entry(
+        body=body,
+        attributes={
+            name: _REFUSED.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+            for name, value in attributes.items()
+            if value
+        },
+        group=letter.id if fifo else "",
+        deduplication=f"{letter.id}-{letter.at}" if fifo else "",
+    )
+
+
+class _Content(NamedTuple):
+    """What a message that is not ours says of its event."""
+
+    reason: str
+    event: bytes
+    attempt: int = 0
+    rule: str = ""
+    whole: bool = True
+
+
+def read_message(message: Mapping[str, Any], consumer: str) -> Held:
+    """The letter in this message; `consumer` is whose it is if the message does not say."""
+    said = {
+        name: str(value.get("StringValue") or "")
+        for name, value in (message.get("MessageAttributes") or {}).items()
+    }
+    if said.get("letter") and said.get("status") in DEAD_LETTERS:
+        return Held(_ours(message["Body"], said, consumer), message["MessageId"])
+    known: Mapping[str, str] = message.get("Attributes") or {}
+    moved_from = known.get("DeadLetterQueueSourceArn", "")
+    invocation = _invocation(message["Body"], said)
+    if "RULE_ARN" in said or "ERROR_CODE" in said:
+        found = _undelivered(message, said)
+    elif invocation is not None and not moved_from:
+        found = invocation
+    else:
+        found = _moved(message, moved_from)
+    letter = Letter(
+        id=message["MessageId"],
+        consumer=consumer,
+        status="dead",
+        reason=found.reason,
+        rule=found.rule,
+        key=b"",
+        event=found.event,
+        at=_number(known.get("SentTimestamp")),
+        attempt=found.attempt,
+    )
+    return Held(letter, message["MessageId"], (invocation or found).whole)
+
+
+def _ours(body: str, said: Mapping[str, str], consumer: str) -> Letter:
+    key = said.get("key", "")
+    return Letter(
+        id=said["letter"],
+        consumer=said.get("consumer") or consumer,
+        status=cast("Status", said["status"]),
+        reason=said.get("reason", ""),
+        rule=said.get("rule", ""),
+        key=bytes.fromhex(key) if _HEX.fullmatch(key) else b"",
+        event=_decoded(body, said.get("encoding", "")),
+        at=_number(said.get("at")),
+        attempt=_number(said.get("attempt")),
+    )
+
+
+def _undelivered(message: Mapping[str, Any], said: Mapping[str, str]) -> _Content:
+    """An event that EventBridge could not deliver."""
+    why = ": ".join(part for part in (said.get("ERROR_CODE"), said.get("ERROR_MESSAGE")) if part)
+    retries = said.get("RETRY_ATTEMPTS", "")
+    around = (
+        said.get("EXHAUSTED_RETRY_CONDITION", ""),
+        f"{retries} retries" if retries else "",
+        said.get("TARGET_ARN", ""),
+    )
+    return _Content(
+        _reason("not delivered by EventBridge", why, around),
+        _event(message),
+        _number(retries),
+        said.get("RULE_ARN", "").partition(":rule/")[2],
+    )
+
+
+def _moved(message: Mapping[str, Any], source: str) -> _Content:
+    """A message that SQS moved here, or that somebody put here."""
+    if _names_event(message):
+        reason = "named by a Custom Event Bus, which keeps the event: replay it from there"
+        return _Content(reason, _event(message), whole=False)
+    queue = source.rpartition(":")[2]
+    if queue:
+        reason = f"received from {queue} as often as its redrive policy allows, and never deleted"
+    else:
+        reason = "found in the queue, which does not say why"
+    return _Content(reason, _event(message))
+
+
+def _names_event(message: Mapping[str, Any]) -> bool:
+    """Whether this only names the event that a Custom Event Bus gave up."""
+    if "MessageAttributes" in message or '"busArn"' not in message["Body"]:
+        return False
+    try:
+        record = msgspec.json.decode(message["Body"])
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return isinstance(record, dict) and "busArn" in record and "detail" not in record
+
+
+class _Context(msgspec.Struct, frozen=True, rename="camel"):
+    condition: str
+    function_arn: str = ""
+    approximate_invoke_count: Annotated[int, msgspec.Meta(ge=0, le=LAMBDA_INVOCATIONS)] = 0
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel"):
+    """The record of a failed invocation that a destination is sent, as far as it is needed here."""
+
+    request_context: _Context
+    request_payload: msgspec.Raw
+    response_payload: Any = None
+
+
+def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
+    """An asynchronous invocation that Lambda gave up, if this message is Lambda's: of the
+    function's own dead-letter queue, or of its on-failure destination."""
+    if "RequestID" in said and "ErrorCode" in said:
+        around = (f"code {said['ErrorCode']}", f"request {said['RequestID']}")
+        reason = _reason("given up by Lambda", said.get("ErrorMessage", ""), around)
+        return _payload(body.encode("utf-8", "surrogatepass"), reason)
+    if '"requestPayload"' not in body:
+        return None
+    try:
+        record = msgspec.json.decode(body, type=_Record)
+    except (ValueError, RecursionError):
+        return None
+    context, raised = record.request_context, record.response_payload
+    if context.condition not in GIVEN_UP:
+        return None
+    times = context.approximate_invoke_count
+    tried = f"tried {times} times" if times else ""
+    # Without a response the function was not even tried.
+    named = (
+        (raised.get("errorType"), raised.get("errorMessage")) if isinstance(raised, dict) else ()
+    )
+    why = ": ".join(str(part) for part in named if part)
+    return _payload(
+        bytes(record.request_payload),
+        _reason("given up by Lambda", why, (context.condition, tried, context.function_arn)),
+        times,
+    )
+
+
+def _payload(payload: bytes, reason: str, attempt: int = 0) -> _Content:
+    """The event of an invocation, under the id that it had there: Lambda gave it none of a
+    message's. Several events that were given together are run together."""
+    found = envelope.parts(payload)
+    if len(found) != 1:
+        reason += f"; {len(found)} events together: invoke the function with them again"
+        return _Content(reason, payload, attempt, whole=False)
+    try:
+        event = envelope.kept(envelope.read(found[0], max_bytes=len(payload) * 4))
+    except EnvelopeError:
+        event = payload
+    return _Content(reason, event, attempt)
+
+
+def _reason(what: str, why: str, around: Sequence[str]) -> str:
+    circumstances = ", ".join(part for part in around if part)
+    said = f"{what}: {why or 'it does not say why'}"
+    return f"{said} ({circumstances})" if circumstances else said
+
+
+def _event(message: Mapping[str, Any]) -> bytes:
+    """The event as a consumer was given it: one without an id goes by its message's."""
+    body: str = message["Body"]
+    carried = {"MessageId": message["MessageId"], "Body": body}
+    try:
+        return envelope.kept(envelope.read(carried, max_bytes=len(body) * 4))
+    except EnvelopeError:
+        return body.encode("utf-8", "surrogatepass")
+
+
+def _encoded(event: bytes) -> tuple[str, str]:
+    """The event as the body of a message, and how it is encoded there."""
+    try:
+        text = event.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if not event:
+        # A message without a body cannot be sent.
+        return "-", "none"
+    return (b64encode(event).decode(), "base64") if _REFUSED.search(text) else (text, "")
+
+
+def _decoded(body: str, encoding: str) -> bytes:
+    match encoding:
+        case "none":
+            return b""
+        case "base64" if _BASE64.fullmatch(body):
+            return b64decode(body)
+        case _:
+            return body.encode("utf-8", "surrogatepass")
+
+
+def _number(text: str | None) -> int:
+    """A number that anybody may have written into a message; 0 if it is none."""
+    return int(text) if text and _DIGITS.fullmatch(text) and int(text) <= LATEST else 0

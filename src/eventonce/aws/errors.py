@@ -1,0 +1,200 @@
+"""Errors of AWS as ours: which resource, what happened, what to do.
+
+Needs no driver: botocore's errors are known by their names. Connection and signature errors are
+told by name alone, since their texts may contain credentials; the driver's error is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+
+Kind = Literal[
+    "absent",
+    "busy",
+    "denied",
+    "expired",
+    "misconfigured",
+    "no_credentials",
+    "not_reached",
+    "not_renewed",
+    "refused",
+    "strange",
+    "unknown_caller",
+]
+"""What an error means for the caller. `refused` is any other answer of the service; `strange` is an
+answer that is not the service's; `not_reached` is no answer."""
+
+_CODES: Final[Mapping[Kind, str]] = {
+    "absent": (
+        "AWS.SimpleQueueService.NonExistentQueue QueueDeletedRecently QueueDoesNotExist "
+        "ResourceNotFound ResourceNotFoundException"
+    ),
+    "busy": (
+        "InternalException InternalFailure InternalServerError KMS.ThrottlingException "
+        "KmsThrottled LimitExceededException OverLimit ProvisionedThroughputExceeded "
+        "ProvisionedThroughputExceededException RequestLimitExceeded RequestThrottled "
+        "ServiceUnavailable Throttling ThrottlingError ThrottlingException "
+        "TooManyRequestsException TransactionConflict TransactionConflictException "
+        "TransactionInProgressException"
+    ),
+    "denied": "AccessDenied AccessDeniedException KMS.AccessDeniedException KmsAccessDenied",
+    "expired": "ExpiredToken ExpiredTokenException RequestExpired",
+    "unknown_caller": (
+        "IncompleteSignature IncompleteSignatureException InvalidAccessKeyId "
+        "InvalidClientTokenId InvalidSignatureException MissingAuthenticationToken "
+        "MissingAuthenticationTokenException OptInRequired SignatureDoesNotMatch "
+        "UnrecognizedClientException"
+    ),
+}
+"""The services' codes, of a whole request or of one entry in it, apart by spaces."""
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    code: kind for kind, codes in _CODES.items() for code in codes.split()
+}
+
+_TYPES: Final[Mapping[str, Kind]] = {
+    "NoCredentialsError": "no_credentials",
+    "PartialCredentialsError": "no_credentials",
+    "ProfileNotFound": "no_credentials",
+    "CredentialRetrievalError": "not_renewed",
+    "SSOError": "not_renewed",
+    "TokenRetrievalError": "not_renewed",
+    "InvalidEndpointConfigurationError": "misconfigured",
+    "InvalidRegionError": "misconfigured",
+    "NoRegionError": "misconfigured",
+    "UnknownEndpointError": "misconfigured",
+    # The driver looked for something in the answer that is not there.
+    "AttributeError": "strange",
+    "KeyError": "strange",
+    "TypeError": "strange",
+    "ValueError": "misconfigured",
+}
+"""botocore's errors and Python's own, each with the errors derived from it."""
+
+STALE: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
+"""After these a new client may find other credentials: a file was written meanwhile, or renewed."""
+
+PASSING: Final = frozenset[Kind](
+    ("absent", "busy", "expired", "not_reached", "not_renewed", "strange")
+)
+"""The kinds that are worth trying again; every other is a mistake in the configuration, except for
+`refused`, of which nothing more is known."""
+
+_SAID: Final[Mapping[Kind, str]] = {
+    "absent": (
+        "there is no such {noun} for these credentials. If it is to be there, look at its name, "
+        "region and account; if it is being made, the work begins once it is."
+    ),
+    "busy": ("{code}. The service is throttling or failing for a moment; trying again is safe."),
+    "denied": ("permission denied ({message}). Grant the role what `eventonce infra iam` prints."),
+    "expired": (
+        "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; the "
+        "work goes on by itself once they are."
+    ),
+    "misconfigured": (
+        "{name}. Name the region, by --region or by ?region=eu-central-1 in the URI, or set "
+        "AWS_REGION; look at the endpoint, if there is one."
+    ),
+    "no_credentials": (
+        "no AWS credentials were found ({name}). Give the process a role, or set AWS_PROFILE or "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    ),
+    "not_reached": (
+        "not reached ({name}). Nothing is lost; trying again is safe. If it stays so, look at the "
+        "network path and the endpoint."
+    ),
+    "not_renewed": (
+        "the AWS credentials could not be renewed ({name}). Sign in again, such as by "
+        "`aws sso login`; the work goes on by itself once that is done."
+    ),
+    "refused": "{code}: {message}",
+    "strange": (
+        "the answer to {operation} is not the service's. Nothing is lost; trying again is safe. "
+        "Look at the endpoint, and at proxies on the way."
+    ),
+    "unknown_caller": (
+        "AWS does not accept the credentials ({code}). Look at the access key, its secret and "
+        "session token, and at this machine's clock: a signature more than some minutes off is "
+        "refused."
+    ),
+}
+"""What happened and what to do, by kind."""
+
+
+def code_of(error: BaseException) -> str:
+    """The service's code, empty if the service did not answer; any 5xx or 429 is
+    `ServiceUnavailable`, whatever code comes with it."""
+    response: Any = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return ""
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if status >= 500 or status == 429:
+        return "ServiceUnavailable"
+    return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2]
+
+
+def message_of(error: BaseException) -> str:
+    """The service's message, empty if the service did not answer."""
+    response: Any = getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Message", "")) if isinstance(response, dict) else ""
+
+
+def kind_of_code(code: str) -> Kind:
+    """What this code of a service means."""
+    return _KINDS.get(code, "refused")
+
+
+def kind_of(error: BaseException) -> Kind:
+    """What this error of the driver means."""
+    code = code_of(error)
+    if code:
+        return kind_of_code(code)
+    known = (_TYPES[base.__name__] for base in type(error).__mro__ if base.__name__ in _TYPES)
+    return next(known, "not_reached")
+
+
+def explain(
+    error: BaseException,
+    place: object,
+    *,
+    noun: str = "queue",
+    awaited: bool = True,
+    unavailable: type[EventonceError] = SourceUnavailable,
+) -> EventonceError:
+    """Our error for the driver's, about this place, which is a `noun`.
+
+    `unavailable` is the error that is worth trying again. A resource that is not there is such an
+    error while it is `awaited`, as a worker does, and otherwise a mistake in the configuration.
+    """
+    kind = kind_of(error)
+    if kind == "absent" and not awaited:
+        return ConfigError(
+            f"{place}: there is no such {noun} for these credentials. Look at its name, region and "
+            f"account, or make it: eventonce infra apply"
+        )
+    said = _SAID[kind].format(
+        code=code_of(error),
+        message=message_of(error),
+        name=type(error).__name__,
+        noun=noun,
+        operation="the request",
+    )
+    if kind in PASSING:
+        return unavailable(f"{place}: {said}")
+    return (EventonceError if kind == "refused" else ConfigError)(f"{place}: {said}")
+
+
+def strange(
+    operation: str, place: object, unavailable: type[EventonceError] = SourceUnavailable
+) -> EventonceError:
+    """Our error for an answer that reports success and is not the service's."""
+    return unavailable(f"{place}: {_SAID['strange'].format(operation=operation)}")
+
+
+def is_page(answer: Any) -> bool:
+    """Whether this answer was a web page: no AWS service answers with one."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(headers.get("content-type", "")).lower().startswith("text/html")

@@ -1,0 +1,189 @@
+"""EventBridge: one bus, by its name or ARN, and the entries that are put on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.aws.batching import Refused, batches
+from eventonce.aws.limits import (
+    EVENTBRIDGE_BATCH_BYTES,
+    EVENTBRIDGE_BATCH_ENTRIES,
+    EVENTBRIDGE_ENTRY_BYTES,
+)
+from eventonce.aws.sessions import Access, Client, connect
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.rules.instants import LATEST, instant
+from eventonce.types import Event
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for one answer, which takes milliseconds."""
+
+ATTEMPTS: Final = 2
+"""Times a request is sent before the caller is told."""
+
+UNFIT: Final = frozenset(
+    (
+        "InvalidArgument",
+        "MalformedDetail",
+        "NotAuthorizedForDetailTypeException",
+        "NotAuthorizedForSourceException",
+    )
+)
+"""The refusals that are about the event itself, and stay so however often it is put."""
+
+NO_RECEIPT: Final = "NoReceipt"
+"""The code of an entry that the answer does not speak of."""
+
+RESERVED: Final = "aws."
+"""EventBridge takes no source that begins like this from anyone but itself and its partners."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9/_.:-]{1,256}")
+"""A name, or the ARN of a bus of another account."""
+
+Entry = dict[str, Any]
+"""An entry of PutEvents."""
+
+
+class _Envelope(msgspec.Struct):
+    resources: list[str] = []
+
+
+class Bus:
+    """One bus. Safe in many threads, and after a fork."""
+
+    def __init__(
+        self, name: str, access: Access, client: Any = None, *, awaited: bool = True
+    ) -> None:
+        """A bus that is not there is `SourceUnavailable` while it is `awaited`, and otherwise a
+        `ConfigError`. A client of your own is not asked whether the bus is there."""
+        if not _NAME.fullmatch(name):
+            raise ConfigError("EventBridge: a bus is named by 1 to 256 of A-Z a-z 0-9 / _ . : -")
+        self.name = name
+        self._access = access
+        self._awaited = awaited
+        self._client = Client(self._connected, self, noun="bus", given=client)
+
+    @classmethod
+    def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Bus:
+        """`events://BUS?region=…&endpoint=…&profile=…`; asks nobody yet."""
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            parts = urlsplit("")
+        name = unquote(parts.netloc + parts.path).rstrip("/")
+        if parts.scheme != "events" or not _NAME.fullmatch(name):
+            raise ConfigError(
+                "EventBus: write events://BUS?region=REGION, with no user or password in it"
+            )
+        return cls(name, Access.from_query(parts.query, "EventBus"), client, awaited=awaited)
+
+    def __str__(self) -> str:
+        return f"EventBridge bus {self.name}"
+
+    @property
+    def client(self) -> Any:
+        """The client to call now: yours if you gave one."""
+        return self._client.current
+
+    def entry(self, event: Event) -> Entry:
+        """The entry of this event, with its own source, type, time, resources and detail."""
+        source = event.source or "eventonce"
+        entry: Entry = {
+            "Source": f"eventonce/{source}" if source.startswith(RESERVED) else source,
+            "DetailType": event.type or "event",
+            "Detail": bytes(event.detail_raw).decode(),
+            "EventBusName": self.name,
+        }
+        at = instant(event.time)
+        if at is not None and 0 <= at <= LATEST:
+            entry["Time"] = datetime.fromtimestamp(at / 1000, UTC)
+        resources = _resources(event)
+        if resources:
+            entry["Resources"] = resources
+        return entry
+
+    def send(self, entries: Iterable[Entry]) -> list[Refused[Entry]]:
+        """Put all of them, in their order; answers what was refused."""
+        refused: list[Refused[Entry]] = []
+        for batch in batches(
+            entries, EVENTBRIDGE_BATCH_ENTRIES, size=_size, most_bytes=EVENTBRIDGE_BATCH_BYTES
+        ):
+            refused += self._put(batch)
+        return refused
+
+    def close(self) -> None:
+        """Close connections, where the client is our own."""
+        self._client.close()
+
+    def _put(self, batch: Sequence[Entry]) -> list[Refused[Entry]]:
+        size = sum(map(_size, batch))
+        if len(batch) == 1 and size > EVENTBRIDGE_ENTRY_BYTES:
+            reason = f"{size} bytes, an event has at most {EVENTBRIDGE_ENTRY_BYTES}"
+            return [Refused(batch[0], "TooLarge", reason, unfit=True)]
+        try:
+            answer = self._client.call("put_events", awaited=self._awaited, Entries=list(batch))
+        except EventonceError as error:
+            cause = error.__cause__ or error
+            if errors.code_of(cause) != "ValidationException":
+                raise
+            # Refused as a whole for what one of them is: which one, they show alone.
+            if len(batch) > 1:
+                return [refused for entry in batch for refused in self._put([entry])]
+            reason = errors.message_of(cause)
+            return [Refused(batch[0], "ValidationException", reason, unfit="size" in reason)]
+        return [
+            _refused(entry, told)
+            for entry, told in zip(batch, _receipts(answer, len(batch)), strict=True)
+            if not told.get("EventId")
+        ]
+
+    def _connected(self) -> Any:
+        client = connect("events", self._access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+        try:
+            # EventBridge accepts events for a bus that does not exist, and drops them.
+            client.describe_event_bus(Name=self.name)
+        except Exception as error:
+            if errors.kind_of(error) != "denied":
+                raise errors.explain(error, self, noun="bus", awaited=self._awaited) from error
+        return client
+
+
+def _receipts(answer: Any, asked: int) -> list[dict[str, Any]]:
+    """The answer for each entry: the `EventId` of one that was taken, or why it was not.
+
+    An answer that does not have one for each is not the service's, and says nothing of any.
+    """
+    told = answer.get("Entries")
+    if not isinstance(told, list) or len(told) != asked:
+        said = "the answer is not EventBridge's"
+        return [{"ErrorCode": NO_RECEIPT, "ErrorMessage": said}] * asked
+    return told
+
+
+def _refused(entry: Entry, told: dict[str, Any]) -> Refused[Entry]:
+    code = str(told.get("ErrorCode") or NO_RECEIPT)
+    again = code == NO_RECEIPT or errors.kind_of_code(code) == "busy"
+    reason = str(told.get("ErrorMessage", ""))
+    return Refused(entry, code, reason, again=again, unfit=code in UNFIT)
+
+
+def _size(entry: Entry) -> int:
+    """Bytes as EventBridge counts them: 14 for a time, and the texts."""
+    texts = [entry["Source"], entry["DetailType"], entry["Detail"], *entry.get("Resources", ())]
+    return sum(len(text.encode()) for text in texts) + (14 if "Time" in entry else 0)
+
+
+def _resources(event: Event) -> list[str]:
+    if event.form != "eventbridge":
+        return []
+    try:
+        return msgspec.json.decode(event.envelope_raw or event.raw, type=_Envelope).resources
+    except msgspec.MsgspecError:
+        return []

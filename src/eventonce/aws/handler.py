@@ -1,0 +1,207 @@
+"""Lambda's entry point: gives whatever AWS invokes a function with to a consumer, and answers.
+
+Imports no AWS library: only a store that needs one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from sys import maxsize
+from typing import Any
+
+import msgspec
+
+from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
+from eventonce.aws.http_request import Request, is_request, request_of, response
+from eventonce.aws.limits import LAMBDA_ATTEMPTS
+from eventonce.aws.sqs_batch import (
+    NO_TIME,
+    Record,
+    Visibility,
+    batch_response,
+    process_batch,
+    sqs_records,
+)
+from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.envelope import parts, read_body
+from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.http_report import Answer, counts, respond, understood
+from eventonce.types import Event, Outcome
+
+Admits = Callable[[Mapping[str, str], bytes], bool]
+"""Whether a request with these headers, names in lower case, and this body may send events."""
+
+
+class NotSettled(EventonceError):
+    """Some events are not settled: Lambda must invoke again."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = [outcome for outcome in outcomes if not outcome.ack]
+        first = self.outcomes[0]
+        super().__init__(
+            f"{len(self.outcomes)} of {len(outcomes)} events not settled, "
+            f"the first is {first.status}: {first.reason}"
+        )
+
+
+class UnsupportedSource(EventonceError):
+    """The function was invoked by a source whose records are not read: Lambda must not forget them.
+
+    A retry cannot help; but the source's own dead-letter queue keeps what an answer would lose.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(
+            f"invoked by {source}, which is not supported: nothing was run, and nothing is "
+            f"acknowledged. Supported are {SUPPORTED}"
+        )
+
+
+def lambda_handler(
+    consumer: Consumer,
+    *,
+    margin: float = MARGIN,
+    partial: bool = True,
+    attempts: int = LAMBDA_ATTEMPTS,
+    admits: Admits | None = None,
+) -> Callable[[Any, Any], Any]:
+    """A Lambda function that gives its events to this consumer.
+
+    A batch of SQS records, from the queue itself or through a pipe, is answered with the records
+    that must come again; an HTTP request with a response; Firehose with its records; anything else
+    with counts, or with an exception where Lambda must retry. What nobody could read raises
+    `UnsupportedSource`.
+
+    `margin` is how many seconds before the invocation's deadline no record is taken any more.
+    With `partial=False` a batch that is not settled raises too: for an event source mapping that
+    does not have `ReportBatchItemFailures`, and for a pipe that does not wait for the answer.
+    `admits` is asked about every HTTP request; without it, who may send is for API Gateway or IAM
+    to decide.
+
+    `attempts` is how often Lambda itself invokes with an event before it drops it: failing as often
+    makes it a dead letter, whatever its rule says. Events of queues and HTTP have their rule's
+    attempts.
+    """
+    if attempts < 1:
+        raise ConfigError(f"lambda_handler: attempts must be at least 1, not {attempts}")
+    pace, visibility = Pace(), Visibility()
+
+    def handler(event: Any, context: Any = None) -> Any:
+        clock = Deadline(context, margin, pace)
+        records = sqs_records(event)
+        if records is not None:
+            # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
+            fires = not partial and records is event
+            outcomes = process_batch(consumer, records, clock, attempts=attempts if fires else None)
+            visibility.change(records, outcomes, clock.left())
+            return batch_response(records, outcomes if partial else _settled(outcomes))
+        source = invoker(event, calls=not consumer.takes(""))
+        if source:
+            raise UnsupportedSource(source)
+        transformed = _delivered(event)
+        if transformed is not None:
+            return _answer_firehose(consumer, transformed, clock, attempts)
+        if isinstance(event, Mapping) and is_request(event):
+            return response(event, _answer_request(consumer, request_of(event), clock, admits))
+        return _answer_direct(consumer, event, clock, attempts)
+
+    return handler
+
+
+def _delivered(event: Any) -> Sequence[Record] | None:
+    """The records that Firehose asks to transform."""
+    if not isinstance(event, Mapping) or not is_firehose(event):
+        return None
+    records = event["records"]
+    named = isinstance(records, list) and all(
+        isinstance(record, Mapping) and isinstance(record.get("recordId"), str)
+        for record in records
+    )
+    return records if named else None
+
+
+def _answer_direct(
+    consumer: Consumer, event: Any, clock: Deadline, attempts: int
+) -> dict[str, Any]:
+    outcomes = _settled(_processed(consumer, parts(event), clock, attempts))
+    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+
+
+def _settled(outcomes: list[Outcome]) -> list[Outcome]:
+    if not all(outcome.ack for outcome in outcomes):
+        raise NotSettled(outcomes)
+    return outcomes
+
+
+def _answer_firehose(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, attempts: int
+) -> dict[str, Any]:
+    """Each record as it came, and whether its events are settled or given up.
+
+    A copy is delivered too: an invocation whose answer was lost is repeated, and to drop the
+    records that ran the first time would keep them from where Firehose delivers.
+    """
+    taken = [_of_firehose(record) for record in records]
+    incoming = [one for some in taken for one in some]
+    told = iter(_settled(_processed(consumer, incoming, clock, attempts)))
+    answers = []
+    for record, some in zip(records, taken, strict=True):
+        lost = [outcome for outcome in islice(told, len(some)) if outcome.status in DEAD_LETTERS]
+        result = "ProcessingFailed" if lost else "Ok"
+        answers.append(
+            {"recordId": record["recordId"], "result": result, "data": record.get("data", "")}
+        )
+    return {"records": answers}
+
+
+def _of_firehose(record: Record) -> list[Event | bytes]:
+    """The events of a record; a lone one without an id has the record's."""
+    found = read_body(delivered(record), max_bytes=maxsize)
+    match found:
+        case [Event(id="") as event]:
+            return [msgspec.structs.replace(event, id=record["recordId"])]
+    return found
+
+
+def _answer_request(
+    consumer: Consumer, request: Request, clock: Deadline, admits: Admits | None
+) -> Answer:
+    if request.probes:
+        return Answer(200, {"content-type": "application/json"}, b"{}")
+    if request.method != "POST":
+        return _refusal(405, f"events are sent with POST, not {request.method}", allow="POST")
+    if admits is not None and not admits(request.headers, request.body):
+        return _refusal(401, "this request may not send events")
+    incoming = read_body(
+        request.body,
+        request.headers,
+        keep=consumer.kept_headers,
+        max_bytes=consumer.max_bytes,
+    )
+    answer = respond(_processed(consumer, incoming, clock), wall_clock())
+    return understood(answer, request.headers)
+
+
+def _refusal(status: int, why: str, **headers: str) -> Answer:
+    body = msgspec.json.encode({"reason": why})
+    return Answer(status, {"content-type": "application/json", **headers}, body)
+
+
+def _processed(
+    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, attempts: int | None = None
+) -> list[Outcome]:
+    """One outcome per event, also for those there was no time for."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
+        some = incoming[len(outcomes) : len(outcomes) + room]
+        outcomes += clock.process(consumer, some, attempts)
+    untried = [
+        Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
+        for part in incoming[len(outcomes) :]
+    ]
+    return report(outcomes + untried)

@@ -1,0 +1,41 @@
+"""Limits of SQS, EventBridge and Lambda, as their own documentation gives them.
+
+Each name says which service, of what it is a limit, and in which unit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SQS_BATCH_ENTRIES: Final = 10
+"""Messages of one request, whether they are sent, received, deleted or delayed."""
+
+SQS_BATCH_BYTES: Final = 1 << 20
+"""Bytes of all messages in one request, and of one message."""
+
+SQS_WAIT_SECONDS: Final = 20
+"""Seconds that a request for messages may wait for the first one."""
+
+SQS_VISIBILITY_SECONDS: Final = 43_200
+"""Seconds that a message can be invisible, counted from when it was received: twelve hours."""
+
+SQS_GROUP_CHARACTERS: Final = 128
+"""Characters of a message group's name, and of a deduplication id."""
+
+EVENTBRIDGE_BATCH_ENTRIES: Final = 10
+"""Entries of one PutEvents request."""
+
+EVENTBRIDGE_BATCH_BYTES: Final = 1_000_000
+"""Bytes of all entries in one request: EventBridge takes one MB, and this is the smaller of the two
+sizes with that name. Until 2026 the limit was 256 KB."""
+
+EVENTBRIDGE_ENTRY_BYTES: Final = 1 << 20
+"""Bytes of one entry that is put alone."""
+
+LAMBDA_ATTEMPTS: Final = 3
+"""Attempts of Lambda at an asynchronous invocation: one, and two retries unless configured
+otherwise. After that Lambda drops the event, or sends it to the on-failure destination."""
+
+LAMBDA_INVOCATIONS: Final = 1_000
+"""Attempts that a record of a failed invocation may report: a higher number was not written by
+Lambda."""

@@ -1,0 +1,152 @@
+"""AWS clients: the one place that makes them, and makes them anew after a fork or when their
+credentials are stale. boto3 adds nothing that is needed here, so a client is botocore's."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.core.masking import masked, split
+from eventonce.errors import ConfigError, EventonceError
+
+CONNECT_TIMEOUT: Final = 3.0
+"""Seconds for a connection: beyond that the network is at fault."""
+
+CONNECTIONS: Final = 50
+"""Connections kept open for threads that call at the same time."""
+
+CLIENT_AGE: Final = 5.0
+"""Seconds a client is kept at least: while credentials are refused, not every call makes one."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How a service is reached; each option may stand in a URI."""
+
+    region: str | None = None
+    endpoint: str | None = None
+    profile: str | None = None
+
+    @classmethod
+    def from_query(cls, query: str, place: str) -> Access:
+        """The options of a URI's query; ConfigError, about this place, for anything else."""
+        said = dict(parse_qsl(query, keep_blank_values=True))
+        known = cls.__struct_fields__
+        unknown = sorted(said.keys() - set(known))
+        if unknown:
+            raise ConfigError(
+                f"{place}: there is no option {masked(unknown[0])!r}; there are {', '.join(known)}"
+            )
+        parts = split(said.get("endpoint", "https://aws"))
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ConfigError(
+                f"{place}: the endpoint must be like http://127.0.0.1:4566, with no user or "
+                f"password in it"
+            )
+        return cls(**said)
+
+
+def connect(
+    service: str,
+    access: Access,
+    *,
+    read_timeout: float,
+    attempts: int,
+    connect_timeout: float = CONNECT_TIMEOUT,
+) -> Any:
+    """A client of this service; the driver's own error where there can be none.
+
+    Each request is sent so many times at most. Its parameters are not validated: ours always have
+    the same shape, and validation is a fifth of the time a request costs here.
+    """
+    try:
+        import botocore  # noqa: PLC0415  slow to import, and not needed by everybody
+        from botocore.config import Config  # noqa: PLC0415  likewise
+        from botocore.session import Session  # noqa: PLC0415  likewise
+
+        from eventonce.aws.models import Models  # noqa: PLC0415  needs botocore
+    except ModuleNotFoundError as error:
+        raise ConfigError('AWS needs: pip install "eventonce[sqs]"') from error
+    config = Config(
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        max_pool_connections=CONNECTIONS,
+        parameter_validation=False,
+        # Given whole, since botocore would put a name together for every request.
+        user_agent=f"eventonce Botocore/{botocore.__version__}",
+    )
+    # A session of its own: a shared one must not be used by several threads.
+    session = Session(profile=access.profile)
+    session.register_component("data_loader", Models.of(session, service))
+    # botocore does not read AWS_REGION, which is the name that Lambda, ECS and other SDKs use.
+    region = access.region or session.get_config_variable("region") or os.environ.get("AWS_REGION")
+    return session.create_client(
+        service, region_name=region, endpoint_url=access.endpoint, config=config
+    )
+
+
+class Client:
+    """A client of one service, made when it is first needed, for many threads and after a fork."""
+
+    def __init__(
+        self, make: Callable[[], Any], place: object, *, noun: str, given: Any = None
+    ) -> None:
+        """`make` connects, once for each client; `given` is the user's own, and is never replaced.
+        Errors name the place, which is a `noun`."""
+        self._make = make
+        self._place = place
+        self._noun = noun
+        self._given = given
+        self._client: Any = None
+        self._made = 0.0
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> Any:
+        """The client to call now."""
+        if self._given is not None:
+            return self._given
+        if self._process != os.getpid():
+            # A connection used by two processes would give one the other's answers.
+            self._client, self._lock, self._process = None, threading.Lock(), os.getpid()
+        with self._lock:
+            if self._client is None:
+                try:
+                    self._client, self._made = self._make(), time.monotonic()
+                except EventonceError:
+                    raise
+                except Exception as error:
+                    raise errors.explain(error, self._place, noun=self._noun) from error
+            return self._client
+
+    def call(self, operation: str, *, awaited: bool = True, **asked: Any) -> dict[str, Any]:
+        """One request; its errors as ours, with the driver's as the cause."""
+        client = self.current
+        try:
+            answer: dict[str, Any] = getattr(client, operation)(**asked)
+        except Exception as error:
+            self._doubt(client, error)
+            raise errors.explain(error, self._place, noun=self._noun, awaited=awaited) from error
+        return answer
+
+    def close(self) -> None:
+        """Close the connections of a client of our own; the next call makes another."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _doubt(self, client: Any, error: Exception) -> None:
+        """Forget a client whose credentials were read from a file long ago, or not found."""
+        if errors.kind_of(error) not in errors.STALE:
+            return
+        with self._lock:
+            if self._client is client and time.monotonic() - self._made > CLIENT_AGE:
+                self._client = None

@@ -1,0 +1,313 @@
+"""SQS: one queue, by its name or its URL, and four verbs: receive, delete, delay, send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.aws.batching import Refused, batches
+from eventonce.aws.limits import (
+    SQS_BATCH_BYTES,
+    SQS_BATCH_ENTRIES,
+    SQS_VISIBILITY_SECONDS,
+    SQS_WAIT_SECONDS,
+)
+from eventonce.aws.sessions import Access, Client, connect
+from eventonce.core.masking import masked
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+
+READ_TIMEOUT: Final = SQS_WAIT_SECONDS + 5.0
+"""Seconds for an answer: the longest wait for a message, and some for the way."""
+
+ATTEMPTS: Final = 2
+"""Times a request is sent before the caller is told: a worker polls again anyway, and must know
+soon that it should do so more slowly."""
+
+UNFIT: Final = frozenset(("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue"))
+"""The refusals that are about the message itself, as they end: some come with a prefix."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+_AMAZONS: Final = re.compile(
+    r"(?:sqs|queue)(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)"
+    r"|(?P<older>[a-z0-9-]+)\.queue\.amazonaws\.com(?:\.cn)?"
+    r"|queue\.amazonaws\.com"
+)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Which queue, and how it is reached: everything a URI can say."""
+
+    name: str
+    url: str = ""
+    """Empty where only the name is known: the service is asked."""
+    region: str | None = None
+    endpoint: str | None = None
+    profile: str | None = None
+
+    @property
+    def access(self) -> Access:
+        """How it is reached."""
+        return Access(self.region, self.endpoint, self.profile)
+
+    @property
+    def account(self) -> str:
+        """The account of the queue: only a URL has it."""
+        path = urlsplit(self.url).path.split("/")
+        return path[-2] if len(path) > 2 else ""
+
+    def __str__(self) -> str:
+        where = ", ".join(part for part in (self.region, self.endpoint) if part)
+        return f"SQS queue {self.name}" + (f" ({where})" if where else "")
+
+
+def parse(uri: str) -> Address:
+    """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL with the same options."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("sqs", "http", "https") or "@" in parts.netloc or not parts.netloc:
+        # Not repeated: what stands before an @ is a secret.
+        raise ConfigError(
+            "queue: write sqs://NAME?region=REGION, or the queue's URL. Credentials do not belong "
+            "in it: they come from the role, the profile or the environment."
+        )
+    name = unquote(parts.netloc if parts.scheme == "sqs" else parts.path.rpartition("/")[2])
+    if not _NAME.fullmatch(name) or (parts.scheme == "sqs" and parts.path not in ("", "/")):
+        raise ConfigError(
+            f"queue {masked(uri)!r}: write sqs://NAME?region=REGION, or the queue's URL; a name "
+            f"has 1 to 80 letters, digits, '-' and '_', and may end with .fifo"
+        )
+    access = Access.from_query(parts.query, f"queue {name}")
+    options = {option: said for option, said in msgspec.structs.asdict(access).items() if said}
+    if parts.scheme == "sqs":
+        return Address(name, **options)
+    amazons = _AMAZONS.fullmatch(parts.hostname or "")
+    if amazons is None:
+        options.setdefault("endpoint", f"{parts.scheme}://{parts.netloc}")
+    else:
+        options.setdefault("region", amazons["region"] or amazons["older"] or "us-east-1")
+    return Address(name, uri.partition("?")[0], **options)
+
+
+def same(one: Address, other: Address) -> bool:
+    """Whether both are one queue, as far as they say: an option that only one of them has does not
+    tell them apart, since the other may mean the same."""
+    said = zip(_where(one), _where(other), strict=True)
+    return one.name == other.name and all(ours == its for ours, its in said if ours and its)
+
+
+def _where(address: Address) -> tuple[str, ...]:
+    endpoint = (address.endpoint or "").rstrip("/").lower()
+    return (address.region or "", endpoint, address.account, address.profile or "")
+
+
+def uri_of_arn(arn: str) -> str:
+    """The URL of the queue with this ARN."""
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[2] != "sqs":
+        raise ConfigError(f"{arn!r} is not the ARN of a queue")
+    _, partition, _, region, account, name = parts
+    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+    return f"https://sqs.{region}.{domain}/{account}/{name}"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One message to send."""
+
+    body: str
+    attributes: Mapping[str, str] = _NONE
+    """Text attributes; an empty value is left out, for SQS refuses it."""
+    group: str = ""
+    """The message group: needed on a FIFO queue, for fairness on others."""
+    deduplication: str = ""
+    """On a FIFO queue: the same again within five minutes is accepted and not delivered."""
+
+    @property
+    def size(self) -> int:
+        """Bytes as SQS counts them: the body, and each attribute's name, type and value."""
+        attributes = sum(
+            len(name.encode()) + len("String") + len(value.encode())
+            for name, value in self.attributes.items()
+        )
+        return len(self.body.encode("utf-8", "surrogatepass")) + attributes
+
+    def request(self, number: int) -> dict[str, Any]:
+        """The entry as the request says it."""
+        said: dict[str, Any] = {"Id": str(number), "MessageBody": self.body}
+        if self.attributes:
+            said["MessageAttributes"] = {
+                name: {"DataType": "String", "StringValue": value}
+                for name, value in self.attributes.items()
+                if value
+            }
+        if self.group:
+            said["MessageGroupId"] = self.group
+        if self.deduplication:
+            said["MessageDeduplicationId"] = self.deduplication
+        return said
+
+
+class Queue:
+    """One SQS queue. Safe in many threads, and after a fork."""
+
+    def __init__(self, address: Address, client: Any = None, *, awaited: bool = True) -> None:
+        self.name = address.name
+        self.fifo = address.name.endswith(".fifo")
+        self._address = address
+        self._awaited = awaited
+        self._url = address.url
+
+        def make() -> Any:
+            return connect("sqs", address.access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+
+        self._client = Client(make, address, noun="queue", given=client)
+
+    @classmethod
+    def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Queue:
+        """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL; asks nobody yet.
+
+        A queue that is not there is `SourceUnavailable` while it is `awaited`, as a worker does;
+        otherwise it is a `ConfigError`.
+        """
+        return cls(parse(uri), client, awaited=awaited)
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    @property
+    def client(self) -> Any:
+        """The client to call now: yours if you gave one."""
+        return self._client.current
+
+    @property
+    def url(self) -> str:
+        """The queue's URL; the service is asked once, where only the name was given."""
+        if not self._url:
+            answer = self._called("get_queue_url", QueueName=self.name)
+            if not answer.get("QueueUrl"):
+                raise errors.strange("get_queue_url", self)
+            self._url = str(answer["QueueUrl"])
+        return self._url
+
+    def receive(
+        self,
+        most: int = SQS_BATCH_ENTRIES,
+        wait: int = SQS_WAIT_SECONDS,
+        visibility: int | None = None,
+        attributes: Sequence[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Up to ten messages as the service gives them, waiting so many seconds for the first.
+
+        With all that is known of them, the sender's attributes too; or, where that is too much,
+        with no more than the system attributes named.
+        """
+        asked: dict[str, Any] = {
+            "MaxNumberOfMessages": max(1, min(most, SQS_BATCH_ENTRIES)),
+            "WaitTimeSeconds": max(0, min(wait, SQS_WAIT_SECONDS)),
+        }
+        if attributes is None:
+            asked["MessageAttributeNames"] = attributes = ["All"]
+        asked["MessageSystemAttributeNames"] = list(attributes)
+        if visibility is not None:
+            asked["VisibilityTimeout"] = _bounded(visibility)
+        answer = self._called("receive_message", QueueUrl=self.url, **asked)
+        messages: list[dict[str, Any]] = answer.get("Messages") or []
+        if not messages and errors.is_page(answer):
+            # An empty queue's answer is empty, too.
+            raise errors.strange("receive_message", self)
+        return messages
+
+    def delete(self, receipts: Sequence[str]) -> list[str]:
+        """Delete these messages; answers the receipts that were refused."""
+        entries = [{"ReceiptHandle": receipt} for receipt in receipts]
+        return self._refused("delete_message_batch", entries)
+
+    def delay(self, receipts: Sequence[tuple[str, float]]) -> list[str]:
+        """Show each of these messages again after so many seconds; answers those refused."""
+        entries = [
+            {"ReceiptHandle": receipt, "VisibilityTimeout": _bounded(seconds)}
+            for receipt, seconds in receipts
+        ]
+        return self._refused("change_message_visibility_batch", entries)
+
+    def send(self, entries: Iterable[Entry]) -> list[Refused[Entry]]:
+        """Send all of them, in their order; answers what was refused.
+
+        On `SourceUnavailable` some may have been sent: sending again may make copies.
+        """
+        refused: list[Refused[Entry]] = []
+        for batch in batches(
+            entries, SQS_BATCH_ENTRIES, size=lambda it: it.size, most_bytes=SQS_BATCH_BYTES
+        ):
+            refused += self._sent(batch)
+        return refused
+
+    def close(self) -> None:
+        """Close connections, where the client is our own."""
+        self._client.close()
+
+    def _refused(self, operation: str, entries: Sequence[dict[str, Any]]) -> list[str]:
+        refused: list[str] = []
+        for some in batches(entries, SQS_BATCH_ENTRIES):
+            numbered = [{"Id": str(number), **entry} for number, entry in enumerate(some)]
+            answer = self._called(operation, QueueUrl=self.url, Entries=numbered)
+            taken = {one.get("Id") for one in answer.get("Successful") or ()}
+            refused += [one["ReceiptHandle"] for one in numbered if one["Id"] not in taken]
+        return refused
+
+    def _sent(self, batch: Sequence[Entry]) -> list[Refused[Entry]]:
+        if len(batch) == 1 and batch[0].size > SQS_BATCH_BYTES:
+            reason = f"{batch[0].size} bytes, a message has at most {SQS_BATCH_BYTES}"
+            return [Refused(batch[0], "TooLarge", reason, unfit=True)]
+        entries = [entry.request(number) for number, entry in enumerate(batch)]
+        try:
+            answer = self._called("send_message_batch", QueueUrl=self.url, Entries=entries)
+        except (ConfigError, SourceUnavailable):
+            raise
+        except EventonceError as error:
+            # Refused as a whole for what stands in one of them: which one, they show alone.
+            if len(batch) > 1:
+                return [refused for entry in batch for refused in self._sent([entry])]
+            code = errors.code_of(error.__cause__ or error)
+            return [Refused(batch[0], code, str(error), unfit=_is_unfit(code))]
+        sent = {one.get("Id") for one in answer.get("Successful") or () if one.get("MessageId")}
+        failed = {one.get("Id"): one for one in answer.get("Failed") or ()}
+        return [
+            _not_sent(entry, failed.get(str(number)))
+            for number, entry in enumerate(batch)
+            if str(number) not in sent
+        ]
+
+    def _called(self, operation: str, **asked: Any) -> dict[str, Any]:
+        try:
+            return self._client.call(operation, awaited=self._awaited, **asked)
+        except EventonceError as error:
+            if errors.kind_of(error.__cause__ or error) == "absent":
+                # Its URL may be out of date: the queue may be made again elsewhere.
+                self._url = self._address.url
+            raise
+
+
+def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused[Entry]:
+    """A message without a receipt was not sent, whatever else the answer says."""
+    if failed is None:
+        return Refused(entry, "NoReceipt", "the answer has no MessageId for it", again=True)
+    code, again = str(failed.get("Code", "")), not failed.get("SenderFault", False)
+    unfit = not again and _is_unfit(code)
+    return Refused(entry, code, str(failed.get("Message", "")), again=again, unfit=unfit)
+
+
+def _is_unfit(code: str) -> bool:
+    return code.rpartition(".")[2] in UNFIT
+
+
+def _bounded(seconds: float) -> int:
+    return max(0, min(int(seconds), SQS_VISIBILITY_SECONDS))

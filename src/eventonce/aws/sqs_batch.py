@@ -1,0 +1,124 @@
+"""An SQS batch in Lambda: its records by FIFO groups, the partial batch response, and when a record
+comes again. Loads a client only where a handler wants a time of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from eventonce.aws.deadline import Deadline, report
+from eventonce.consumer import Consumer
+from eventonce.errors import EventonceError, Retry
+from eventonce.log import log
+from eventonce.runtime.fifo import Groups
+from eventonce.types import Outcome
+
+if TYPE_CHECKING:
+    from eventonce.aws.sqs import Queue
+
+Record = Mapping[str, Any]
+
+NO_TIME: Final = Outcome(None, "failed", "not tried: no time was left before Lambda's deadline")
+
+VISIBILITY_SECONDS: Final = 5.0
+"""Seconds of the invocation that must be left to change a message's visibility: a connection takes
+three at most, and a batch that is settled must not be lost to a pause."""
+
+
+def sqs_records(event: Any) -> Sequence[Record] | None:
+    """The records of an SQS batch; a pipe sends them as a bare list."""
+    records = event.get("Records") if isinstance(event, Mapping) else event or None
+    if isinstance(records, list) and all(
+        isinstance(record, Mapping)
+        and record.get("eventSource") == "aws:sqs"
+        and isinstance(record.get("messageId"), str)
+        for record in records
+    ):
+        return records
+    return None
+
+
+def process_batch(
+    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, attempts: int | None
+) -> list[Outcome]:
+    """One outcome per record.
+
+    Records of one FIFO group are processed one after the other, and once one of them is not
+    settled, those behind it are not tried: their order would be lost.
+    """
+    outcomes = {id(record): NO_TIME for record in records}
+    groups = Groups(records, _group)
+    while groups and (room := clock.room(consumer)):
+        taken = groups.take(room)
+        for record, outcome in zip(taken, clock.process(consumer, taken, attempts), strict=True):
+            outcomes[id(record)] = outcome
+            if outcome.ack:
+                groups.settled(record)
+    return report([outcomes[id(record)] for record in records])
+
+
+def batch_response(records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """A partial batch response: exactly the records that must come again."""
+    pairs = zip(records, outcomes, strict=True)
+    again = [record["messageId"] for record, outcome in pairs if not outcome.ack]
+    return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
+
+
+def _group(record: Record) -> str:
+    """The FIFO group; a standard queue has groups too, but only to share its turns among them."""
+    arn, attributes = record.get("eventSourceARN"), record.get("attributes")
+    if not isinstance(attributes, Mapping) or (isinstance(arn, str) and not arn.endswith(".fifo")):
+        return ""
+    return str(attributes.get("MessageGroupId") or "")
+
+
+class Visibility:
+    """The queues whose messages were delayed, each with its own client."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Queue] = {}
+
+    def change(self, records: Sequence[Record], outcomes: Sequence[Outcome], left: float) -> None:
+        """Delay the records whose handler raised `Retry(after=…)`, with those behind each in its
+        group; where that cannot be done, they come when the queue's own visibility timeout ends.
+        `left` are the seconds of the invocation."""
+        delays: dict[str, list[tuple[str, float]]] = {}
+        groups: dict[str, float] = {}
+        for record, outcome in zip(records, outcomes, strict=True):
+            if outcome.ack:
+                continue
+            group = _group(record)
+            after = outcome.error.after if isinstance(outcome.error, Retry) else None
+            if after is not None and group:
+                groups[group] = after
+            after = groups.get(group) if after is None else after
+            arn, receipt = record.get("eventSourceARN"), record.get("receiptHandle")
+            if after is not None and isinstance(arn, str) and isinstance(receipt, str):
+                delays.setdefault(arn, []).append((receipt, ceil(after)))
+        for arn, asked in delays.items():
+            self._delay(arn, asked, left)
+
+    def _delay(self, arn: str, asked: Sequence[tuple[str, float]], left: float) -> None:
+        try:
+            if left < VISIBILITY_SECONDS:
+                raise EventonceError("too little of the invocation is left to ask for it")
+            refused = len(self._queue(arn).delay(asked))
+            why = "the queue refused it"
+        except EventonceError as error:
+            refused, why = len(asked), str(error)
+        if refused:
+            log().warning(
+                "Retry(after=…) is not kept for %d records of %s, which come again when the "
+                "queue's own visibility timeout ends: %s",
+                refused,
+                arn,
+                why,
+            )
+
+    def _queue(self, arn: str) -> Queue:
+        if arn not in self._queues:
+            from eventonce.aws.sqs import Queue, uri_of_arn  # noqa: PLC0415  for those who need it
+
+            self._queues[arn] = Queue.from_uri(uri_of_arn(arn))
+        return self._queues[arn]

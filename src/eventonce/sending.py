@@ -1,0 +1,314 @@
+"""Events sent to a bus, a queue or a receiver, several times over: a trial of an installation."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from http.client import responses
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.aws.batching import batches
+from eventonce.aws.eventbridge import Bus
+from eventonce.aws.limits import EVENTBRIDGE_BATCH_ENTRIES
+from eventonce.aws.sqs import Entry, Queue
+from eventonce.envelope import read
+from eventonce.errors import EnvelopeError
+from eventonce.sinks.http_client import (
+    SECRET_CHARACTERS,
+    HTTPClient,
+    NoAnswer,
+    excerpt,
+    parse_url,
+)
+from eventonce.sources.files import Capture
+
+NOT_AN_EVENT: Final = "NotAnEvent"
+"""The code of what is not sent at all, beside those of the services."""
+
+REFUSALS_KEPT: Final = 100
+"""Refusals that are kept whole; the others are counted."""
+
+ATTEMPTS: Final = 6
+"""Times an event is sent that the service could not take for a moment."""
+
+PAUSE: Final = 0.1
+"""Seconds before the second attempt, doubled each time: about three in all, by which a throttled
+account has room again."""
+
+RECEIVER_TIMEOUT: Final = 5.0
+"""Seconds that an API destination of EventBridge waits for its answer."""
+
+GROUP: Final = "eventonce"
+"""The message group of all events on a FIFO queue."""
+
+HINTS: Final[Mapping[str, str]] = {
+    "NotAuthorizedForSourceException": (
+        " A source that begins with aws. is Amazon's or a partner's own, and nobody else can put "
+        "it on a bus. Give another, such as --source com.example.trial, and let the rule match "
+        "that too"
+    )
+}
+"""What to do about a refusal, by its code."""
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One copy of one event."""
+
+    number: int
+    """Which event of the file, from 1."""
+    copy: int
+    raw: bytes
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A copy that was not taken, and why."""
+
+    number: int
+    copy: int
+    code: str
+    reason: str
+
+    @classmethod
+    def of(cls, outgoing: Outgoing, code: str, reason: str) -> Refusal:
+        """The refusal of this copy."""
+        return cls(outgoing.number, outgoing.copy, code, reason)
+
+
+class Summary(msgspec.Struct):
+    """The result so far: it is told too when the sending is interrupted."""
+
+    events: int = 0
+    copies: int = 0
+    sent: int = 0
+    refused: int = 0
+    answers: Counter[str] = msgspec.field(default_factory=Counter)
+    """The statuses that a receiver reports for the events, or the codes of those refused."""
+    refusals: list[Refusal] = []
+
+
+Send = Callable[[Sequence[Outgoing], Counter[str]], list[Refusal]]
+"""Sends these, in their order; counts the answers, and gives back what was refused."""
+
+
+def send_all(
+    send: Send, path: Path, summary: Summary, *, copies: int, every: float, fresh: bool
+) -> None:
+    """Send all events of the file, and all of them again after a pause, as often as is said."""
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    for copy in range(1, copies + 1):
+        if copy > 1:
+            time.sleep(every)
+        summary.copies, number = copy, 0
+        events = (event for raw in Capture([path]) for event in published(raw, now))
+        for batch in batches(events, EVENTBRIDGE_BATCH_ENTRIES):
+            going = [
+                Outgoing(number + place, copy, renewed(raw) if fresh and copy > 1 else raw)
+                for place, raw in enumerate(batch, start=1)
+            ]
+            number += len(batch)
+            summary.events = max(summary.events, number)
+            refusals = send(going, summary.answers)
+            summary.sent += len(going) - len(refusals)
+            summary.refused += len(refusals)
+            summary.refusals += refusals[: REFUSALS_KEPT - len(summary.refusals)]
+
+
+class Target:
+    """A queue or a bus: sends entries in batches, and again what it could not take for a moment."""
+
+    def __init__(self, place: Queue | Bus, entry_of: Callable[[Outgoing], Any]) -> None:
+        """`entry_of` raises EnvelopeError for what is not sent at all."""
+        self._place: Any = place
+        self._entry_of = entry_of
+
+    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[Refusal]:
+        """Send these; answers which were refused, each with the service's code."""
+        refusals: list[Refusal] = []
+        left: list[tuple[Outgoing, Any]] = []
+        for one in going:
+            try:
+                left.append((one, self._entry_of(one)))
+            except EnvelopeError as error:
+                refusals.append(Refusal.of(one, NOT_AN_EVENT, str(error)))
+        for last in _attempts():
+            sent_by = {id(entry): one for one, entry in left}
+            refused = self._place.send([entry for _, entry in left])
+            left = []
+            for it in refused:
+                one = sent_by[id(it.entry)]
+                if it.again and not last:
+                    left.append((one, it.entry))
+                else:
+                    reason = it.reason + HINTS.get(it.code, "")
+                    refusals.append(Refusal.of(one, it.code, reason))
+            if not left:
+                break
+        answers.update(refusal.code for refusal in refusals)
+        return refusals
+
+    def close(self) -> None:
+        """Close connections."""
+        self._place.close()
+
+
+def to_queue(queue: Queue) -> Target:
+    """The queue, with the events as EventBridge would put them there.
+
+    On a FIFO queue each copy has a deduplication id of its own: the queue would drop it otherwise,
+    and it is the consumer that is tried here.
+    """
+
+    def entry_of(outgoing: Outgoing) -> Entry:
+        read(outgoing.raw)  # EventBridge brings nothing but events, and SQS nothing but text
+        body = outgoing.raw.decode()
+        if not queue.fifo:
+            return Entry(body)
+        return Entry(body, group=GROUP, deduplication=str(uuid.uuid4()))
+
+    return Target(queue, entry_of)
+
+
+def to_bus(bus: Bus, *, source: str = "", type: str = "") -> Target:
+    """The bus, with the events' own source, type, time, resources and detail, unless others are
+    given. ConfigError if there is no such bus."""
+
+    def entry_of(outgoing: Outgoing) -> dict[str, Any]:
+        event = read(outgoing.raw)
+        entry = bus.entry(event)
+        if not entry["Detail"].lstrip().startswith("{"):
+            raise EnvelopeError("its detail is no JSON object, which is what EventBridge takes")
+        # A reserved source is not hidden behind another: the refusal is what one wants to see.
+        entry["Source"] = source or event.source or entry["Source"]
+        entry["DetailType"] = type or entry["DetailType"]
+        return entry
+
+    _ = bus.client
+    return Target(bus, entry_of)
+
+
+class _EventReport(msgspec.Struct):
+    status: str = ""
+    reason: str = ""
+
+
+class _Report(msgspec.Struct):
+    events: list[_EventReport] = []
+
+
+class Receiver:
+    """Posts events to a URL, one a request, as EventBridge's API destinations do. An event is
+    refused if the answer is anything but 2xx."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._headers = {"content-type": "application/json", "user-agent": "eventonce", **headers}
+        words = (word for said in headers.values() for word in said.split())
+        self._secrets = [word for word in words if len(word) >= SECRET_CHARACTERS]
+        parts = parse_url(
+            url,
+            "--url: write https://host/path in ASCII, with no user, password or # in it; an "
+            "authorisation goes into --header",
+        )
+        self._client = HTTPClient(parts, RECEIVER_TIMEOUT)
+
+    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[Refusal]:
+        """Post these; answers which were refused, each with its status."""
+        refusals = []
+        for outgoing in going:
+            try:
+                answer = self._client.post(outgoing.raw, self._headers)
+            except NoAnswer as error:
+                answers["no answer"] += 1
+                refusals.append(Refusal.of(outgoing, "no answer", str(error)))
+                continue
+            reports = _reports(answer.body)
+            answers.update(one.status for one in reports)
+            if not 200 <= answer.status < 300:
+                reason = "; ".join(one.reason for one in reports if one.reason)
+                said = excerpt(reason or answer.body.decode(errors="replace"), self._secrets)
+                if not reports:
+                    answers[f"HTTP {answer.status}"] += 1
+                said = said or responses.get(answer.status, "")
+                refusals.append(Refusal.of(outgoing, f"HTTP {answer.status}", said))
+        return refusals
+
+    def close(self) -> None:
+        """Close connections."""
+        self._client.close()
+
+
+def _reports(body: bytes) -> list[_EventReport]:
+    """What the receiver reports of each event; another server reports nothing of the kind."""
+    try:
+        return [one for one in msgspec.json.decode(body, type=_Report).events if one.status]
+    except msgspec.MsgspecError:
+        return []
+
+
+def _attempts() -> Iterator[bool]:
+    """Whether this is the last attempt, with a pause before each but the first."""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0.5, 1) * PAUSE * 2 ** (attempt - 1))
+        yield attempt == ATTEMPTS - 1
+
+
+class _PutEvents(msgspec.Struct):
+    """An entry of a PutEvents request, as `aws events put-events` takes it."""
+
+    source: str = msgspec.field(name="Source")
+    type: str = msgspec.field(name="DetailType")
+    detail: str | dict[str, Any] = msgspec.field(name="Detail")
+    time: Any = msgspec.field(name="Time", default=None)
+    resources: list[str] = msgspec.field(name="Resources", default=[])
+
+
+class _Request(msgspec.Struct):
+    entries: list[msgspec.Raw] = msgspec.field(name="Entries")
+
+
+def published(raw: bytes, now: str) -> list[bytes]:
+    """The event itself; or, of a PutEvents request or an entry of one, the events that EventBridge
+    makes of it. Their ids are derived from their text: a copy has the id of the first."""
+    try:
+        request = msgspec.json.decode(raw, type=_Request)
+        return [event for one in request.entries for event in published(bytes(one), now)]
+    except msgspec.MsgspecError:
+        pass
+    try:
+        entry = msgspec.json.decode(raw, type=_PutEvents)
+        detail = (
+            msgspec.json.decode(entry.detail) if isinstance(entry.detail, str) else entry.detail
+        )
+    except msgspec.MsgspecError:
+        return [raw]
+    event = {
+        "version": "0",
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, raw.decode())),
+        "detail-type": entry.type,
+        "source": entry.source,
+        "time": entry.time or now,
+        "resources": entry.resources,
+        "detail": detail,
+    }
+    return [msgspec.json.encode(event)]
+
+
+def renewed(raw: bytes) -> bytes:
+    """The event under a new transport id, as one that is published again has; if it has none it
+    stays as it is. Everything else of it is kept to the byte."""
+    try:
+        if read(raw).form != "eventbridge":
+            return raw
+        said = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (EnvelopeError, msgspec.MsgspecError):
+        return raw
+    if "id" not in said:
+        return raw
+    return msgspec.json.encode({**said, "id": str(uuid.uuid4())})

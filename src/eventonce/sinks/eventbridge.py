@@ -1,0 +1,38 @@
+"""The EventBridge bus: the event put on it again, its source, type, time and detail kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventonce.aws.eventbridge import RESERVED, Bus, Entry
+from eventonce.errors import ConfigError, Reject, Retry
+from eventonce.types import Event, Job
+
+
+class EventBus:
+    """Puts each event on a bus.
+
+    At least once, and the bus gives every copy a new id: whoever reads it must know copies by what
+    the event says, as eventonce's rules do. Let no rule of that bus bring the event back here.
+    """
+
+    def __init__(self, uri: str, *, source: str = "", client: Any = None) -> None:
+        self._bus = Bus.from_uri(uri, client)
+        self._source = source
+        if source.startswith(RESERVED):
+            raise ConfigError(f"EventBus: EventBridge takes no source that begins with {RESERVED}")
+
+    def __call__(self, job: Job) -> None:
+        """Put the event on the bus; raises where it was not taken."""
+        for refused in self._bus.send([self.entry(job.event)]):
+            said = f"{self._bus}: {refused.code}: {refused.reason}"
+            raise Reject(said) if refused.unfit else Retry(said)
+
+    def entry(self, event: Event) -> Entry:
+        """The entry that is put on the bus for this event."""
+        entry = self._bus.entry(event)
+        return entry | {"Source": self._source} if self._source else entry
+
+    def close(self) -> None:
+        """Close connections, where the client is our own."""
+        self._bus.close()

@@ -1,0 +1,391 @@
+"""JSON events of a stream of bytes, many at once, and from a pipe as soon as they come.
+
+JSON Lines, and what else people capture: an array, a document over many lines, documents one after
+the other without a newline; each plain or compressed by gzip. Input that is no JSON is given too,
+each piece by itself with its place: nothing is lost.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import IO, Any, Final, NamedTuple
+
+import msgspec
+
+from eventonce.envelope import jsontext, parts
+from eventonce.errors import EnvelopeError, EventonceError
+
+PIECE_BYTES: Final = 1_000_000
+"""Bytes given together: about a thousand events, enough to make a transaction cheap, few enough
+that a crash repeats little."""
+
+_GZIP: Final = b"\x1f\x8b"
+_GZIP_ONLY: Final = 31
+"""The format that zlib is told to expect: gzip, with the longest window there is."""
+
+_MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages)"\s*+:\s*+)?+(?=\[)')
+"""How a document of many events begins, up to the array they stand in."""
+_BETWEEN: Final = re.compile(rb"[\s,]*+")
+_FOLLOWING: Final = b"\n,{["
+_ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+
+_NESTED: Final = (
+    re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL),
+    re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL),
+)
+"""The bytes of an object or array that decide nothing about its end: outside a string, and in one
+that a piece breaks off."""
+
+_STRAY: Final = (
+    re.compile(rb'(?:[^"{\[\],\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'),
+    re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
+)
+"""The same of any other value, of which no part goes beyond its line."""
+
+
+class Unreadable(EventonceError):
+    """The stream cannot be read to its end."""
+
+
+class Chunk(NamedTuple):
+    """Some events, and their places: the first has this number, between two texts."""
+
+    before: str
+    first: int
+    after: str
+    events: list[bytes]
+
+    @property
+    def by_line(self) -> bool:
+        """Whether each of them is a line of the stream."""
+        return not self.after
+
+    def place(self, at: int) -> str:
+        """The place of this event, as it is written behind the file's name: `:12`, or `[11]`."""
+        return f"{self.before}{self.first + at}{self.after}"
+
+    def apart(self) -> Iterator[Chunk]:
+        """The same events, each batch among them as the events in it."""
+        done = 0
+        for at, event in enumerate(self.events):
+            found = inside(event)
+            if found:
+                yield self._replace(first=self.first + done, events=self.events[done:at])
+                yield Chunk(f"{self.place(at)}[", 0, "]", found)
+                done = at + 1
+        yield self._replace(first=self.first + done, events=self.events[done:])
+
+
+class Long:
+    """An event that is longer than the limit, piece by piece: it may be of any size."""
+
+    def __init__(
+        self, place: str, first: bytes, more: Iterator[bytes], end: Callable[[bytes], int]
+    ) -> None:
+        self.place = place
+        self.left = b""
+        """The bytes behind it, once it was read to its end."""
+        self._pieces = self._read(first, more, end)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces that were not given yet; none is kept."""
+        return self._pieces
+
+    def _read(
+        self, first: bytes, more: Iterator[bytes], end: Callable[[bytes], int]
+    ) -> Iterator[bytes]:
+        yield first
+        for data in more:
+            at = end(data)
+            if at >= 0:
+                self.left = data[at:]
+                yield data[:at]
+                return
+            yield data
+
+
+def inside(event: bytes) -> list[bytes]:
+    """The events in this one if it is a list or a batch of them; none if it is an event itself."""
+    found = parts(event)
+    return found if found != [event] else []
+
+
+def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
+    """The events of a stream in their order, and each that has more bytes than `longest` by itself.
+
+    The pieces of such an event that nobody read are passed over when the next is asked for.
+    """
+    pieces = unpacked(stream)
+    head = next(pieces, b"")
+    ended = not head
+    while (are_lines := _are_lines(head, longest, ended=ended)) is None:
+        more = next(pieces, b"")
+        head, ended = head + more, not more
+    if are_lines:
+        yield from _lines(_again(head, pieces), longest)
+    else:
+        head = head.removeprefix(jsontext.BYTE_ORDER_MARK)
+        yield from _documents(_again(head, pieces), longest, _Documents())
+
+
+def unpacked(stream: IO[bytes]) -> Iterator[bytes]:
+    """The bytes in pieces, none of them empty or longer than `PIECE_BYTES`, and decompressed;
+    Unreadable where they break off.
+
+    Waits only for the next bytes, and not until they fill a piece.
+    """
+    try:
+        pieces = iter(lambda: _available(stream), b"")
+        head = next(pieces, b"")
+        if head == _GZIP[:1]:
+            head += next(pieces, b"")
+        whole = _again(head, pieces)
+        yield from _unzipped(whole) if head.startswith(_GZIP) else whole
+    except (OSError, EOFError, zlib.error) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _unzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The decompressed bytes, and no more of them at once than a piece."""
+    unpack = zlib.decompressobj(_GZIP_ONLY)
+    for piece in pieces:
+        data = piece
+        while data:
+            if unpack.eof:
+                # Files may be put behind each other, with zeros between them.
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                unpack = zlib.decompressobj(_GZIP_ONLY)
+            given = unpack.decompress(data, PIECE_BYTES)
+            data = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
+            if given:
+                yield given
+    while given := unpack.decompress(b"", PIECE_BYTES):
+        yield given
+    if not unpack.eof:
+        raise EOFError("the compressed data ends too soon")
+
+
+def _available(stream: Any) -> bytes:
+    """The bytes that can be had now, up to a piece; waits only for the first of them."""
+    # Without buffering (`python -u`) the stream is the file itself, whose `read` does not wait.
+    read = getattr(stream, "read1", stream.read)
+    # A pipe that does not block would say that there is nothing, as if that were its end.
+    _is_ready(stream, within=None)
+    data: bytes = read(PIECE_BYTES) or b""
+    while 0 < len(data) < PIECE_BYTES and _is_ready(stream):
+        more = read(PIECE_BYTES - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _is_ready(stream: IO[bytes], within: float | None = 0) -> bool:
+    try:
+        return bool(select.select([stream], [], [], within)[0])
+    except (OSError, ValueError):
+        # Not something the system can wait for: then what was read is what there is.
+        return False
+
+
+def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
+    """Whether a stream that begins like this is JSON Lines; None where more must be seen."""
+    if head and head != jsontext.BYTE_ORDER_MARK and jsontext.BYTE_ORDER_MARK.startswith(head):
+        return ended or None
+    text = head.removeprefix(jsontext.BYTE_ORDER_MARK).lstrip()
+    if not text and not ended and len(head) <= longest + len(jsontext.BYTE_ORDER_MARK):
+        return None
+    if not text.startswith(b"{"):
+        return not text.startswith(b"[")
+    line, newline, more = text.partition(b"\n")
+    if (newline or ended) and _is_json(line):
+        return True
+    # A document over many lines, several on one, or lines of which the first is broken.
+    end = _Value(text).end(text)
+    behind = text[end:].lstrip(b" \t\r")[:1]
+    if end >= 0 and (behind or ended):
+        return not (_is_json(text[:end]) and behind in _FOLLOWING)
+    if not _may_go_on(text):
+        return True
+    return not more.strip() if ended or len(text) > longest else None
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether this is one JSON value of those that we accept."""
+    try:
+        jsontext.check(data)
+    except EnvelopeError:
+        return False
+    return True
+
+
+def _may_go_on(text: bytes) -> bool:
+    """Whether this may be the beginning of JSON: a pipe must not wait for what cannot come."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        place = _ERROR_PLACE.search(str(error))
+        return place is None or int(place[1]) >= len(text)
+    return True
+
+
+def _lines(pieces: Iterator[bytes], longest: int) -> Iterator[Chunk | Long]:
+    number, rest = 1, b""
+    while data := next(pieces, b""):
+        lines = data.split(b"\n")
+        lines[0] = rest + lines[0]
+        rest = lines.pop()
+        if lines:
+            yield Chunk(":", number, "", lines)
+            number += len(lines)
+        if len(rest) > longest:
+            long = Long(f":{number}", rest, pieces, lambda data: data.find(b"\n"))
+            yield from _opened(long, rest, longest)
+            number, rest = number + 1, b""
+            pieces = _again(long.left[1:], pieces)
+    if rest:
+        yield Chunk(":", number, "", [rest])
+
+
+def _documents(
+    pieces: Iterator[bytes], longest: int, documents: _Documents, within: str = ""
+) -> Iterator[Chunk | Long]:
+    number = 0
+    while data := next(pieces, b""):
+        found = documents.feed(data)
+        if found:
+            yield Chunk(f"{within}[", number, "]", found)
+            number += len(found)
+        if documents.value is not None and len(documents.rest) > longest:
+            head = documents.rest
+            long = Long(f"{within}[{number}]", head, pieces, documents.value.end)
+            documents.forget()
+            yield from _opened(long, head, longest)
+            number += 1
+            pieces = _again(long.left, pieces)
+    if documents.rest:
+        yield Chunk(f"{within}[", number, "]", [documents.rest])
+
+
+def _opened(long: Long, head: bytes, longest: int) -> Iterator[Chunk | Long]:
+    """The events of a document that is too long for one event and holds many; else itself.
+
+    It is read as a stream, to its end: the limit is each event's.
+    """
+    many = _MANY.match(head)
+    if many is None or not _is_batch(many[1], head):
+        yield long
+    else:
+        pieces = iter(long)
+        next(pieces)
+        elements = _Documents(one_list=True)
+        yield from _documents(_again(head[many.end() :], pieces), longest, elements, long.place)
+    for _ in long:
+        pass
+
+
+def _is_batch(name: bytes | None, head: bytes) -> bool:
+    """Whether `envelope` would take it apart too, as far as its beginning shows."""
+    match name:
+        case b"Records":
+            return b'"s3"' not in head
+        case b"Messages":
+            return b'"ReceiptHandle"' in head
+    return True
+
+
+def _again(data: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    return chain([data], pieces) if data else pieces
+
+
+class _Documents:
+    """JSON documents one after the other, cut out of pieces of bytes; of an array its elements."""
+
+    def __init__(self, *, one_list: bool = False) -> None:
+        """`one_list` is for the elements of one array: the bytes behind it are passed over."""
+        self.rest = b""
+        """The document that has begun and not ended."""
+        self.value: _Value | None = None
+        """Finds the end of that."""
+        self._listed = False
+        self._one_list = one_list
+        self._ended = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The documents that end in this piece."""
+        found: list[bytes] = []
+        at = 0
+        if self.value is not None:
+            at = self.value.end(data)
+            if at < 0:
+                self.rest += data
+                return found
+            found.append(self.rest + data[:at])
+            self.forget()
+        while not self._ended and (at := _skip(_BETWEEN, data, at)) < len(data):
+            first = data[at : at + 1]
+            if first == (b"]" if self._listed else b"["):
+                self._ended = self._one_list and self._listed
+                self._listed = not self._listed
+                at += 1
+                continue
+            value = _Value(first)
+            end = at + 1 if first == b"]" else value.end(data, at)
+            if end < 0:
+                self.rest, self.value = data[at:], value
+                break
+            found.append(data[at:end])
+            at = end
+        return found
+
+    def forget(self) -> None:
+        """Begin anew, as behind the end of a document."""
+        self.rest, self.value = b"", None
+
+
+class _Value:
+    """The end of one value, found by its brackets and quotes alone: the value may come in pieces,
+    and need not be right.
+
+    An object or an array ends behind its closing bracket. Anything else is stray: it ends before a
+    comma, a bracket or a newline.
+    """
+
+    __slots__ = ("_depth", "_escaped", "_quoted", "_skipped")
+
+    def __init__(self, beginning: bytes) -> None:
+        self._skipped = _NESTED if beginning.startswith((b"{", b"[")) else _STRAY
+        self._depth = 0
+        self._quoted = False
+        self._escaped = False
+
+    def end(self, data: bytes, start: int = 0) -> int:
+        """The place of the end; -1 if the value goes on in the next piece."""
+        at, size = start, len(data)
+        if self._escaped and at < size:
+            at, self._escaped = at + 1, False
+        while (at := _skip(self._skipped[self._quoted], data, at)) < size:
+            byte = data[at : at + 1]
+            at += 1
+            if byte == b'"':
+                self._quoted = not self._quoted
+            elif byte == b"\\":
+                self._escaped = at == size
+            elif self._skipped is _STRAY:
+                return at - 1
+            else:
+                self._depth += 1 if byte in b"{[" else -1
+                if self._depth <= 0:
+                    return at
+        return -1
+
+
+def _skip(what: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = what.match(data, at)
+    return found.end() if found else at
