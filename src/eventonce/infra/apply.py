@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -15,7 +16,6 @@ from eventonce.infra.plan import PARTNER, Infra, Plan, Table
 from eventonce.infra.queues import queue
 from eventonce.infra.resources import Place
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 
 _OF_OTHERS: Final = ("Description", "RoleArn", "ScheduleExpression")
 """What a rule may have that is none of ours."""
@@ -191,14 +191,9 @@ def _free(id: str, taken: Container[str]) -> str:
 
 
 def _table(table: Table, *, dry_run: bool) -> list[str]:
-    store = DynamoDBStore(
-        table.name,
-        region=table.region or None,
-        endpoint=table.endpoint or None,
-        profile=table.profile or None,
-        key=table.key or KEY,
-        expiry=table.expiry or EXPIRY,
-    )
+    named = ("region", "endpoint", "profile", "key", "expiry")
+    options = urlencode({name: getattr(table, name) for name in named if getattr(table, name)})
+    store = DynamoDBStore.from_uri(f"dynamodb://{table.name}?{options}")
     try:
         return store.create(dry_run=dry_run)
     finally:

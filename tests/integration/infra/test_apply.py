@@ -48,7 +48,7 @@ def test_the_second_time_there_is_nothing_to_do(
     first, second = applied(**said), applied(**said)
     assert len(first.steps) == 9
     assert second == Applied([], [], first.resources)
-    store = DynamoDBStore(name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{name}?region={REGION}&endpoint={endpoint}")
     assert all(found.fine for found in store.check())
     store.close()
 

@@ -70,7 +70,7 @@ def test_the_stack_stands_runs_each_event_once_and_is_what_apply_would_make(
 
     # The emulator's CloudFormation passes over a table's expiry; all else is as it should be.
     assert apply(infra, plan).steps == ["let it expire items by expiration"]
-    store = DynamoDBStore("calls", region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://calls?region={REGION}&endpoint={endpoint}")
     assert all(found.fine for found in store.check())
     store.close()
 
