@@ -125,7 +125,7 @@ def _ours(consumer: Consumer, batch: int) -> Callable[[list[bytes]], None]:
 
 
 def _consumer(client: Any) -> Consumer:
-    consumer = Consumer(DynamoDBStore(TABLE, client=client), name="bench", rules="genesys")
+    consumer = Consumer(DynamoDBStore(client, TABLE), name="bench", rules="genesys")
     consumer.on()(lambda _: None)
     return consumer
 
@@ -290,7 +290,7 @@ def _ways(endpoint: str) -> Iterator[Figure]:
 
 def _prepared(endpoint: str) -> None:
     client = _client(endpoint, quick=False)
-    DynamoDBStore(TABLE, client=client).create()
+    DynamoDBStore(client, TABLE).create()
     client.create_table(
         TableName=THEIRS,
         BillingMode="PAY_PER_REQUEST",

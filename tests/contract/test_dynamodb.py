@@ -18,11 +18,11 @@ EXAMPLES = 20
 
 
 def _opener(endpoint: str) -> Opener:
-    table = f"contract-{secrets.token_hex(4)}"
-    DynamoDBStore(table, region=REGION, endpoint=endpoint).create()
+    uri = f"dynamodb://contract-{secrets.token_hex(4)}?region={REGION}&endpoint={endpoint}"
+    DynamoDBStore.from_uri(uri).create()
     return Opener(
         # Said here, for other processes open it too.
-        partial(DynamoDBStore, table, region=REGION, endpoint=endpoint, timeout=PATIENCE),
+        partial(DynamoDBStore.from_uri, f"{uri}&timeout={PATIENCE}"),
         sweeps=False,
         counts=False,
         own_clock=True,

@@ -162,7 +162,7 @@ def test_what_the_old_script_wrote_into_its_table_is_known_until_it_expires(clie
     saw(C, 3600)
     scope: dict[str, Any] = {}
     exec(PAGE[title].blocks("python")[0], scope)
-    consumer: Consumer = scope["consumer"].over(DynamoDBStore("GenesysEventDedup", client=client))
+    consumer: Consumer = scope["consumer"].over(DynamoDBStore(client, "GenesysEventDedup"))
     consumer.on()(lambda _: None)
     assert [[consumer.process([it])[0].status] for it in (A, C, B)] == told(title)
 
@@ -173,7 +173,7 @@ def test_a_key_made_of_one_text_is_computed_too(client: Any) -> None:
     client.put_item(TableName="ById", Item={"eventHash": {"S": digest}})
     rule = Rule(name="closing", key=["detail.call"], also=["sha256(detail.interaction-id)"])
     consumer = Consumer(
-        DynamoDBStore("ById", client=client), name="crm", rules=rule, handler=lambda _: None
+        DynamoDBStore(client, "ById"), name="crm", rules=rule, handler=lambda _: None
     )
     events = [
         {"id": name, "detail-type": "t", "detail": {"call": name, "interaction-id": name}}
@@ -251,7 +251,7 @@ def test_powertools_inside_keeps_what_it_did_from_running_again(
     title = "From Powertools"
     table(client, "Idempotency", "id")
     work = Work()
-    store: Any = DynamoDBStore("Idempotency", client=client, key="id") if shared else MemoryStore()
+    store: Any = DynamoDBStore(client, "Idempotency", key="id") if shared else MemoryStore()
     consumer = Consumer(store, name="crm-sync", rules="genesys")
     scope = {**powertools(client, monkeypatch), "work": work, "consumer": consumer}
     exec(PAGE[title].blocks("python")[0], scope)

@@ -102,7 +102,7 @@ def test_an_event_whose_dead_letter_has_no_receipt_comes_again(endpoint: str) ->
 
 def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(endpoint: str) -> None:
     ran: list[Job] = []
-    store = DynamoDBStore("calls", region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://calls?region={REGION}&endpoint={endpoint}")
     state = Claim(b"\x02" * 16, nonce=1, lease=60_000, remember=60_000, attempts=5, order=7)
     with Consumer(store, name="crm", handler=ran.append) as consumer:
         for events in ([EVENT], [EVENT | {"id": str(number)} for number in range(3)]):

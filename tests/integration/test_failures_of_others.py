@@ -89,10 +89,12 @@ def _postgres(servers: ExitStack, _: Path) -> Place:
 def _dynamodb(servers: ExitStack, _: Path) -> Place:
     servers.enter_context(aws.emulated())
     endpoint = servers.enter_context(aws.ministack())
-    opened = partial(DynamoDBStore, f"peers-{token_hex(4)}", region=aws.REGION)
-    opened(endpoint=endpoint).create()
-    closed = f"http://127.0.0.1:{free_port()}"
-    return Place(partial(opened, endpoint=endpoint), partial(opened, endpoint=closed))
+    uri = f"dynamodb://peers-{token_hex(4)}?region={aws.REGION}&endpoint="
+    DynamoDBStore.from_uri(uri + endpoint).create()
+    closed = f"{uri}http://127.0.0.1:{free_port()}"
+    return Place(
+        partial(DynamoDBStore.from_uri, uri + endpoint), partial(DynamoDBStore.from_uri, closed)
+    )
 
 
 @pytest.fixture(

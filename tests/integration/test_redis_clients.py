@@ -14,7 +14,7 @@ import redis
 from redis.sentinel import Sentinel
 
 from eventonce.errors import StoreUnavailable
-from eventonce.stores.redis import RedisStore, calls
+from eventonce.stores.redis import RedisStore, connections
 from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_letters
 from eventonce.types import Settlement
 from tests.servers import PATIENCE
@@ -64,7 +64,7 @@ def test_a_client_may_decode_and_speak_either_protocol(
 def test_commands_are_packed_alike_without_hiredis(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_packed", calls._spelled)
+    monkeypatch.setattr(connections, "_pack", connections._pack_slowly)
     store = RedisStore.from_uri(node.uri)
     works(store)
     store.close()
@@ -73,15 +73,15 @@ def test_commands_are_packed_alike_without_hiredis(
 def at_once(store: RedisStore, threads: int) -> None:
     """So many calls under way at the same moment, each over a connection of its own."""
     gate = threading.Barrier(threads)
-    take = calls.Lines.take
+    acquire = connections.Connections.acquire
 
-    def slowly(lines: calls.Lines) -> Any:
-        connection = take(lines)
+    def slowly(owner: connections.Connections) -> Any:
+        connection = acquire(owner)
         gate.wait(PATIENCE)
         return connection
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(threads) as pool:
-        patch.setattr(calls.Lines, "take", slowly)
+        patch.setattr(connections.Connections, "acquire", slowly)
         verdicts = pool.map(lambda key: store.claim([fact(key)])[0].kind, new_keys(threads))
         assert set(verdicts) == {"run"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,9 +13,9 @@ from redis.crc import key_slot
 
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.names import TAGS, Names, partition
-from eventonce.stores.redis.uri import place_of
-from eventonce.testing.cases.samples import fact, new_keys, version
+from eventonce.stores.redis.codec import TAGS, Keys, partition
+from eventonce.stores.redis.uri import read
+from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Claim, Settlement
 from tests.integration.granted import answered
 from tests.integration.test_redis_clients import fork_and_work, works
@@ -33,7 +34,7 @@ from tests.servers.valkey import (
     valkey,
 )
 
-NAMES = Names("eventonce")
+KEYS = Keys("eventonce")
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +147,79 @@ def test_a_slot_that_is_moving_is_served_key_by_key(
     assert store.forget([claim.key for claim in claims]) == 20
 
 
+def test_one_record_is_found_on_either_side_of_a_slot_that_is_moving(
+    cluster: ValkeyCluster, store: RedisStore
+) -> None:
+    part = 2
+    here, there, new = (fact(key) for key in _keys_in(part, 3))
+    runs = store.claim([here, there])
+    _move(cluster, part, keys=[there.key], finish=False)
+    for claim, run in zip((here, there), runs, strict=True):
+        record = store.show(claim.key)
+        assert record is not None
+        assert record.token == run.token
+        assert store.claim([claim])[0].token == run.token
+        assert store.settle(_settled([claim], [run])) == ["kept"]
+    assert store.show(new.key) is None
+    assert store.claim([new])[0].kind == "run"
+
+
+def test_dead_letters_are_kept_listed_and_dropped_while_their_slot_is_moving(
+    cluster: ValkeyCluster,
+) -> None:
+    """They lie under two keys, and a command on both is refused while only one has moved."""
+    store = RedisStore.from_uri(f"{cluster.uri}?prefix=moving")
+    keys = Keys("moving")
+    first, *others = new_letters(4)
+    store.put_letters([first])
+    migrate = Migration(cluster, keys.letters_slot)
+    assert list(store.letters()) == [first]
+    assert store.letter(first.id) == first
+    migrate(keys.letters)
+    refused = _refused(cluster, "TRYAGAIN")
+    with ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(store.put_letters, others)
+        # Until the second key has moved too, and then it is done there.
+        until(lambda: _refused(cluster, "TRYAGAIN") > refused)
+        migrate(keys.letters_by_time)
+        putting.result(PATIENCE)
+    assert list(store.letters()) == [first, *others]
+    assert store.drop_letters([first.id]) == 1
+    migrate.finish()
+    assert list(store.letters()) == others
+    store.close()
+
+
+def test_a_migration_that_is_given_up_leads_back_to_the_source(
+    cluster: ValkeyCluster, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source says ASK, and when the target is asked it does not import the slot any more."""
+    claim = fact(*_keys_in(6, 1))
+    migrate = Migration(cluster, key_slot(KEYS.partitions[6]))
+    server: Any = store._server
+    follow = server._target
+
+    def give_up_first(*asked: object) -> object:
+        target = follow(*asked)
+        migrate.give_up()
+        return target
+
+    monkeypatch.setattr(server, "_target", give_up_first)
+    (run,) = store.claim([claim])
+    assert run.kind == "run"
+    assert migrate.source.exists(*KEYS.of([claim.key])) == 1
+    assert store.settle(_settled([claim], [run])) == ["kept"]
+
+
+def _refused(cluster: ValkeyCluster, code: str) -> int:
+    """How often the servers have refused with this code."""
+    errors = [node.client().info("errorstats") for node in cluster.nodes]
+    return sum(it.get(f"errorstat_{code}", {}).get("count", 0) for it in errors)
+
+
 def test_replicas_are_waited_for_while_a_slot_is_moving(cluster: ValkeyCluster) -> None:
     part = 8
-    client = place_of(f"{cluster.uri}?timeout={PATIENCE}").connect_cluster()
+    client = read(f"{cluster.uri}?timeout={PATIENCE}").connect_cluster()
     # A replica is given a fifth of a second, and a server what it takes.
     store = RedisStore(client, wait_replicas=1, timeout=0.4)
     here, there = (fact(key) for key in _keys_in(part, 2))
@@ -203,6 +274,39 @@ def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> N
         store.close()
 
 
+def test_threads_that_refresh_the_slots_share_a_refresh(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One refresh may run into a time-out for each node: one after the other they would add up."""
+    store.claim([fact(*new_keys(1))])
+    server: Any = store._server
+    threads, refreshes, arrived, lock = 8, [], [], server._refreshing
+
+    class Counting:
+        """A lock that counts who wants it."""
+
+        def __enter__(self) -> None:
+            arrived.append(1)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def initialize() -> None:
+        refreshes.append(1)
+        until(lambda: len(arrived) == threads)
+
+    monkeypatch.setattr(server, "_refreshing", Counting())
+    monkeypatch.setattr(server._cluster().nodes_manager, "initialize", initialize)
+    with ThreadPoolExecutor(threads) as pool:
+        first = pool.submit(server._refresh)
+        until(lambda: bool(refreshes))
+        for refreshed in [first, *(pool.submit(server._refresh) for _ in range(threads - 1))]:
+            refreshed.result()
+    # The first, and one for all that came while it was under way.
+    assert len(refreshes) == 2
+
+
 ALONE = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(STEADY))
 
 
@@ -221,18 +325,36 @@ def _in_order(node: Node) -> bool:
 
 def _move(cluster: ValkeyCluster, part: int, keys: list[bytes], *, finish: bool) -> None:
     """Move these keys of a partition's slot to the next server, and the slot if asked to."""
-    slot = key_slot(NAMES.partitions[part])
-    here, there = _holder(cluster, slot)
-    source, target = here.client(), there.client()
-    names = {node.port: node.client().execute_command("CLUSTER MYID") for node in (here, there)}
-    _set_slot(target, slot, "IMPORTING", names[here.port])
-    _set_slot(source, slot, "MIGRATING", names[there.port])
-    everything = source.scan_iter(match=f"*{{{TAGS[part]}}}*")
-    for name in list(everything) if finish else NAMES.of(keys):
-        assert source.migrate("127.0.0.1", there.port, [name], 0, 60_000) == b"OK"
+    migrate = Migration(cluster, key_slot(KEYS.partitions[part]))
+    migrate(*KEYS.of(keys))
     if finish:
-        for client in (target, source):
-            _set_slot(client, slot, "NODE", names[there.port])
+        migrate.finish()
+
+
+class Migration:
+    """A slot in MIGRATING and IMPORTING state, as during every resharding, until it is finished or
+    given up; called with names, it moves these."""
+
+    def __init__(self, cluster: ValkeyCluster, slot: int) -> None:
+        here, self.there = _holder(cluster, slot)
+        self.slot, self.source, self.target = slot, here.client(), self.there.client()
+        self.id = self.target.execute_command("CLUSTER MYID")
+        _set_slot(self.target, slot, "IMPORTING", self.source.execute_command("CLUSTER MYID"))
+        _set_slot(self.source, slot, "MIGRATING", self.id)
+
+    def __call__(self, *names: bytes) -> None:
+        for name in names:
+            assert self.source.migrate("127.0.0.1", self.there.port, [name], 0, 60_000) == b"OK"
+
+    def finish(self) -> None:
+        self(*[name for name in self.source.scan_iter() if key_slot(name) == self.slot])
+        for client in (self.target, self.source):
+            _set_slot(client, self.slot, "NODE", self.id)
+
+    def give_up(self) -> None:
+        """Nothing was moved, and nothing will be."""
+        for client in (self.source, self.target):
+            _set_slot(client, self.slot, "STABLE")
 
 
 def _set_slot(client: Any, *words: object) -> None:
@@ -263,15 +385,15 @@ def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
 def test_a_partition_that_is_gone_fails_alone() -> None:
     with clustered() as cluster:
         # A settlement looks for a new primary for a second; who answers may take what it takes.
-        place = place_of(f"{cluster.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
-        client = place.connect_cluster()
+        address = read(f"{cluster.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
+        client = address.connect_cluster()
         store = RedisStore(client, timeout=1)
         claims = [fact(key) for key in new_keys(200)]
         runs = store.claim(claims)
         for node in (cluster.nodes[0], cluster.nodes[3]):
             node.process.kill()
             node.process.wait()
-        gone = {n for n, name in enumerate(NAMES.partitions) if key_slot(name) < 16_384 // 3}
+        gone = {n for n, name in enumerate(KEYS.partitions) if key_slot(name) < 16_384 // 3}
         again = [fact(key) for key in new_keys(200)]
         verdicts = store.claim(again)
         for claim, verdict in zip(again, verdicts, strict=True):

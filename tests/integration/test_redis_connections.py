@@ -11,15 +11,16 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from eventonce.errors import StoreUnavailable
-from eventonce.stores.redis import RedisStore, calls, scripts
+from eventonce.stores.redis import RedisStore, connections
+from eventonce.stores.redis.codec import COUNT
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.test_redis_clients import at_once
 from tests.servers import PATIENCE
 from tests.servers.relay import Relay, relaying
 from tests.servers.valkey import Node, serving
 
-MANY = calls.AT_HAND + 4
-"""Connections: some at hand, the others in the pool."""
+MANY = connections.MAX_IDLE + 4
+"""Connections: some idle ones outside the pool, the others in it."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def relay(node: Node) -> Iterator[Relay]:
 
 def _options(store: RedisStore) -> dict[str, Any]:
     """What the store's new connections are made with."""
-    options: dict[str, Any] = store._server.lines()[0].pool.connection_kwargs
+    options: dict[str, Any] = store._server.nodes()[0].pool.connection_kwargs
     return options
 
 
@@ -62,9 +63,9 @@ def test_one_time_out_is_the_last_of_its_idle_siblings(
 
 
 def _every(store: RedisStore) -> list[Any]:
-    (lines,) = store._server.lines()
-    pool: Any = lines.pool
-    return [*(it for _, it in lines._idle), *pool._available_connections]
+    (node,) = store._server.nodes()
+    pool: Any = node.pool
+    return [*(it for _, it in node._idle), *pool._available_connections]
 
 
 def _claims(count: int) -> list[Any]:
@@ -78,7 +79,8 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
     at_once(store, MANY)
     _options(store)["socket_timeout"] = PATIENCE
     relay.silence()
-    monkeypatch.setattr(calls, "monotonic", lambda: time.monotonic() + calls.IDLE_LIMIT)
+    late = connections.IDLE_LIMIT
+    monkeypatch.setattr(connections, "monotonic", lambda: time.monotonic() + late)
     at_once(store, MANY)
     store.close()
 
@@ -104,9 +106,9 @@ def test_a_script_that_is_not_taken_whole_is_not_sent_for_ever() -> None:
         def read_response(self, *, disable_decoding: bool) -> None:
             raise NoScriptError("No matching script.")
 
-    call = calls.script_call(scripts.COUNT, (), ())
+    command = connections.Command((b"EVALSHA", COUNT.sha, b"0"), script=COUNT.text)
     proxy = Proxy()
-    calls.send(proxy, [call], calls.NO_WAIT)
-    (reply,) = calls.receive(proxy, [call], calls.NO_WAIT)
+    connections.send(proxy, [command], connections.NO_WAIT)
+    (reply,) = connections.receive(proxy, [command], connections.NO_WAIT)
     assert isinstance(reply, NoScriptError)
     assert proxy.sent == 2

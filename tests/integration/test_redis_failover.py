@@ -19,7 +19,7 @@ from redis.crc import key_slot
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.names import Names, partition
+from eventonce.stores.redis.codec import Keys, partition
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Claim, Settlement
 from tests.integration.granted import answered
@@ -45,7 +45,7 @@ FEW = 10
 CUT_OFF = 0.4
 """Seconds for which the replica is behind; it would be microseconds here, and lose nothing."""
 RULE = Rule(name="facts", key="detail.id", lease="2s")
-GONE = {n for n, name in enumerate(Names("eventonce").partitions) if key_slot(name) < SLOTS // 3}
+GONE = {n for n, name in enumerate(Keys("eventonce").partitions) if key_slot(name) < SLOTS // 3}
 """The partitions of the first primary."""
 PATIENT = f"timeout={PATIENCE}&connect_timeout={PATIENCE}"
 """For stores of which an answer is expected, however busy this machine is."""

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from eventonce.errors import StoreMismatch
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.names import TAGS, Names
+from eventonce.stores.redis.codec import TAGS, Keys
 from eventonce.testing.cases.samples import DAY, MINUTE, fact, new_keys, version
 from eventonce.types import Action, Claim, Settlement
 from tests.servers.valkey import Binary, Node, redis7, serving, valkey
@@ -37,7 +37,7 @@ def store(node: Node) -> Iterator[RedisStore]:
 
 
 def _name(claim: Claim) -> bytes:
-    return Names("eventonce").of([claim.key])[0]
+    return Keys("eventonce").of([claim.key])[0]
 
 
 def _complete(store: RedisStore, claims: list[Claim], now: int | None = None) -> None:
@@ -238,7 +238,7 @@ def test_keys_lie_evenly_on_any_number_of_shards() -> None:
         held = Counter(slot * shards // 16_384 for slot in slots)
         assert len(held) == shards
         assert max(held.values()) - min(held.values()) <= 1
-    names = Names("eventonce").of(new_keys(16_000))
+    names = Keys("eventonce").of(new_keys(16_000))
     partitions = Counter(name[:-16] for name in names)
     assert len(partitions) == 16
     assert max(partitions.values()) < 1_200

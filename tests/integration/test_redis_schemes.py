@@ -15,7 +15,7 @@ import redis
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores import check_uri, open_store
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.iam import tokens
+from eventonce.stores.redis.uri import Tokens
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.test_redis_clients import fails_over, works
 from tests.integration.test_redis_settings import encrypted
@@ -160,7 +160,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_token_is_the_signed_request_to_connect(
     iam: str, service: str, more: dict[str, str], region: str, signed: str
 ) -> None:
-    user, token = tokens(iam, "crm-sync", region).get_credentials()
+    user, token = Tokens(iam, "crm-sync", region).get_credentials()
     assert user == "crm-sync"
     where, _, query = token.partition("?")
     assert where == "cache/"
@@ -201,7 +201,7 @@ def test_each_connection_logs_in_with_a_token_of_its_own(
     with encrypted(tmp_path) as (port, certificate):
         admin: Any = redis.Redis(port=port, ssl=True, ssl_ca_certs=certificate)
         store = _opened(f"rediss://crm@127.0.0.1:{port}?iam=cache&ssl_ca_certs={certificate}")
-        provider = store._server.lines()[0].pool.connection_kwargs["credential_provider"]
+        provider = store._server.nodes()[0].pool.connection_kwargs["credential_provider"]
         give, given = provider.get_credentials, []
 
         def told() -> tuple[str, str]:
@@ -230,10 +230,10 @@ def test_tokens_need_credentials_and_a_region(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="region"):
-        tokens("cache", "crm", "").get_credentials()
+        Tokens("cache", "crm", "").get_credentials()
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     with pytest.raises(ConfigError, match="credentials"):
-        tokens("cache", "crm", "").get_credentials()
+        Tokens("cache", "crm", "").get_credentials()
 
 
 def test_tokens_need_a_library(monkeypatch: pytest.MonkeyPatch) -> None:

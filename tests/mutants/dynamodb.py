@@ -30,14 +30,14 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: this machine's clock is believed",
-        STORE + "timing.py",
+        STORE + "table.py",
         "return 0 if earliest <= 0 <= latest else earliest",
         "return 0",
         (CONTRACT.format("a_worker_whose_clock_is_ahead_completes_no_others_run"),),
     ),
     Mutant(
         "dynamodb: a wrong clock is put ahead of the service's",
-        STORE + "timing.py",
+        STORE + "table.py",
         "return 0 if earliest <= 0 <= latest else earliest",
         "return 0 if earliest <= 0 <= latest else latest",
         (AT_WORK.format("clock", "a_machine_that_is_ahead_is_put_back_and_never_stays_ahead"),),
@@ -125,7 +125,7 @@ DYNAMODB = (
         STORE + "table.py",
         'if answer.get("Error", {}).get("Code") in PASSING',
         "if False",
-        (AT_WORK.format("faults", "a_statement_that_fails_for_a_moment_is_sent_again_alone"),),
+        (AT_WORK.format("errors", "a_statement_that_fails_for_a_moment_is_sent_again_alone"),),
     ),
     Mutant(
         "dynamodb: keys left unread count as absent",
@@ -134,7 +134,7 @@ DYNAMODB = (
         "wanted = None",
         (
             AT_WORK.format(
-                "faults", "keys_left_unread_are_read_again_and_at_last_are_their_claims_errors"
+                "errors", "keys_left_unread_are_read_again_and_at_last_are_their_claims_errors"
             ),
         ),
     ),
@@ -143,28 +143,28 @@ DYNAMODB = (
         STORE + "store.py",
         "if failed and len(failed) == len(claims):",
         "if failed:",
-        (AT_WORK.format("faults", "a_statement_that_keeps_failing_is_its_own_claims_error"),),
+        (AT_WORK.format("errors", "a_statement_that_keeps_failing_is_its_own_claims_error"),),
     ),
     Mutant(
         "dynamodb: a settlement that failed is passed over",
         STORE + "store.py",
         "        if fault is not None:\n            raise fault\n",
         "",
-        (AT_WORK.format("faults", "a_settlement_that_keeps_failing_is_told_and_can_be_repeated"),),
+        (AT_WORK.format("errors", "a_settlement_that_keeps_failing_is_told_and_can_be_repeated"),),
     ),
     Mutant(
         "dynamodb: too large a result is sent",
         STORE + "store.py",
         "len(settlement.result) > LARGEST_RESULT",
         "len(settlement.result) > 10 * LARGEST_RESULT",
-        (AT_WORK.format("faults", "a_result_that_fits_no_item_is_refused_and_nothing_is_settled"),),
+        (AT_WORK.format("errors", "a_result_that_fits_no_item_is_refused_and_nothing_is_settled"),),
     ),
     Mutant(
         "dynamodb: an item of a newer format is read",
         STORE + "codec.py",
         'if int(item[FORMAT_NAME]["N"]) > FORMAT:',
         "if False:",
-        (AT_WORK.format("faults", "a_record_of_a_newer_format_is_its_own_claims_error"),),
+        (AT_WORK.format("errors", "a_record_of_a_newer_format_is_its_own_claims_error"),),
     ),
     Mutant(
         "dynamodb: what another release added is removed",
@@ -221,11 +221,11 @@ DYNAMODB = (
         STORE + "errors.py",
         "does not accept the credentials ({code})",
         "does not accept the credentials ({message})",
-        (AT_WORK.format("address", "secrets_are_in_no_message"),),
+        (AT_WORK.format("uri", "secrets_are_in_no_message"),),
     ),
     Mutant(
         "dynamodb: connections live on after a fork",
-        STORE + "client.py",
+        STORE + "table.py",
         "        if self._process == os.getpid():\n            return",
         "        return",
         (

@@ -18,7 +18,7 @@ CONNECTIONS = "tests/integration/test_redis_connections.py::test_"
 MEMORY = "tests/integration/test_redis_memory.py::test_"
 FAILOVER = "tests/integration/test_redis_failover.py::test_"
 
-_JUDGE = (
+_LAW = (
     ("a token may return", "max(r.token + 1, now * 1000)", "r.token + 1", HOLES),
     ("a token may go back", "max(r.token + 1, now * 1000)", "now * 1000", LAW),
     ("a dirty state is called unchanged", "not r.dirty and", "", HOLES),
@@ -160,7 +160,7 @@ _RECORDS = (
     ("one tie too many is remembered", "KEPT_DIGESTS + 2", "KEPT_DIGESTS + 1", HOLES),
 )
 
-_CALLS = (
+_CONNECTIONS = (
     (
         "a child speaks on its parent's connections",
         "if connection.pid != os.getpid():",
@@ -169,8 +169,8 @@ _CALLS = (
     ),
     (
         "an interrupted call's reply is the next one's",
-        "        lines.give(connection, sound=False)\n        if isinstance",
-        "        lines.give(connection)\n        if isinstance",
+        "    connections.release(connection, sound=False)\n                    if isinstance",
+        "    connections.release(connection)\n                    if isinstance",
         CLIENTS + "an_interrupted_call_leaves_no_reply_for_the_next",
     ),
     (
@@ -193,8 +193,8 @@ _CALLS = (
     ),
     (
         "a small pool is emptied",
-        "min(AT_HAND, pool.max_connections // 2)",
-        "AT_HAND",
+        "min(MAX_IDLE, pool.max_connections // 2)",
+        "MAX_IDLE",
         CLIENTS + "others_find_connections_in_a_small_pool",
     ),
     (
@@ -208,8 +208,8 @@ _CALLS = (
 _SERVER = (
     (
         "a dead connection is tried again",
-        "        self._lines.hang_up()\n        return exchange",
-        "        return exchange",
+        "        self._connections.disconnect()\n        return execute",
+        "        return execute",
         CLIENTS + "all_connections_at_hand_may_have_died",
     ),
     (
@@ -223,21 +223,51 @@ _SERVER = (
 _CLUSTER = (
     (
         "a settlement does not wait for a failover",
-        "if time.monotonic() >= deadline:",
-        "if True:",
+        "(max(patience, MIGRATION) if torn else patience)",
+        "0",
         FAILOVER + "a_settlement_outlasts_a_failover",
     ),
     (
         "a slot that moved is never found",
-        "                self._look_again()\n",
-        "",
+        "                    self._refresh()\n",
+        "                    pass\n",
         CLUSTER + "a_slot_that_has_moved_is_found",
     ),
     (
         "a slot that is moving holds up its keys",
-        "if isinstance(reply, _TORN) and not isinstance(reply, MovedError):",
-        "if False:",
+        "            if _migrating(reply):",
+        "            if False:",
         CLUSTER + "a_slot_that_is_moving_is_served_key_by_key",
+    ),
+    (
+        "one record is not sought where its slot moves to",
+        "if follow and _migrating(it)",
+        "if False",
+        CLUSTER + "one_record_is_found_on_either_side_of_a_slot_that_is_moving",
+    ),
+    (
+        "a key that has moved is asked for without ASKING",
+        "command._replace(asking=True) if n in targets else command",
+        "command",
+        CLUSTER + "one_record_is_found_on_either_side_of_a_slot_that_is_moving",
+    ),
+    (
+        "two keys of which one has moved are given up",
+        "return _asks(reply) or isinstance(reply, TryAgainError)",
+        "return _asks(reply)",
+        CLUSTER + "dead_letters_are_kept_listed_and_dropped_while_their_slot_is_moving",
+    ),
+    (
+        "the second redirection is not followed",
+        "(REDIRECTIONS if redirected else 1)",
+        "1",
+        CLUSTER + "a_migration_that_is_given_up_leads_back_to_the_source",
+    ),
+    (
+        "each thread refreshes the slots",
+        "if refreshes != self._refreshes:",
+        "if False:",
+        CLUSTER + "threads_that_refresh_the_slots_share_a_refresh",
     ),
 )
 
@@ -251,8 +281,8 @@ _OTHERS = (
     ),
     (
         "a serverless cache gets a token of another kind",
-        "iam.py",
-        '"serverless": ("elasticache", _SERVERLESS)',
+        "uri.py",
+        '"serverless": ("elasticache", {"ResourceType": "ServerlessCache"})',
         '"serverless": ("elasticache", {})',
         SCHEMES + "a_token_is_the_signed_request_to_connect",
     ),
@@ -266,8 +296,8 @@ _OTHERS = (
     (
         "no replica is waited for where a slot moves to",
         "cluster.py",
-        "(_ASKING, call)], wait)",
-        "(_ASKING, call)], Wait())",
+        "self._round([commands[n] for n in retried], wait, asked)",
+        "self._round([commands[n] for n in retried], Wait(), asked)",
         CLUSTER + "replicas_are_waited_for_while_a_slot_is_moving",
     ),
     (
@@ -279,7 +309,7 @@ _OTHERS = (
     ),
     (
         "a full server keeps no completion",
-        "scripts.py",
+        "codec.py",
         "_script(_EVEN_IF_FULL, ",
         "_script(",
         MEMORY + "whatever_a_run_ends_with_fits[valkey-complete]",
@@ -287,20 +317,20 @@ _OTHERS = (
     (
         "one partition's failure is the batch's",
         "store.py",
-        'given.update(dict.fromkeys(asked, Verdict("error", error=error)))',
+        'given.update(dict.fromkeys(indexes, Verdict("error", error=error)))',
         "raise error",
         CLUSTER + "a_partition_that_is_gone_fails_alone",
     ),
     (
         "a URI is shown with its password",
         "uri.py",
-        'raise ConfigError(f"RedisStore: {_HELP}")',
-        'raise ConfigError(f"RedisStore: {uri}: {_HELP}")',
+        "parts = parse_uri(uri, _HELP)",
+        "parts = parse_uri(uri, uri)",
         SETTINGS + "a_uri_that_cannot_be_read_is_not_shown",
     ),
     (
         "a call mixes partitions",
-        "names.py",
+        "codec.py",
         "key[-1] % len(TAGS)",
         "key[0] % len(TAGS)",
         CLUSTER + "a_batch_is_one_call_for_each_partition_it_touches",
@@ -308,12 +338,10 @@ _OTHERS = (
 )
 
 _BY_FILE = {
-    "judge.lua": _JUDGE,
-    "claim.lua": _CLAIM,
+    "claim.lua": (*_LAW, *_CLAIM),
     "settle.lua": _SETTLE,
     "records.lua": _RECORDS,
-    "calls.py": _CALLS,
-    "server.py": _SERVER,
+    "connections.py": (*_CONNECTIONS, *_SERVER),
     "cluster.py": _CLUSTER,
 }
 

@@ -40,7 +40,7 @@ WAYS_OUT = (
     Mutant(
         "dynamodb: any answer is DynamoDB's",
         "src/eventonce/stores/dynamodb/table.py",
-        "        if not receipts.is_answer(operation, asked, answer):\n",
+        "        if not _is_answer(operation, asked, answer):\n",
         "        if False:\n",
         (NOBODY + "a_table_that_does_not_answer_as_dynamodb_does_grants_nothing",),
     ),

@@ -59,7 +59,7 @@ def emulated() -> Iterator[None]:
         opened: Any = DynamoDBStore.__init__
         patch.setitem(opened.__kwdefaults__, "timeout", PATIENCE)
         patch.setattr(address, "TIMEOUT", PATIENCE)
-        patch.setattr(address, "CONNECT", PATIENCE)
+        patch.setattr(address, "CONNECT_TIMEOUT", PATIENCE)
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         for name, value in CREDENTIALS.items():

@@ -48,10 +48,13 @@ def check(
         ('store = "postgresql:/x"\nname = "n"', "1: store: 'postgresql:/x': postgresql:// was"),
         ('store = "sqlite://x.db"', "1: store: 'sqlite://x.db': write sqlite:///file.db"),
         ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
-        ('store = "redis://h/x"\nname = "n"', "1: store: RedisStore: this is no URI"),
+        (
+            'store = "redis://h/x"\nname = "n"',
+            "1: store: redis://h…: the database is expected as a number",
+        ),
         (
             'store = "dynamodb://t?colour=1"\nname = "n"',
-            "1: store: dynamodb://t…: there is no option",
+            "1: store: dynamodb://t…: no option 'colour'",
         ),
         ('store = "dynamodb://"\nname = "n"', "1: store: '' cannot be a DynamoDB table"),
         ('store = "redis://h"', "1: name: a shared store needs one"),

@@ -11,12 +11,12 @@ import pytest
 
 from eventonce.errors import EventonceError
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.models import Models
+from eventonce.stores.dynamodb.uri import Models
 
 MADE = """
 import sys
 from eventonce.stores.dynamodb import DynamoDBStore
-DynamoDBStore("table", region="eu-central-1")
+DynamoDBStore.from_uri("dynamodb://table?region=eu-central-1")
 assert "botocore.client" in sys.modules
 loaded = [name for name in ("boto3", "s3transfer") if name in sys.modules]
 assert not loaded, loaded
@@ -59,4 +59,4 @@ def test_a_profile_that_is_not_there_is_said(
 ) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(EventonceError, match="ProfileNotFound"):
-        DynamoDBStore("table", region="eu-central-1", profile="nosuch")
+        DynamoDBStore.from_uri("dynamodb://table?region=eu-central-1&profile=nosuch")

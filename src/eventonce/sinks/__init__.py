@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventonce.sinks.table import Table
     from eventonce.sinks.webhook import Webhook
 
-__all__ = ["EventBus", "JsonLines", "Sink", "SQSQueue", "Table", "Webhook", "open_sink"]
+__all__ = ["EventBus", "JsonLines", "SQSQueue", "Sink", "Table", "Webhook", "open_sink"]
 
 
 class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ class Adapter(NamedTuple):
 
 
 _POSTGRES: Final = Adapter("postgres", "PostgresStore", "postgres", "uri:read", True)
-_REDIS: Final = Adapter("redis", "RedisStore", "redis", "uri:place_of")
+_REDIS: Final = Adapter("redis", "RedisStore", "redis", "uri:read")
 
 ADAPTERS: Final[Mapping[str, Adapter]] = {
     "memory": Adapter("memory", "MemoryStore"),

@@ -52,7 +52,7 @@ def new_name(client: Any) -> Iterator[str]:
 @pytest.fixture
 def table(endpoint: str, new_name: str) -> str:
     """A new table as `eventonce store create` makes it."""
-    DynamoDBStore(new_name, region=REGION, endpoint=endpoint).create()
+    DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}").create()
     return new_name
 
 
@@ -82,7 +82,9 @@ def between(endpoint: str) -> Iterator[Between]:
 @pytest.fixture
 def opening(table: str, between: Between) -> Open:
     """Opens a new handle on the table, through the one between."""
-    return lambda: DynamoDBStore(table, region=REGION, endpoint=between.url)
+    return lambda: DynamoDBStore.from_uri(
+        f"dynamodb://{table}?region={REGION}&endpoint={between.url}"
+    )
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import boto3
 import pytest
 
 from eventonce.clock import wall_clock
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.timing import ServiceClock
+from eventonce.stores.dynamodb.table import ServiceClock
 from eventonce.types import Settlement
 from tests.integration.dynamodb.asks import MINUTE, completed, fact, facts
 from tests.integration.dynamodb.between import Between, dated
@@ -22,9 +23,8 @@ def handle(table: str, between: Between) -> Handle:
     """Opens a store on a machine whose clock is so many milliseconds off."""
 
     def opened(off: int) -> DynamoDBStore:
-        return DynamoDBStore(
-            table, region=REGION, endpoint=between.url, clock=lambda: wall_clock() + off
-        )
+        client = boto3.client("dynamodb", region_name=REGION, endpoint_url=between.url)
+        return DynamoDBStore(client, table, clock=lambda: wall_clock() + off)
 
     return opened
 
@@ -72,9 +72,8 @@ def test_a_clock_that_is_set_back_in_the_middle_shortens_no_lease(
     table: str, between: Between
 ) -> None:
     off = [0]
-    store = DynamoDBStore(
-        table, region=REGION, endpoint=between.url, clock=lambda: wall_clock() + off[0]
-    )
+    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=between.url)
+    store = DynamoDBStore(client, table, clock=lambda: wall_clock() + off[0])
     claim = fact()
     (run,) = store.claim([claim])
     off[0] = -10 * MINUTE
@@ -112,19 +111,19 @@ def test_before_the_first_answer_this_machine_is_believed() -> None:
 @pytest.mark.parametrize("off", [0, 300, 999])
 def test_within_the_second_that_a_date_names_this_machine_is_believed(off: int) -> None:
     clock = _clock()
-    clock.hear(DATE, SECOND + off, SECOND + off + 5)
+    clock.learn(DATE, SECOND + off, SECOND + off + 5)
     assert clock.offset == 0
 
 
 def test_a_machine_that_is_behind_is_put_forward_and_never_beyond_the_service() -> None:
     clock = _clock()
-    clock.hear(DATE, SECOND - 60_000, SECOND - 59_990)
+    clock.learn(DATE, SECOND - 60_000, SECOND - 59_990)
     assert clock.offset == 59_990
 
 
 def test_a_machine_that_is_ahead_is_put_back_and_never_stays_ahead() -> None:
     clock = _clock()
-    clock.hear(DATE, SECOND + 60_000, SECOND + 60_010)
+    clock.learn(DATE, SECOND + 60_000, SECOND + 60_010)
     assert clock.offset == -60_010
 
 
@@ -133,19 +132,19 @@ def test_many_answers_narrow_it_to_a_round_trip() -> None:
     off = -90_000  # this machine's clock, from the service's
     for true in range(SECOND, SECOND + 3_000, 70):
         date = DATE.replace(":29 ", f":{29 + (true - SECOND) // 1000} ")
-        clock.hear(date, true + off - 5, true + off + 5)
+        clock.learn(date, true + off - 5, true + off + 5)
     assert 90_000 - 80 <= clock.offset <= 90_000
 
 
 def test_a_clock_that_was_set_is_noticed_at_the_next_answer() -> None:
     clock = _clock()
-    clock.hear(DATE, SECOND, SECOND + 10)
-    clock.hear(DATE, SECOND - 600_000, SECOND - 599_990)
+    clock.learn(DATE, SECOND, SECOND + 10)
+    clock.learn(DATE, SECOND - 600_000, SECOND - 599_990)
     assert clock.offset == 599_990
 
 
 def test_an_answer_without_a_date_or_over_a_jump_says_nothing() -> None:
     clock = _clock()
-    clock.hear(None, 0, 10)
-    clock.hear(DATE, 10, 0)
+    clock.learn(None, 0, 10)
+    clock.learn(DATE, 10, 0)
     assert clock.offset == 0

@@ -20,10 +20,10 @@ FORKED = """
     from tests.servers import PATIENCE
 
     table, endpoint, own = sys.argv[1:]
-    client = boto3.client("dynamodb", endpoint_url=endpoint) if own == "own" else None
-    store = DynamoDBStore(
-        table, client=client, endpoint=None if client else endpoint, timeout=PATIENCE
-    )
+    if own == "own":
+        store = DynamoDBStore(boto3.client("dynamodb", endpoint_url=endpoint), table)
+    else:
+        store = DynamoDBStore.from_uri(f"dynamodb://{table}?endpoint={endpoint}&timeout={PATIENCE}")
 
     def work(rounds):
         for _ in range(rounds):
@@ -71,7 +71,7 @@ def test_a_store_works_on_in_parent_and_children_after_a_fork(
 
 
 def test_many_threads_share_a_store(table: str, endpoint: str) -> None:
-    store = DynamoDBStore(table, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{table}?region={REGION}&endpoint={endpoint}")
     shared = facts(40)
 
     def work(_: int) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from eventonce.core.ports import Finding
 from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
-from eventonce.stores.dynamodb.codec import STAMP, new_stamp
+from eventonce.stores.dynamodb.codec import STAMP, Delete, Insert, Update, new_stamp
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
-from eventonce.stores.dynamodb.statements import Delete, Insert, Update
 from eventonce.stores.dynamodb.table import Table
 
 PATIENCE: Final = 600.0
@@ -26,7 +25,7 @@ def create(table: Table, *, dry_run: bool = False) -> list[str]:
     """Make the table, or what is missing of it; answers what was done, or would be."""
     if _described(table) is not None:
         return migrate(table, dry_run=dry_run)
-    key, name = table.layout.key, table.place.table
+    key, name = table.layout.key, table.ref.table
     if not dry_run:
         table.call(
             "create_table",
@@ -39,7 +38,7 @@ def create(table: Table, *, dry_run: bool = False) -> list[str]:
         _wait(table, lambda found: found.get("TableStatus") == "ACTIVE")
         _expire(table)
     return [
-        f"{_would(dry_run)}make {table.place}: on demand, partition key {key} (string)",
+        f"{_would(dry_run)}make {table.ref}: on demand, partition key {key} (string)",
         f"{_would(dry_run)}make the index {INDEX}, which holds letters alone",
         f"{_would(dry_run)}let it expire items by {table.layout.expiry}",
     ]
@@ -50,19 +49,19 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
     described = _described(table)
     if described is None:
         raise StoreMismatch(
-            f"{table.place}: there is no such table. Make it with: "
-            f'eventonce store create "{table.place.uri}"'
+            f"{table.ref}: there is no such table. Make it with: "
+            f'eventonce store create "{table.ref.uri}"'
         )
     wrong = _wrong_key(table, described)
     if wrong:
-        raise StoreMismatch(f"{table.place}: {wrong}, and a table's key cannot be changed")
+        raise StoreMismatch(f"{table.ref}: {wrong}, and a table's key cannot be changed")
     steps = []
     if _index_status(described) is None:
         steps.append(f"{_would(dry_run)}make the index {INDEX}, which holds letters alone")
         if not dry_run:
             table.call(
                 "update_table",
-                TableName=table.place.table,
+                TableName=table.ref.table,
                 AttributeDefinitions=_attributes(table.layout.key, SHELF, SHELVED),
                 GlobalSecondaryIndexUpdates=[{"Create": _index()}],
             )
@@ -80,8 +79,8 @@ def check(table: Table) -> list[Finding]:
     # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
     described = _described(table)
     if described is None:
-        fix = f'make it: eventonce store create "{table.place.uri}"'
-        return [Finding(f"{table.place} is there", fine=False, fix=fix)]
+        fix = f'make it: eventonce store create "{table.ref.uri}"'
+        return [Finding(f"{table.ref} is there", fine=False, fix=fix)]
     wrong = _wrong_key(table, described)
     key = Finding(
         f"its key is {table.layout.key}, a string",
@@ -94,7 +93,7 @@ def check(table: Table) -> list[Finding]:
 
 
 def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
-    migrate_it = f'eventonce store migrate "{table.place.uri}"'
+    migrate_it = f'eventonce store migrate "{table.ref.uri}"'
     expires_by = _expires_by(table)
     yield Finding(
         f"items expire by {table.layout.expiry}",
@@ -157,9 +156,7 @@ def _clock(table: Table) -> Finding:
 
 def _described(table: Table) -> dict[str, Any] | None:
     try:
-        described: dict[str, Any] = table.call("describe_table", TableName=table.place.table)[
-            "Table"
-        ]
+        described: dict[str, Any] = table.call("describe_table", TableName=table.ref.table)["Table"]
     except StoreMismatch:
         return None
     return described
@@ -183,7 +180,7 @@ def _index_status(described: dict[str, Any]) -> str | None:
 
 
 def _expires_by(table: Table) -> str | None:
-    answer = table.call("describe_time_to_live", TableName=table.place.table)
+    answer = table.call("describe_time_to_live", TableName=table.ref.table)
     told = answer["TimeToLiveDescription"]
     if told.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
         return None
@@ -193,7 +190,7 @@ def _expires_by(table: Table) -> str | None:
 def _expire(table: Table) -> None:
     table.call(
         "update_time_to_live",
-        TableName=table.place.table,
+        TableName=table.ref.table,
         TimeToLiveSpecification={"Enabled": True, "AttributeName": table.layout.expiry},
     )
 
@@ -206,8 +203,8 @@ def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
             return
         if time.monotonic() > end:
             raise StoreUnavailable(
-                f"{table.place}: not ready after {PATIENCE:.0f} s. It is still being made; look "
-                f'again later with: eventonce store check "{table.place.uri}"'
+                f"{table.ref}: not ready after {PATIENCE:.0f} s. It is still being made; look "
+                f'again later with: eventonce store check "{table.ref.uri}"'
             )
         time.sleep(LOOK)
 

@@ -1,4 +1,5 @@
-"""Records as items: which attribute holds what, and what an item that is not ours counts as.
+"""Records as items and writes as statements: which attribute holds what, and what an item that is
+not ours counts as.
 
 Fields that have their default take no room. An update writes the fields that change and leaves the
 rest of the item alone, so what a next release adds is kept by this one.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -59,10 +61,10 @@ class Layout(msgspec.Struct, frozen=True):
     def values(self, record: Record) -> Item:
         """The attributes of this record, without its key and its stamp."""
         values: Item = {FORMAT_NAME: _FORMAT_VALUE}
-        for field, name, pack, _ in _FIELDS:
+        for field, name, kind in _FIELDS:
             value = getattr(record, field)
             if value != _DEFAULTS[field]:
-                values[name] = pack(value)
+                values[name] = {kind: _TYPES[kind][0](value)}
         # Whole seconds, rounded up: the service may drop the item then, and not before.
         values[self.expiry] = {"N": str(-(-max(record.expires, record.held_until) // 1000))}
         return values
@@ -77,7 +79,11 @@ class Layout(msgspec.Struct, frozen=True):
                 f"release reads up to format {FORMAT}. Install the newer release here too."
             )
         record = Record(
-            **{field: unpack(item[name]) for field, name, _, unpack in _FIELDS if name in item}
+            **{
+                field: _TYPES[kind][1](item[name][kind])
+                for field, name, kind in _FIELDS
+                if name in item
+            }
         )
         known = {name: value for name, value in item.items() if name in _NAMES}
         if self.expiry in item:
@@ -115,65 +121,118 @@ _HEX_DIGEST: Final = re.compile(rb"[0-9a-f]{64}")
 _FORMAT_VALUE: Final[Value] = {"N": str(FORMAT)}
 
 
-def _number(value: int) -> Value:
-    return {"N": str(value)}
+_TYPES: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "N": (str, int),
+    "BOOL": (bool, bool),
+    "B": (bytes, bytes),
+    "L": (
+        lambda values: [{"B": value} for value in values],
+        lambda values: tuple(bytes(value["B"]) for value in values),
+    ),
+}
+"""How a value of each type of DynamoDB's is written and read."""
 
-
-def _truth(value: bool) -> Value:  # noqa: FBT001  the value itself
-    return {"BOOL": value}
-
-
-def _bytes(value: bytes) -> Value:
-    return {"B": value}
-
-
-def _list(value: tuple[bytes, ...]) -> Value:
-    return {"L": [{"B": item} for item in value]}
-
-
-def _as_number(value: Value) -> int:
-    return int(value["N"])
-
-
-def _as_truth(value: Value) -> bool:
-    return bool(value["BOOL"])
-
-
-def _as_bytes(value: Value) -> bytes:
-    return bytes(value["B"])
-
-
-def _as_list(value: Value) -> tuple[bytes, ...]:
-    return tuple(bytes(item["B"]) for item in value["L"])
-
-
-_Field = tuple[str, str, Callable[[Any], Value], Callable[[Value], Any]]
-
-_FIELDS: Final[tuple[_Field, ...]] = (
-    ("token", "token", _number, _as_number),
-    ("attempt", "attempt", _number, _as_number),
-    ("nonce", "nonce", _number, _as_number),
-    ("held_until", "held_until_ms", _number, _as_number),
-    ("expires", "expires_ms", _number, _as_number),
-    ("done", "done", _truth, _as_truth),
-    ("by", "by", _bytes, _as_bytes),
-    ("result", "result", _bytes, _as_bytes),
-    ("digests", "digests", _list, _as_list),
-    ("dead", "dead", _list, _as_list),
-    ("order", "order", _number, _as_number),
-    ("at", "at_ms", _number, _as_number),
-    ("tried", "tried", _number, _as_number),
-    ("trying", "trying", _bytes, _as_bytes),
-    ("dirty", "dirty", _truth, _as_truth),
-    ("alone", "alone", _truth, _as_truth),
-    ("spared", "spared", _number, _as_number),
+_FIELDS: Final = (
+    ("token", "token", "N"),
+    ("attempt", "attempt", "N"),
+    ("nonce", "nonce", "N"),
+    ("held_until", "held_until_ms", "N"),
+    ("expires", "expires_ms", "N"),
+    ("done", "done", "BOOL"),
+    ("by", "by", "B"),
+    ("result", "result", "B"),
+    ("digests", "digests", "L"),
+    ("dead", "dead", "L"),
+    ("order", "order", "N"),
+    ("at", "at_ms", "N"),
+    ("tried", "tried", "N"),
+    ("trying", "trying", "B"),
+    ("dirty", "dirty", "BOOL"),
+    ("alone", "alone", "BOOL"),
+    ("spared", "spared", "N"),
 )
-"""The field of the record, its attribute, and how its value is written and read."""
+"""The field of the record, its attribute, and that one's type."""
 
-_NAMES: Final = frozenset([FORMAT_NAME, *(name for _, name, _, _ in _FIELDS)])
+_NAMES: Final = frozenset([FORMAT_NAME, *(name for _, name, _ in _FIELDS)])
 _DEFAULTS: Final[Mapping[str, Any]] = {
     field.name: field.default for field in msgspec.structs.fields(Record)
 }
 
-OURS: Final = _NAMES | {STAMP, "shelf", "shelved", "consumer", "letter", "parts"}
+OWN_ATTRIBUTES: Final = _NAMES | {STAMP, "shelf", "shelved", "consumer", "letter", "parts"}
 """Names that a table's own key and expiry attribute cannot have."""
+
+
+class Insert(msgspec.Struct, frozen=True):
+    """Write this item, if there is none under its key."""
+
+    item: Item
+
+
+class Update(msgspec.Struct, frozen=True):
+    """Change these attributes of an item, while it is as the guard says."""
+
+    key: str
+    put: Item
+    remove: tuple[str, ...]
+    guard: tuple[tuple[str, Value | None], ...]
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Drop this item and bring it back as it was."""
+
+    key: str
+
+
+Write = Insert | Update | Delete
+
+
+def statement(write: Write, table: str, layout: Layout) -> dict[str, Any]:
+    """The write as one statement of a BatchExecuteStatement."""
+    match write:
+        case Insert(item):
+            return {
+                "Statement": _insert(table, tuple(item)),
+                "Parameters": list(item.values()),
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+        case Update(name, put, remove, guard):
+            absent = tuple((attribute, value is None) for attribute, value in guard)
+            return {
+                "Statement": _update(table, layout.key, tuple(put), remove, absent),
+                "Parameters": [
+                    *put.values(),
+                    {"S": name},
+                    *(value for _, value in guard if value is not None),
+                ],
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+        case Delete(name):
+            return {"Statement": _delete(table, layout.key), "Parameters": [{"S": name}]}
+
+
+# Names stand in these texts as they are: the table's and the layout's were checked by `uri`, the
+# others are our own. Values never do, and the same few texts serve every record.
+
+
+@lru_cache(1_000)
+def _insert(table: str, names: tuple[str, ...]) -> str:
+    attributes = ", ".join(f"'{name}': ?" for name in names)
+    return f'INSERT INTO "{table}" VALUE {{{attributes}}}'
+
+
+@lru_cache(1_000)
+def _update(
+    table: str,
+    key: str,
+    put: tuple[str, ...],
+    remove: tuple[str, ...],
+    guard: tuple[tuple[str, bool], ...],
+) -> str:
+    changes = [*(f'SET "{name}" = ?' for name in put), *(f'REMOVE "{name}"' for name in remove)]
+    holds = [f'"{name}" IS MISSING' if absent else f'"{name}" = ?' for name, absent in guard]
+    where = " AND ".join([f'"{key}" = ?', *holds])
+    return f'UPDATE "{table}" {" ".join(changes)} WHERE {where}'
+
+
+def _delete(table: str, key: str) -> str:
+    return f'DELETE FROM "{table}" WHERE "{key}" = ? RETURNING ALL OLD *'  # noqa: S608  see above

@@ -20,13 +20,13 @@ from eventonce.errors import (
 )
 
 PASSING: Final = frozenset(
-    (
+    [
         "InternalServerError",
         "ProvisionedThroughputExceeded",
         "RequestLimitExceeded",
         "ThrottlingError",
         "TransactionConflict",
-    )
+    ]
 )
 """Why one statement of a batch may fail and pass a moment later."""
 
@@ -34,7 +34,7 @@ _DENIED: Final = frozenset(("AccessDenied", "AccessDeniedException"))
 _ABSENT: Final = frozenset(("ResourceNotFound", "ResourceNotFoundException"))
 _INVALID: Final = frozenset(("ValidationError", "ValidationException"))
 _UNKNOWN_CALLER: Final = frozenset(
-    (
+    [
         "IncompleteSignature",
         "IncompleteSignatureException",
         "InvalidAccessKeyId",
@@ -44,12 +44,11 @@ _UNKNOWN_CALLER: Final = frozenset(
         "MissingAuthenticationTokenException",
         "SignatureDoesNotMatch",
         "UnrecognizedClientException",
-    )
+    ]
 )
 _EXPIRED: Final = frozenset(("ExpiredToken", "ExpiredTokenException", "RequestExpired"))
-_BUSY: Final = frozenset(
-    (
-        *PASSING,
+_BUSY: Final = PASSING.union(
+    [
         "LimitExceededException",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
@@ -57,7 +56,7 @@ _BUSY: Final = frozenset(
         "ThrottlingException",
         "TransactionConflictException",
         "TransactionInProgressException",
-    )
+    ]
 )
 
 _NO_CREDENTIALS: Final = (
@@ -86,7 +85,7 @@ _NOT_REACHED: Final = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class TableRef(msgspec.Struct, frozen=True):
     """Which table, as errors name it."""
 
     table: str
@@ -99,82 +98,82 @@ class Place(msgspec.Struct, frozen=True):
         return f"DynamoDB table {self.table}" + (f" ({self.where})" if self.where else "")
 
 
-def explain(error: Exception, place: Place) -> EventonceError:
+def explain(error: Exception, ref: TableRef) -> EventonceError:
     """Our error for the driver's."""
     if isinstance(error, exceptions.ClientError):
         details = error.response.get("Error", {})
         code, message = str(details.get("Code", "")), str(details.get("Message", ""))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return refusal("InternalServerError" if status >= 500 else code, message, place)
+        return refusal("InternalServerError" if status >= 500 else code, message, ref)
     if isinstance(error, _NO_CREDENTIALS):
         return ConfigError(
-            f"{place}: no AWS credentials were found ({type(error).__name__}). Give the process a "
+            f"{ref}: no AWS credentials were found ({type(error).__name__}). Give the process a "
             f"role, set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass your "
-            f"own client: DynamoDBStore(table, client=…)."
+            f"own client: DynamoDBStore(client, table)."
         )
     if isinstance(error, _NOT_RENEWED):
         return StoreUnavailable(
-            f"{place}: the AWS credentials could not be renewed ({type(error).__name__}). Sign in "
+            f"{ref}: the AWS credentials could not be renewed ({type(error).__name__}). Sign in "
             f"again, such as by `aws sso login`; the work goes on by itself once that is done."
         )
     if isinstance(error, _MISCONFIGURED):
         return ConfigError(
-            f"{place}: {type(error).__name__}. Name the region, such as "
-            f"dynamodb://{place.table}?region=eu-central-1, or set AWS_REGION."
+            f"{ref}: {type(error).__name__}. Name the region, such as "
+            f"dynamodb://{ref.table}?region=eu-central-1, or set AWS_REGION."
         )
     if isinstance(error, _NOT_REACHED):
         return StoreUnavailable(
-            f"{place}: not reached ({type(error).__name__}). Nothing was acknowledged; trying "
+            f"{ref}: not reached ({type(error).__name__}). Nothing was acknowledged; trying "
             f"again is safe. If it stays so, look at the network path and the endpoint."
         )
-    return StoreError(f"{place}: {type(error).__name__}")
+    return StoreError(f"{ref}: {type(error).__name__}")
 
 
-def strange(operation: str, place: Place) -> StoreUnavailable:
-    """Our error for an answer that says it is fine, and is not DynamoDB's."""
+def not_dynamodb(operation: str, ref: TableRef) -> StoreUnavailable:
+    """Our error for an answer that claims success, and is not DynamoDB's."""
     return StoreUnavailable(
-        f"{place}: the answer to {operation} is not DynamoDB's, so that nothing is known of what "
+        f"{ref}: the answer to {operation} is not DynamoDB's, so that nothing is known of what "
         f"was asked. Nothing was acknowledged; trying again is safe. Look at the endpoint, and at "
         f"proxies on the way."
     )
 
 
-def refusal(code: str, message: str, place: Place) -> EventonceError:
+def refusal(code: str, message: str, ref: TableRef) -> EventonceError:
     """Our error for what the service said, of a request or of one statement in it."""
     if code in _BUSY:
         return StoreUnavailable(
-            f"{place}: {code}. The service is throttling or failing for a moment; trying again is "
+            f"{ref}: {code}. The service is throttling or failing for a moment; trying again is "
             f"safe. If it stays so, look at the table's limits and for a hot key."
         )
     if code in _ABSENT:
         return StoreMismatch(
-            f"{place}: there is no such table for these credentials. Make it with: "
-            f'eventonce store create "{place.uri}"'
+            f"{ref}: there is no such table for these credentials. Make it with: "
+            f'eventonce store create "{ref.uri}"'
         )
     if code in _DENIED:
         return ConfigError(
-            f"{place}: permission denied ({message}). Grant the role what `eventonce infra iam` "
-            f'prints; `eventonce store check "{place.uri}"` says what is missing.'
+            f"{ref}: permission denied ({message}). Grant the role what `eventonce infra iam` "
+            f'prints; `eventonce store check "{ref.uri}"` says what is missing.'
         )
     if code in _EXPIRED:
         return StoreUnavailable(
-            f"{place}: the AWS credentials have expired ({code}). Renew them, such as by "
+            f"{ref}: the AWS credentials have expired ({code}). Renew them, such as by "
             f"`aws sso login`; the work goes on by itself once they are."
         )
     if code in _UNKNOWN_CALLER:
         return ConfigError(
-            f"{place}: AWS does not accept the credentials ({code}). Look at the access key, its "
+            f"{ref}: AWS does not accept the credentials ({code}). Look at the access key, its "
             f"secret and session token, and at this machine's clock: a signature more than some "
             f"minutes off is refused."
         )
     if code in _INVALID:
         if "exceeded" in message:
             return StoreError(
-                f"{place}: more than DynamoDB stores in one item or key ({message}). Nothing of it "
+                f"{ref}: more than DynamoDB stores in one item or key ({message}). Nothing of it "
                 f"was written."
             )
         return StoreMismatch(
-            f"{place}: the table is not as eventonce needs it ({message}). "
-            f'`eventonce store check "{place.uri}"` says what differs.'
+            f"{ref}: the table is not as eventonce needs it ({message}). "
+            f'`eventonce store check "{ref.uri}"` says what differs.'
         )
-    return StoreError(f"{place}: {code}: {message}")
+    return StoreError(f"{ref}: {code}: {message}")

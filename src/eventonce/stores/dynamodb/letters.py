@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import EventonceError, StoreMismatch
-from eventonce.stores.dynamodb.codec import LETTER, PART, Item
-from eventonce.stores.dynamodb.statements import Delete, Insert, Write
+from eventonce.stores.dynamodb.codec import LETTER, PART, Delete, Insert, Item, Write
 from eventonce.stores.dynamodb.table import Done, Refused, Table, Written
 from eventonce.types import Letter
 
@@ -166,7 +165,7 @@ def _found(table: Table, names: Sequence[str]) -> list[Item | None]:
 def _names(table: Table) -> Iterator[tuple[str, str]]:
     """The key and the consumer of every letter, oldest first."""
     asked: dict[str, Any] = {
-        "TableName": table.place.table,
+        "TableName": table.ref.table,
         "IndexName": INDEX,
         "KeyConditionExpression": "#shelf = :shelf",
         "ExpressionAttributeNames": {"#shelf": SHELF},
@@ -187,16 +186,16 @@ def _names(table: Table) -> Iterator[tuple[str, str]]:
 
 
 def _scanned(table: Table) -> list[tuple[str, str]]:
-    described = table.call("describe_table", TableName=table.place.table)["Table"]
+    described = table.call("describe_table", TableName=table.ref.table)["Table"]
     size = described.get("TableSizeBytes", 0)
     if size > SCANNED:
         raise StoreMismatch(
-            f"{table.place}: to find its letters all of the table's {size / 2**20:,.0f} MB would "
+            f"{table.ref}: to find its letters all of the table's {size / 2**20:,.0f} MB would "
             f"be read, for want of an index. Add it, which costs next to nothing, with: "
-            f'eventonce store migrate "{table.place.uri}"'
+            f'eventonce store migrate "{table.ref.uri}"'
         )
     asked: dict[str, Any] = {
-        "TableName": table.place.table,
+        "TableName": table.ref.table,
         "FilterExpression": "begins_with(#key, :letter)",
         "ProjectionExpression": "#key, #shelved, #consumer",
         "ExpressionAttributeNames": {

@@ -14,8 +14,7 @@ import msgspec
 
 from eventonce.core.ledger import Record
 from eventonce.errors import EventonceError, StoreMismatch
-from eventonce.stores.dynamodb.codec import STAMP, Item, Seen, new_stamp
-from eventonce.stores.dynamodb.statements import Insert, Update, Write
+from eventonce.stores.dynamodb.codec import STAMP, Insert, Item, Seen, Update, Write, new_stamp
 from eventonce.stores.dynamodb.table import Refused, Table, pause
 
 ROUNDS: Final = 10

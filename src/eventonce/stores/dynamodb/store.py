@@ -1,4 +1,4 @@
-"""The two verbs and the shelf over one DynamoDB table."""
+"""The DynamoDB store: claims, settlements and dead letters in one table."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import EventonceError, StoreError, StoreUnavailable
-from eventonce.stores.dynamodb import admin as upkeep
-from eventonce.stores.dynamodb import letters as shelf
-from eventonce.stores.dynamodb.client import Link
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Seen, name_of
+from eventonce.stores.dynamodb import admin
+from eventonce.stores.dynamodb import letters as dead_letters
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Delete, Layout, Seen, name_of
 from eventonce.stores.dynamodb.optimistic import NEW, Contended, Decided, Ground, decide
-from eventonce.stores.dynamodb.statements import Delete
-from eventonce.stores.dynamodb.table import Done, Table
-from eventonce.stores.dynamodb.timing import ServiceClock
-from eventonce.stores.dynamodb.uri import TIMEOUT, Address, parse
+from eventonce.stores.dynamodb.table import Done, ForkSafeClient, ServiceClock, Table
+from eventonce.stores.dynamodb.uri import check_client, check_layout, check_table, read, table_ref
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 LARGEST_RESULT: Final = 400_000
@@ -41,48 +38,50 @@ CONTENDED: Final = 1_000
 
 
 class DynamoDBStore:
-    """Records and letters in one table, each record written only if it is what was judged.
+    """Records and dead letters in one table, each record written only if it is what was judged.
 
     Safe in many threads and processes, and after a fork. Answers are durable as DynamoDB's writes
-    are. The lease goes by the service's time, which is learned from its answers (`timing`).
+    are. The lease goes by the service's time, which is learned from its answers (`ServiceClock`).
     """
 
     def __init__(
         self,
+        client: Any,
         table: str,
         *,
-        client: Any = None,
-        region: str | None = None,
-        endpoint: str | None = None,
-        profile: str | None = None,
         key: str = KEY,
         expiry: str = EXPIRY,
-        timeout: float = TIMEOUT,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        address = Address(table, region, endpoint, profile, key, expiry, timeout)
-        address.check_name()
-        layout = address.layout
-        connect = None if client is not None else address.connector()
-        link = Link(address.given(client) if connect is None else connect(), connect)
-        self._table = Table(address.place(link.client), layout, link, ServiceClock(clock))
-        self._link = link
-        self._grants: dict[str, Seen] = {}
-        self._copies = 0.0
+        """`client` is `boto3.client("dynamodb")` and stays the user's: `close` leaves it open."""
+        check_table(table)
+        layout = check_layout(table, key, expiry)
+        check_client(client, table)
+        self._open(ForkSafeClient(client), table, layout, "", clock)
 
     @classmethod
     def from_uri(cls, uri: str) -> DynamoDBStore:
         """`dynamodb://table?region=…&endpoint=…&profile=…&key=…&expiry=…&timeout=…`."""
-        address = parse(uri)
-        return cls(
-            address.table,
-            region=address.region,
-            endpoint=address.endpoint,
-            profile=address.profile,
-            key=address.key,
-            expiry=address.expiry,
-            timeout=address.timeout,
-        )
+        address = read(uri)
+        client = ForkSafeClient(address.connect(), address.connect)
+        store = cls.__new__(cls)
+        # ruff: noqa: SLF001  the class makes its own instance
+        store._open(client, address.table, address.layout, address.options.profile, wall_clock)
+        return store
+
+    def _open(
+        self,
+        client: ForkSafeClient,
+        table: str,
+        layout: Layout,
+        profile: str,
+        clock: Callable[[], int],
+    ) -> None:
+        ref = table_ref(client.client, table, layout, profile)
+        self._table = Table(ref, layout, client, ServiceClock(clock))
+        self._client = client
+        self._grants: dict[str, Seen] = {}
+        self._copies = 0.0
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         hopeful = self._copies <= COPIES
@@ -118,7 +117,7 @@ class DynamoDBStore:
         for settlement in settlements:
             if settlement.result is not None and len(settlement.result) > LARGEST_RESULT:
                 raise StoreError(
-                    f"{self._table.place}: a result of {len(settlement.result)} bytes is too large "
+                    f"{self._table.ref}: a result of {len(settlement.result)} bytes is too large "
                     f"for an item; the limit is {LARGEST_RESULT}. Nothing was settled. Keep it "
                     f"elsewhere and give its name as the result."
                 )
@@ -136,7 +135,7 @@ class DynamoDBStore:
                 answers.append(answer.answer)
             elif isinstance(answer, Contended):
                 fault = StoreUnavailable(
-                    f"{self._table.place}: others keep changing {name}; settle it again"
+                    f"{self._table.ref}: others keep changing {name}; settle it again"
                 )
             else:
                 fault = answer
@@ -177,16 +176,16 @@ class DynamoDBStore:
         return record if ledger.lives(record, self._table.clock.now()) else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        shelf.put(self._table, letters)
+        dead_letters.put(self._table, letters)
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        return shelf.read_all(self._table, consumer)
+        return dead_letters.read_all(self._table, consumer)
 
     def letter(self, id: str) -> Letter | None:
-        return shelf.read(self._table, id)
+        return dead_letters.read(self._table, id)
 
     def drop_letters(self, ids: Sequence[str]) -> int:
-        return shelf.drop(self._table, ids)
+        return dead_letters.drop(self._table, ids)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002
         """Nothing to do: DynamoDB drops what expired by the table's TTL attribute."""
@@ -204,8 +203,8 @@ class DynamoDBStore:
 
     def stats(self) -> Stats:
         """Records and bytes as DescribeTable has them, up to six hours old; letters as of now."""
-        described = self._table.call("describe_table", TableName=self._table.place.table)["Table"]
-        count = shelf.count(self._table)
+        described = self._table.call("describe_table", TableName=self._table.ref.table)["Table"]
+        count = dead_letters.count(self._table)
         return Stats(
             records=max(0, described.get("ItemCount", 0) - count),
             letters=count,
@@ -213,16 +212,16 @@ class DynamoDBStore:
         )
 
     def create(self, *, dry_run: bool = False) -> list[str]:
-        return upkeep.create(self._table, dry_run=dry_run)
+        return admin.create(self._table, dry_run=dry_run)
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        return upkeep.migrate(self._table, dry_run=dry_run)
+        return admin.migrate(self._table, dry_run=dry_run)
 
     def check(self) -> list[Finding]:
-        return upkeep.check(self._table)
+        return admin.check(self._table)
 
     def close(self) -> None:
-        self._link.close()
+        self._client.close()
 
 
 def _may_be_new(claim: Claim) -> bool:

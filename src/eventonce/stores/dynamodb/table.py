@@ -1,25 +1,24 @@
 """One table through one client: batches of writes and of reads, each answered alone.
 
-`decisions` says what to write under which condition; `faults` says what an error means.
+`optimistic` says what to write under which condition; `errors` says what an error means.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
 from botocore import exceptions
 
 from eventonce.errors import EventonceError, StoreUnavailable
-from eventonce.stores.dynamodb import receipts
-from eventonce.stores.dynamodb.client import Link
-from eventonce.stores.dynamodb.codec import Item, Layout
-from eventonce.stores.dynamodb.errors import PASSING, Place, explain, refusal, strange
-from eventonce.stores.dynamodb.statements import Insert, Write, statement
-from eventonce.stores.dynamodb.timing import ServiceClock
+from eventonce.stores.dynamodb.codec import Insert, Item, Layout, Write, statement
+from eventonce.stores.dynamodb.errors import PASSING, TableRef, explain, not_dynamodb, refusal
 
 STATEMENTS: Final = 25
 """Statements that one BatchExecuteStatement carries."""
@@ -35,7 +34,11 @@ LONGEST_PAUSE: Final = 1.0
 DRIVERS: Final = (exceptions.BotoCoreError, exceptions.ClientError, OSError)
 """What the driver raises where a request failed."""
 
-T = TypeVar("T")
+AT_ONCE: Final = 8
+"""Requests of one call under way together: beyond that this process is busy packing them."""
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -54,54 +57,157 @@ Written = Done | Refused | EventonceError
 Found = Item | EventonceError | None
 
 
+class ForkSafeClient:
+    """A client and the threads that call it side by side: both belong to one process. In a forked
+    one the client is made anew, or closes its connections.
+
+    There is no lock in here: one that another thread holds during a fork stays locked in the child.
+    """
+
+    def __init__(self, client: Any, make: Callable[[], Any] | None = None) -> None:
+        self._client = client
+        self._make = make
+        self._process = os.getpid()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def client(self) -> Any:
+        """The client to call now."""
+        self._after_fork()
+        return self._client
+
+    def map(self, do: Callable[[A], B], things: Sequence[A]) -> Iterable[B]:
+        """Do this to all of them, side by side if there are several; the answers in order."""
+        if len(things) < 2:
+            return [do(thing) for thing in things]
+        self._after_fork()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="eventonce-dynamodb")
+        return self._pool.map(do, things)
+
+    def close(self) -> None:
+        """End the threads, and close the connections where the client is our own."""
+        self._after_fork()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+        if self._make is not None:
+            self._client.close()
+
+    def _after_fork(self) -> None:
+        """A connection used by two processes would give one the other's answers."""
+        if self._process == os.getpid():
+            return
+        self._pool = None
+        if self._make is not None:
+            self._client = self._make()
+        else:
+            # It stays usable: what is closed are the connections it had open.
+            self._client.close()
+        self._process = os.getpid()
+
+
+class ServiceClock:
+    """This machine's clock, put right by the `Date` of the answers that came: DynamoDB has no
+    function that tells its time.
+
+    A date names a whole second. The answer was made between sending and receiving, so it bounds
+    how far the machine is off from both sides; many answers together bound it to about one round
+    trip. A machine within the bounds is believed. One that is not is put to the earlier bound:
+    until more is known it is then up to a second behind the service and never ahead of it, so
+    that it ends no lease early.
+    """
+
+    def __init__(self, wall: Callable[[], int]) -> None:
+        self.wall = wall
+        self._bounds: tuple[int, int] | None = None
+        self._parsed: tuple[str, int] = ("", 0)
+
+    @property
+    def offset(self) -> int:
+        """Milliseconds to add to this machine's time."""
+        if self._bounds is None:
+            return 0
+        earliest, latest = self._bounds
+        return 0 if earliest <= 0 <= latest else earliest
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, as the service counts them."""
+        return self.wall() + self.offset
+
+    def learn(self, date: str | None, sent: int, received: int) -> None:
+        """Learn from an answer, by this machine's times of sending and receiving."""
+        if date is None or received < sent:
+            return
+        second = self._second(date)
+        earliest, latest = second - received, second + 1_000 - sent
+        if self._bounds is not None:
+            narrowed = max(earliest, self._bounds[0]), min(latest, self._bounds[1])
+            if narrowed[0] <= narrowed[1]:
+                self._bounds = narrowed
+                return
+        # The first answer, or this machine's clock was set since the last one.
+        self._bounds = earliest, latest
+
+    def _second(self, date: str) -> int:
+        """The date in milliseconds; most answers of a second have the same one."""
+        text, second = self._parsed
+        if text != date:
+            second = int(parsedate_to_datetime(date).timestamp()) * 1_000
+            self._parsed = date, second
+        return second
+
+
 class Table:
     """What the store asks of DynamoDB."""
 
-    def __init__(self, place: Place, layout: Layout, link: Link, clock: ServiceClock) -> None:
-        self.place = place
+    def __init__(
+        self, ref: TableRef, layout: Layout, client: ForkSafeClient, clock: ServiceClock
+    ) -> None:
+        self.ref = ref
         self.layout = layout
         self.clock = clock
-        self._link = link
+        self._client = client
 
     def call(self, operation: str, **asked: Any) -> dict[str, Any]:
         """One request; the driver's errors as ours, and an answer that is not the service's too."""
         try:
             return self._ask(operation, asked)
         except DRIVERS as error:
-            raise explain(error, self.place) from error
+            raise explain(error, self.ref) from error
 
     def _ask(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
         """One request, and the service's date noted."""
         sent = self.clock.wall()
-        ask = getattr(self._link.client, operation)
+        ask = getattr(self._client.client, operation)
         try:
-            answer: dict[str, Any] = ask(**asked, **receipts.ASKED.get(operation, {}))
+            answer: dict[str, Any] = ask(**asked, **_EXTRA_PARAMETERS.get(operation, {}))
         except exceptions.ClientError as error:
-            self._hear(error.response, sent)
+            self._note_date(error.response, sent)
             raise
         except (AttributeError, KeyError, TypeError) as error:
             # The driver looked for something in the answer that is not there.
-            raise strange(operation, self.place) from error
-        if not receipts.is_answer(operation, asked, answer):
-            raise strange(operation, self.place)
-        self._hear(answer, sent)
+            raise not_dynamodb(operation, self.ref) from error
+        if not _is_answer(operation, asked, answer):
+            raise not_dynamodb(operation, self.ref)
+        self._note_date(answer, sent)
         return answer
 
-    def _hear(self, answer: Any, sent: int) -> None:
+    def _note_date(self, answer: Any, sent: int) -> None:
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        self.clock.hear(headers.get("date"), sent, self.clock.wall())
+        self.clock.learn(headers.get("date"), sent, self.clock.wall())
 
     def read(self, keys: Sequence[str]) -> dict[str, Found]:
         """The items under these keys as they are now; None where there is none."""
         found: dict[str, Found] = {}
-        for part in self._link.each(self._read, _parts(keys, KEYS)):
+        for part in self._client.map(self._read, _parts(keys, KEYS)):
             found.update(part)
         return found
 
     def _read(self, keys: Sequence[str]) -> dict[str, Found]:
         found: dict[str, Found] = dict.fromkeys(keys)
         wanted: Any = {
-            self.place.table: {
+            self.ref.table: {
                 "Keys": [{self.layout.key: {"S": key}} for key in keys],
                 "ConsistentRead": True,
             }
@@ -111,21 +217,21 @@ class Table:
                 answer = self.call("batch_get_item", RequestItems=wanted)
             except EventonceError as error:
                 return {**found, **dict.fromkeys(self._keys(wanted), error)}
-            for item in answer["Responses"].get(self.place.table, ()):
+            for item in answer["Responses"].get(self.ref.table, ()):
                 found[item[self.layout.key]["S"]] = item
             wanted = answer.get("UnprocessedKeys")
             if not wanted:
                 return found
             pause(attempt)
-        late = refusal("ThrottlingError", "", self.place)
+        late = refusal("ThrottlingError", "", self.ref)
         return {**found, **dict.fromkeys(self._keys(wanted), late)}
 
     def _keys(self, wanted: Any) -> Iterable[str]:
-        return (key[self.layout.key]["S"] for key in wanted[self.place.table]["Keys"])
+        return (key[self.layout.key]["S"] for key in wanted[self.ref.table]["Keys"])
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
         """Do each of these alone, whatever becomes of the others; no two of one item."""
-        parts = self._link.each(self._write, _parts(writes, STATEMENTS))
+        parts = self._client.map(self._write, _parts(writes, STATEMENTS))
         return [outcome for part in parts for outcome in part]
 
     def _write(self, writes: Sequence[Write]) -> list[Written]:
@@ -134,7 +240,7 @@ class Table:
         outcomes: dict[int, Written] = {}
         left = list(range(len(writes)))
         for attempt in range(TRIES):
-            statements = [statement(writes[index], self.place.table, self.layout) for index in left]
+            statements = [statement(writes[index], self.ref.table, self.layout) for index in left]
             try:
                 answers = self.call("batch_execute_statement", Statements=statements)["Responses"]
             except EventonceError as error:
@@ -157,12 +263,12 @@ class Table:
             return Done(answer.get("Item"))
         if error.get("Code") in ("ConditionalCheckFailed", "DuplicateItem"):
             return Refused(error.get("Item"))
-        return refusal(error.get("Code", ""), error.get("Message", ""), self.place)
+        return refusal(error.get("Code", ""), error.get("Message", ""), self.ref)
 
     def _insert(self, write: Insert) -> Written:
         """A lone new item by PutItem, which unlike a statement brings the old one if refused."""
         asked = {
-            "TableName": self.place.table,
+            "TableName": self.ref.table,
             "Item": write.item,
             "ConditionExpression": "attribute_not_exists(#key)",
             "ExpressionAttributeNames": {"#key": self.layout.key},
@@ -176,7 +282,7 @@ class Table:
             answer: Any = getattr(error, "response", None) or {}
             if answer.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
                 return Refused(answer.get("Item"))
-            fault = explain(error, self.place)
+            fault = explain(error, self.ref)
             fault.__cause__ = error
             return fault
         return Done()
@@ -187,5 +293,60 @@ def pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**attempt)))
 
 
-def _parts(things: Sequence[T], size: int) -> list[Sequence[T]]:
+def _parts(things: Sequence[A], size: int) -> list[Sequence[A]]:
     return [things[start : start + size] for start in range(0, len(things), size)]
+
+
+_EXTRA_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "put_item": {"ReturnConsumedCapacity": "TOTAL"},
+}
+"""What a request asks for besides, so that its answer is not empty when all went well."""
+
+
+def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:
+    """Whether this answers every part of the request. An answer without what DynamoDB itself says
+    is a proxy's or anybody's, and proves nothing, whatever its HTTP status."""
+    holds = _ANSWERS.get(operation)
+    try:
+        return holds is None or holds(asked, answer)
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def _is_put(_: Mapping[str, Any], answer: Any) -> bool:
+    return bool(answer["ConsumedCapacity"]["TableName"])
+
+
+def _are_executed(asked: Mapping[str, Any], answer: Any) -> bool:
+    each = answer["Responses"]
+    return len(each) == len(asked["Statements"]) and all(
+        one.get("TableName") or one["Error"]["Code"] for one in each
+    )
+
+
+def _are_read(asked: Mapping[str, Any], answer: Any) -> bool:
+    """Every key is found, or known not to be there, or left undone: each table is named in one."""
+    named = {**answer["Responses"], **(answer.get("UnprocessedKeys") or {})}
+    return all(table in named for table in asked["RequestItems"])
+
+
+def _lists(_: Mapping[str, Any], answer: Any) -> bool:
+    return isinstance(answer["Items"], list)
+
+
+def _has(name: str) -> Callable[[Mapping[str, Any], Any], bool]:
+    return lambda _, answer: bool(answer[name])
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Any], bool]]] = {
+    "put_item": _is_put,
+    "batch_execute_statement": _are_executed,
+    "batch_get_item": _are_read,
+    "query": _lists,
+    "scan": _lists,
+    "describe_table": _has("Table"),
+    "describe_time_to_live": _has("TimeToLiveDescription"),
+    "create_table": _has("TableDescription"),
+    "update_table": _has("TableDescription"),
+    "update_time_to_live": _has("TimeToLiveSpecification"),
+}

@@ -1,51 +1,93 @@
-"""What `eventonce store check` looks at in Redis; nothing need be made there, or upgraded."""
+"""The parts of `eventonce store check` and `stats` that look at Redis servers; nothing need be made
+there, or upgraded."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Finding, Store, StoreAdmin
 from eventonce.errors import EventonceError
-from eventonce.stores.redis.calls import NO_WAIT, Call, Lines, exchange
+from eventonce.stores.redis.codec import COUNT
+from eventonce.stores.redis.connections import NO_WAIT, Command, Connections, Reply, execute
 from eventonce.types import Claim, Letter, Settlement
 
 OLDEST: Final = (6, 2)
 """The first that sets a value and its instant of expiry in one command."""
 
+KEYS_A_STEP: Final = 2_000
+"""Keys looked at in one step of a count: under a millisecond for which others wait."""
 
-def try_out(store: Store, shelf: StoreAdmin) -> Finding:
-    """Do once what the store does, on a key and a letter of our own that are gone afterwards."""
+ERRORS: Final = (RedisError, RedisClusterException)
+
+
+def check(
+    store: Store,
+    admin: StoreAdmin,
+    nodes: Callable[[], Sequence[Connections]],
+    wait_replicas: int,
+) -> list[Finding]:
+    """Try the store out, and look at how its servers are set up."""
+    tried = _try_out(store, admin)
+    if not tried.fine:
+        return [tried]
+    try:
+        # Servers of a cluster that are alike need be told of once.
+        looks = [found for node in nodes() for found in _settings(node, wait_replicas)]
+        return list(dict.fromkeys([tried, *looks]))
+    except ERRORS as error:
+        return [tried, Finding("it shows how it is set up", fine=False, fix=str(error))]
+
+
+def count_records(node: Connections, pattern: bytes) -> int:
+    """The number of records on one server, counted in steps."""
+    cursor, records = b"0", 0
+    while True:
+        words = (b"EVALSHA", COUNT.sha, b"0", cursor, pattern, b"%d" % KEYS_A_STEP)
+        cursor, found = _value(node, Command(words, script=COUNT.text))
+        records += int(found)
+        if cursor == b"0":
+            return records
+
+
+def _value(node: Connections, command: Command) -> Reply:
+    (reply,) = execute(node, [command], NO_WAIT)
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _try_out(store: Store, admin: StoreAdmin) -> Finding:
+    """Do once all that the store does, on a key and a letter that are gone afterwards."""
     what = "it answers, and this user may do all that is needed"
     key, name = secrets.token_bytes(16), f"check-{secrets.token_hex(8)}"
     claim = Claim(key, 1, 1_000, 1_000, 1)
     try:
         (run,) = store.claim([claim])
         store.settle([Settlement(claim, run.token, "complete")])
-        shelf.show(key)
-        shelf.forget([key])
+        admin.show(key)
+        admin.forget([key])
         letter = Letter(name, name, "dead", "check", "", key, b"{}", wall_clock())
-        shelf.put_letters([letter])
-        next(iter(shelf.letters(name)), None)
-        shelf.drop_letters([name])
+        admin.put_letters([letter])
+        next(iter(admin.letters(name)), None)
+        admin.drop_letters([name])
     except EventonceError as error:
         return Finding(what, fine=False, fix=str(error))
     return Finding(what, fine=True)
 
 
-def look(lines: Lines, wait_replicas: int) -> Iterator[Finding]:
+def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
     """How this server is set up."""
-    (said,) = exchange(lines, [Call((b"INFO",))], NO_WAIT)
-    if isinstance(said, NoPermissionError):
+    try:
+        told = _value(node, Command((b"INFO",)))
+    except NoPermissionError:
         yield Finding("how it is set up is not shown to this user (INFO)", fine=True)
         return
-    if isinstance(said, Exception):
-        raise said
-    info = dict(line.split(":", 1) for line in said.decode().splitlines() if ":" in line)
+    info = dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)
     yield _version(info)
     replicas = int(info.get("connected_slaves", 0))
     if wait_replicas:
@@ -60,13 +102,13 @@ def look(lines: Lines, wait_replicas: int) -> Iterator[Finding]:
         f"its maxmemory is {limit:,}, its policy {policy}" if limit else "it has no maxmemory",
         fine=not limit or policy == "noeviction",
         fix="set maxmemory-policy noeviction: now a record may be dropped before its time, and "
-        "what it remembered runs again",
+        "the event it remembers runs again",
     )
     yield _finding(
         "what it holds outlives a restart",
         fine=replicas > 0 or info.get("aof_enabled") == "1",
-        fix="set appendonly yes, or give it a replica: now what it remembered since its last "
-        "snapshot runs again after a restart",
+        fix="set appendonly yes, or give it a replica: now events since its last snapshot run "
+        "again after a restart",
     )
 
 

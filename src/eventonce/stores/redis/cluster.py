@@ -1,12 +1,19 @@
-"""A cluster: a call for each partition that a batch touches, all under way at the same time."""
+"""Commands to a cluster: one for each partition that a batch touches, all under way together.
+
+A slot that moves between servers is normal operation. MOVED: the slots are looked up again. ASK:
+the key is already where the slot moves to, or is new and belongs there. TRYAGAIN: some keys of the
+command are here and some there. The servers see to it that a key is served in one place only, and
+every command of the store may be sent twice, so that no event is lost or doubled by a retry.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
 from redis import RedisCluster
@@ -24,45 +31,45 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from eventonce.stores.redis.calls import (
-    Answered,
-    Call,
+from eventonce.stores.redis.codec import MAX_KEYS, partition
+from eventonce.stores.redis.connections import (
+    Answer,
+    Build,
+    Command,
     Connection,
-    Lines,
-    Make,
+    Connections,
     Reply,
     Wait,
-    exchange,
     receive,
     send,
 )
-from eventonce.stores.redis.codec import MOST
-from eventonce.stores.redis.names import partition
 
 PAUSE: Final = 0.1
-"""Seconds between looks at where the slots are: a failover takes some seconds."""
+"""Seconds between attempts while slots change hands: a failover takes some seconds."""
 
-_MOVING: Final = (
+MIGRATION: Final = 1.0
+"""Seconds for which a command on several keys waits until all of them have moved."""
+
+REDIRECTIONS: Final = 5
+"""Times that MOVED and ASK are followed even if time is up: servers that answer cost little."""
+
+_MOVED: Final = (
     MovedError,
     ClusterDownError,
     ReadOnlyError,
     ConnectionLost,
     RedisClusterException,
 )
-"""What is said while slots change hands: another server may know better, now or soon."""
+"""Errors while slots change hands: another server may know better, now or soon."""
+_FINAL: Final = (AuthenticationError, MaxConnectionsError)
 _BROKEN: Final = (RedisError, OSError, AttributeError)
-"""What a connection says when it fails; drivers before 8 stumble over one that another thread hung
-up because it was looking for the slots."""
-_TORN: Final = (AskError, TryAgainError)
-"""Some of a slot's keys are here, some already there: no call on several of them can be served."""
-_ASKING: Final = Call((b"ASKING",))
-"""Said before each call to a server that a slot is moving to: it serves the keys it has got."""
+"""Errors of a connection; drivers before 8 stumble over one that another thread disconnected
+because it was looking up the slots."""
 _node: Final[Callable[[str, int], ClusterNode]] = ClusterNode
-_SAID_NO: Final = (AuthenticationError, MaxConnectionsError)
 
 
 class Cluster:
-    """Calls to a cluster, each to the primary that has its slot."""
+    """Commands to a cluster, each to the primary that has its slot."""
 
     def __init__(
         self, connect: Callable[[], RedisCluster], hosts: Sequence[tuple[str, int]] = ()
@@ -71,154 +78,168 @@ class Cluster:
         self._connect = connect
         self._hosts = hosts
         self._client: RedisCluster | None = None
-        self._lines: dict[str, Lines] = {}
+        self._connections: dict[str, Connections] = {}
         self._newcomers: dict[str, ClusterNode] = {}
         """Servers that have no slot yet, but are about to."""
-        self._lock = threading.Lock()
-        self._looking = threading.Lock()
-        self._looks = 0
+        self._connecting = threading.Lock()
+        self._refreshing = threading.Lock()
+        self._refreshes = 0
 
-    def ask(
-        self, keys: Sequence[bytes], make: Make, wait: Wait, patience: float = 0.0
-    ) -> list[Answered]:
-        """The replies about all of these, one for each partition."""
-        parts: defaultdict[int, list[int]] = defaultdict(list)
-        for place, key in enumerate(keys):
-            parts[partition(key)].append(place)
-        shares = [
-            part[start : start + MOST]
-            for part in parts.values()
-            for start in range(0, len(part), MOST)
+    def execute_batch(
+        self, keys: Sequence[bytes], build: Build, wait: Wait, patience: float = 0.0
+    ) -> list[Answer]:
+        """The replies about all of these keys, one for each partition; one for each key of a slot
+        whose keys lie on two servers."""
+        by_partition: defaultdict[int, list[int]] = defaultdict(list)
+        for index, key in enumerate(keys):
+            by_partition[partition(key)].append(index)
+        parts = [
+            part[start : start + MAX_KEYS]
+            for part in by_partition.values()
+            for start in range(0, len(part), MAX_KEYS)
         ]
-        answers: list[Answered] = []
-        replies = self.replies([make(share) for share in shares], wait, patience)
-        for share, reply in zip(shares, replies, strict=True):
-            if isinstance(reply, _TORN) and not isinstance(reply, MovedError):
-                alone = self._replies_alone([make([n]) for n in share], wait, patience)
-                answers += [([n], reply) for n, reply in zip(share, alone, strict=True)]
+        commands = [build(part) for part in parts]
+        replies = self._retried(commands, wait, patience, follow=False)
+        answers: list[Answer] = []
+        for part, reply in zip(parts, replies, strict=True):
+            if _migrating(reply):
+                alone = self.execute([build([index]) for index in part], wait, patience)
+                answers += [([index], reply) for index, reply in zip(part, alone, strict=True)]
             else:
-                answers.append((share, reply))
+                answers.append((part, reply))
         return answers
 
-    def replies(self, calls: Sequence[Call], wait: Wait, patience: float = 0.0) -> list[Reply]:
-        """Where a slot has moved, it is looked for once, and then for as many seconds as there is
-        patience: asking again is safe, and the others are not held up for nothing."""
+    def execute(
+        self, commands: Sequence[Command], wait: Wait, patience: float = 0.0
+    ) -> list[Reply]:
+        """The replies to these. Where a slot has moved, it is looked up once, and then for as many
+        seconds as there is patience, so that other events are not held up for nothing."""
+        return self._retried(commands, wait, patience, follow=True)
+
+    def _retried(
+        self, commands: Sequence[Command], wait: Wait, patience: float, *, follow: bool
+    ) -> list[Reply]:
+        """`follow` says whether commands on a slot that is being moved are sent after it."""
         try:
-            replies = self._round(calls, wait)
-            deadline = time.monotonic() + patience
-            pause = 0.0
-            while moving := [n for n, it in enumerate(replies) if _moving(it)]:
-                time.sleep(pause)
-                self._look_again()
-                again = self._round([calls[n] for n in moving], wait)
-                for n, reply in zip(moving, again, strict=True):
-                    replies[n] = reply
-                if time.monotonic() >= deadline:
+            replies = self._round(commands, wait)
+            began = time.monotonic()
+            for attempt in count():
+                moved = [n for n, reply in enumerate(replies) if _moved(reply)]
+                torn = [n for n, it in enumerate(replies) if follow and _migrating(it)]
+                retried = moved + torn
+                redirected = any(isinstance(replies[n], AskError) for n in retried)
+                late = time.monotonic() - began >= (max(patience, MIGRATION) if torn else patience)
+                if not retried or (late and attempt >= (REDIRECTIONS if redirected else 1)):
                     break
-                pause = PAUSE
-        except (RedisError, RedisClusterException) as error:
-            return [error] * len(calls)
-        return replies
-
-    def _replies_alone(self, calls: Sequence[Call], wait: Wait, patience: float) -> list[Reply]:
-        """The replies to calls on one key each of a slot that is half moved: a key that is not here
-        any more is asked for where it moves to."""
-        replies = self.replies(calls, wait, patience)
-        moved: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-        for n, reply in enumerate(replies):
-            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
-                moved[str(reply.host), int(reply.port)].append(n)
-        for (host, port), share in moved.items():
-            # The first brings the script; the others then know it by its name.
-            asked = [calls[n] if n != share[0] else calls[n].spelled_out() for n in share]
-            try:
-                lines = self._lines_to(self._target(host, port, calls[share[0]].slot))
-                said = exchange(lines, [it for call in asked for it in (_ASKING, call)], wait)
-            except _BROKEN as error:
-                _fill(replies, share, error)
-            else:
-                for n, reply in zip(share, said[1::2], strict=True):
+                asked = {
+                    place: self._target(commands[n], replies[n])
+                    for place, n in enumerate(retried)
+                    if _asks(replies[n])
+                }
+                if len(asked) < len(retried):
+                    time.sleep(PAUSE if attempt else 0.0)
+                if moved:
+                    self._refresh()
+                again = self._round([commands[n] for n in retried], wait, asked)
+                for n, reply in zip(retried, again, strict=True):
                     replies[n] = reply
-        return replies
+        except (RedisError, RedisClusterException) as error:
+            return [error] * len(commands)
+        # A redirection that leads nowhere yet is no wrong address: the slot is on its way.
+        return [TryAgainError(str(it)) if isinstance(it, AskError) else it for it in replies]
 
-    def _target(self, host: str, port: int, slot: int) -> ClusterNode:
+    def _target(self, command: Command, reply: AskError) -> ClusterNode:
         """The server that a slot moves to; it may be new, and have no other slot yet."""
         manager: Any = self._cluster().nodes_manager
         # A server that does not know its own name leaves it out: it is the one that was asked.
-        host, port = manager.remap_host_port(host or manager.get_node_from_slot(slot).host, port)
+        host = str(reply.host) or manager.get_node_from_slot(command.slot).host
+        host, port = manager.remap_host_port(host, int(reply.port))
         known: ClusterNode | None = manager.get_node(host, port)
         return known or self._newcomers.setdefault(f"{host}:{port}", _node(host, port))
 
-    def _round(self, calls: Sequence[Call], wait: Wait) -> list[Reply]:
-        """Ask each call once: first all are sent, then all replies are read."""
-        replies: list[Reply] = [None] * len(calls)
-        under_way: list[tuple[Lines, Connection, list[int]]] = []
+    def _round(
+        self,
+        commands: Sequence[Command],
+        wait: Wait,
+        targets: Mapping[int, ClusterNode] | None = None,
+    ) -> list[Reply]:
+        """Send each command once, then read all replies; those with a target go there."""
+        replies: list[Reply] = [None] * len(commands)
+        under_way: list[tuple[Connections, Connection, list[int]]] = []
+        targets = targets or {}
+        sent = [
+            command._replace(asking=True) if n in targets else command
+            for n, command in enumerate(commands)
+        ]
         try:
-            for lines, share in self._by_server(calls, replies):
+            for connections, share in self._by_server(commands, replies, targets):
                 try:
-                    connection = lines.take()
+                    connection = connections.acquire()
                 except _BROKEN as error:
                     _fill(replies, share, error)
                     continue
-                under_way.append((lines, connection, share))
+                under_way.append((connections, connection, share))
                 try:
-                    send(connection, [calls[n] for n in share], wait)
+                    send(connection, [sent[n] for n in share], wait)
                 except _BROKEN as error:
                     _fill(replies, share, error)
-                    _give_up(under_way.pop())
+                    _abandon(under_way.pop())
             while under_way:
-                lines, connection, share = under_way[-1]
+                connections, connection, share = under_way[-1]
                 try:
-                    told = receive(connection, [calls[n] for n in share], wait)
+                    received = receive(connection, [sent[n] for n in share], wait)
                 except _BROKEN as error:
                     _fill(replies, share, error)
-                    _give_up(under_way.pop())
+                    _abandon(under_way.pop())
                     continue
-                for n, reply in zip(share, told, strict=True):
+                for n, reply in zip(share, received, strict=True):
                     replies[n] = reply
                 under_way.pop()
-                lines.give(connection)
+                connections.release(connection)
         finally:
-            # What is left here was interrupted: its replies are still to come.
+            # These were interrupted: their replies are still to come.
             while under_way:
-                _give_up(under_way.pop())
+                _abandon(under_way.pop())
         return replies
 
     def _by_server(
-        self, calls: Sequence[Call], replies: list[Reply]
-    ) -> list[tuple[Lines, list[int]]]:
+        self,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        targets: Mapping[int, ClusterNode],
+    ) -> list[tuple[Connections, list[int]]]:
         manager: Any = self._cluster().nodes_manager
-        servers: dict[str, list[int]] = {}
+        shares: dict[str, list[int]] = {}
         nodes: dict[str, Any] = {}
-        for n, call in enumerate(calls):
+        for n, command in enumerate(commands):
             try:
-                node = manager.get_node_from_slot(call.slot)
+                node: Any = targets.get(n) or manager.get_node_from_slot(command.slot)
             except RedisClusterException as error:
                 replies[n] = error
                 continue
             nodes[node.name] = node
-            servers.setdefault(node.name, []).append(n)
-        return [(self._lines_to(nodes[name]), share) for name, share in servers.items()]
+            shares.setdefault(node.name, []).append(n)
+        return [(self._connections_to(nodes[name]), share) for name, share in shares.items()]
 
-    def _lines_to(self, node: Any) -> Lines:
+    def _connections_to(self, node: Any) -> Connections:
         pool = self._cluster().get_redis_connection(node).connection_pool
-        lines = self._lines.get(node.name)
-        if lines is None or lines.pool is not pool:
-            lines = self._lines[node.name] = Lines(pool)
-        return lines
+        connections = self._connections.get(node.name)
+        if connections is None or connections.pool is not pool:
+            connections = self._connections[node.name] = Connections(pool)
+        return connections
 
-    def _look_again(self) -> None:
-        """Ask the cluster where its slots are now; if nobody knows, what was known stays.
+    def _refresh(self) -> None:
+        """Look up where the slots are now; if nobody knows, what was known stays.
 
         The hosts that were given are asked beside the nodes that are known: all of those may have
         been replaced.
         """
-        looks = self._looks
-        with self._looking:
-            if looks != self._looks:
+        refreshes = self._refreshes
+        with self._refreshing:
+            if refreshes != self._refreshes:
                 # Another thread has begun after this one wanted to, and is done.
                 return
-            self._looks += 1
+            self._refreshes += 1
             with suppress(*_BROKEN, RedisClusterException):
                 manager: Any = self._cluster().nodes_manager
                 for host, port in self._hosts:
@@ -226,38 +247,47 @@ class Cluster:
                     node = _node(host, port)
                     manager.startup_nodes.setdefault(node.name, node)
                 manager.initialize()
-                for gone in set(self._lines) - set(manager.nodes_cache):
-                    self._lines.pop(gone).hang_up()
+                for gone in set(self._connections) - set(manager.nodes_cache):
+                    self._connections.pop(gone).disconnect()
 
-    def lines(self) -> list[Lines]:
-        """To each server that holds records."""
+    def nodes(self) -> list[Connections]:
+        """The connections to each server that holds records."""
         cluster: Any = self._cluster()
-        return [self._lines_to(node) for node in cluster.get_primaries()]
+        return [self._connections_to(node) for node in cluster.get_primaries()]
 
     def close(self, *, client: bool) -> None:
-        """Let go of the connections, and of the client's own if that is to be closed too."""
-        for lines in self._lines.values():
-            lines.hang_up()
+        """Close the connections, and those of the client too if asked to."""
+        for connections in self._connections.values():
+            connections.disconnect()
         if client and self._client is not None:
             self._client.close()
 
     def _cluster(self) -> RedisCluster:
         """The driver's client, made when first asked for: it wants to talk to the cluster."""
         if self._client is None:
-            with self._lock:
+            with self._connecting:
                 if self._client is None:
                     self._client = self._connect()
         return self._client
 
 
-def _moving(reply: Reply) -> bool:
-    return isinstance(reply, _MOVING) and not isinstance(reply, _SAID_NO)
+def _moved(reply: Reply) -> bool:
+    return isinstance(reply, _MOVED) and not isinstance(reply, _FINAL)
 
 
-def _give_up(on: tuple[Lines, Connection, list[int]]) -> None:
-    lines, connection, _ = on
-    lines.give(connection, sound=False)
-    lines.hang_up()
+def _asks(reply: Reply) -> bool:
+    # The driver's MOVED is a kind of ASK.
+    return isinstance(reply, AskError) and not isinstance(reply, MovedError)
+
+
+def _migrating(reply: Reply) -> bool:
+    return _asks(reply) or isinstance(reply, TryAgainError)
+
+
+def _abandon(under_way: tuple[Connections, Connection, list[int]]) -> None:
+    connections, connection, _ = under_way
+    connections.release(connection, sound=False)
+    connections.disconnect()
 
 
 def _fill(replies: list[Reply], share: Sequence[int], error: Exception) -> None:

@@ -31,7 +31,7 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from eventonce.stores.redis.calls import NotReplicated
+from eventonce.stores.redis.connections import NotReplicated
 
 _REFUSED: Final = (
     "the user name or password is refused ({said}). Give the right ones in the URI, "
@@ -118,17 +118,17 @@ _SAYINGS: Final = (
 
 
 def explain(
-    error: Exception, where: str, *, proven: bool, wants_tls: Callable[[], bool] | None = None
+    error: Exception, where: str, *, has_answered: bool, wants_tls: Callable[[], bool] | None = None
 ) -> EventonceError:
-    """Our error for the driver's. `proven` says that the store has answered before: then what
+    """Our error for the driver's. `has_answered` says that the store has answered before: then what
     looks like a wrong setting is the world having changed, perhaps to change back. `wants_tls`
     finds out whether the server would have spoken TLS."""
     said = str(error)
-    if wants_tls is not None and not proven and _hung_up(error) and wants_tls():
+    if wants_tls is not None and not has_answered and _hung_up(error) and wants_tls():
         return ConfigError(f"{where}: {_PLAIN}")
     for kind, message in _SETTINGS:
         if isinstance(error, kind):
-            return _setting(where, message.format(said=said), proven=proven)
+            return _setting(where, message.format(said=said), has_answered=has_answered)
     for kind, message in _PASSING:
         if isinstance(error, kind):
             return StoreUnavailable(f"{where}: {message.format(said=said)}")
@@ -136,21 +136,21 @@ def explain(
         if "Too many connections" in said:  # of drivers before 6
             return StoreUnavailable(f"{where}: {_CROWDED}")
         if _insecure(said):
-            return _setting(where, _INSECURE.format(said=said), proven=proven)
+            return _setting(where, _INSECURE.format(said=said), has_answered=has_answered)
         return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
     if isinstance(error, RedisClusterException):
-        return _explain_cluster(error, where, said, proven=proven)
+        return _explain_cluster(error, where, said, has_answered=has_answered)
     return _explain_words(where, said)
 
 
 def _explain_cluster(
-    error: RedisClusterException, where: str, said: str, *, proven: bool
+    error: RedisClusterException, where: str, said: str, *, has_answered: bool
 ) -> EventonceError:
     cause = error.__cause__
     if isinstance(cause, AuthenticationError):
-        return explain(cause, where, proven=proven)
+        return explain(cause, where, has_answered=has_answered)
     if _insecure(said):
-        return _setting(where, _INSECURE.format(said=said), proven=proven)
+        return _setting(where, _INSECURE.format(said=said), has_answered=has_answered)
     if "Cluster mode is not enabled" in said:
         return ConfigError(f"{where}: {_NO_CLUSTER}")
     return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
@@ -189,6 +189,6 @@ def _explain_words(where: str, said: str) -> EventonceError:
     return StoreError(f"{where}: {said}")
 
 
-def _setting(where: str, message: str, *, proven: bool) -> EventonceError:
-    kind = StoreUnavailable if proven else ConfigError
+def _setting(where: str, message: str, *, has_answered: bool) -> EventonceError:
+    kind = StoreUnavailable if has_answered else ConfigError
     return kind(f"{where}: {message}")

@@ -8,7 +8,7 @@
 --   LISTED  anything else: all fields as a MessagePack array, in the order of ledger.Record
 --   BRIEF   from here on: what nearly every record is at last, in twelve bytes; see below
 -- KEPT_DIGESTS, PATIENCE, UNSETTLED and LONGEST_LEASE, the constants of the law, are set by
--- scripts.py.
+-- codec.py.
 local DONE, RESULT, HELD, BRIEF = 1, 2, 3, 192
 
 -- A completed fact as two words and the four bytes of its `by`: its instant since 2020 in 39 bits,

@@ -1,51 +1,42 @@
-"""The Redis store: the two verbs, each one call a batch, and the shelf."""
+"""The Redis store: claims and settlements, each one call a batch, and the dead letters."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import compress
 from typing import Any, Final, TypeVar
 
+import msgspec
 from redis import Redis, RedisCluster
-from redis.exceptions import RedisClusterException, RedisError
 
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.stores.probe import PROBE
-from eventonce.stores.redis import admin as upkeep
-from eventonce.stores.redis import codec as packing
-from eventonce.stores.redis import letters as shelf
-from eventonce.stores.redis import scripts
-from eventonce.stores.redis.calls import (
-    NO_WAIT,
-    Call,
-    Lines,
-    Make,
-    Reply,
-    Wait,
-    exchange,
-    script_call,
-)
+from eventonce.stores.redis import admin, codec
 from eventonce.stores.redis.cluster import Cluster
+from eventonce.stores.redis.codec import Keys, Script, Unpackable
+from eventonce.stores.redis.connections import NO_WAIT, Build, Command, Reply, Server, Wait
 from eventonce.stores.redis.errors import explain
-from eventonce.stores.redis.names import Names
-from eventonce.stores.redis.scripts import Script
-from eventonce.stores.redis.server import Server
-from eventonce.stores.redis.uri import PREFIX, TIMEOUT, place_of, shown_client
+from eventonce.stores.redis.uri import PREFIX, TIMEOUT, read, shown_client
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
-STEP: Final = 2_000
-"""Keys looked at in one step of a count: under a millisecond for which others wait."""
-
-REPLICATION: Final = 1.0
+REPLICATION_TIMEOUT: Final = 1.0
 """Seconds replicas may take to confirm, where they are waited for: they are milliseconds behind."""
+
+LETTERS_A_PAGE: Final = 100
+"""Letters read or written at once: each holds a whole event, up to some hundred KiB."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Letter).decode
+_instant: Final = struct.Struct(">Q")
 
 T = TypeVar("T", Claim, Settlement)
 
 
 class RedisStore:
-    """Records and letters in Redis 6.2 or newer, in Valkey, or in a cluster of either.
+    """Records and dead letters in Redis 6.2 or newer, in Valkey, or in a cluster of either.
 
     Safe in many threads, and across a fork. Leases and windows end by the server's own clock, and
     records leave by its own expiry. An answer that was given is as durable as the server is set up
@@ -73,8 +64,7 @@ class RedisStore:
                 f"RedisStore: a redis.Redis or redis.RedisCluster client is needed, and this is a "
                 f"{kind.__module__}.{kind.__qualname__}. Stores are synchronous, under asyncio too."
             )
-        self._begin(server, shown_client(client), prefix, wait_replicas, timeout)
-        self._owned = False
+        self._open(server, shown_client(client), prefix, wait_replicas, timeout)
 
     @classmethod
     def from_uri(cls, uri: str) -> RedisStore:
@@ -82,62 +72,64 @@ class RedisStore:
         `redis+sentinel://host,host/name/0`, each with `rediss` for TLS and `valkey` for `redis`, or
         `unix:///path`; with `?prefix=…&timeout=…&wait_replicas=…` and more, as docs/stores/redis.md
         has them."""
-        place = place_of(uri)
-        place.check_here()
-        if place.cluster:
-            server: Server | Cluster = Cluster(place.connect_cluster, place.hosts)
+        address = read(uri)
+        address.check_here()
+        if address.cluster:
+            server: Server | Cluster = Cluster(address.connect_cluster, address.hosts)
         else:
-            server = Server(place.connect())
+            server = Server(address.connect())
         store = cls.__new__(cls)
         # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
-        store._begin(server, place.shown(), place.prefix, place.wait_replicas, place.timeout)
+        store._open(server, str(address), address.prefix, address.wait_replicas, address.timeout)
         store._owned = True
-        store._wants_tls = place.wants_tls
+        store._wants_tls = address.wants_tls
         return store
 
-    def _begin(
+    def _open(
         self, server: Server | Cluster, where: str, prefix: str, wait_replicas: int, timeout: float
     ) -> None:
         self._server = server
         self._where = where
-        self._names = Names(prefix)
+        self._keys = Keys(prefix)
         self._timeout = timeout
-        self._wait = Wait(wait_replicas, int(min(REPLICATION, timeout / 2) * 1000))
-        self._proven = False
+        self._wait = Wait(wait_replicas, int(min(REPLICATION_TIMEOUT, timeout / 2) * 1000))
+        self._waiting = wait_replicas > 0
+        self._has_answered = False
+        self._owned = False
         self._wants_tls: Callable[[], bool] | None = None
 
     def __repr__(self) -> str:
-        return f"RedisStore({self._where!r}, prefix={self._names.prefix!r})"
+        return f"RedisStore({self._where!r}, prefix={self._keys.prefix!r})"
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if not claims:
             return []
         keys = [claim.key for claim in claims]
-        make = self._maker(scripts.CLAIM, keys, claims, packing.pack_claims, now)
+        build = self._builder(codec.CLAIM, keys, claims, codec.pack_claims, now)
         try:
-            answers = self._server.ask(keys, make, self._wait)
-        except packing.Unpackable:
-            return self._claim_some(claims, now)
+            answers = self._server.execute_batch(keys, build, self._wait)
+        except Unpackable:
+            return self._claim_packable(claims, now)
         if len(answers) == 1:
-            return packing.verdicts(claims, self._value(answers[0][1]))
-        self._proven |= not all(isinstance(reply, Exception) for _, reply in answers)
+            return codec.verdicts(claims, self._value(answers[0][1]))
+        self._has_answered |= not all(isinstance(reply, Exception) for _, reply in answers)
         given: dict[int, Verdict] = {}
         errors = []
-        for places, reply in answers:
-            asked = places or ()
+        for part, reply in answers:
+            indexes = part or ()
             if isinstance(reply, Exception):
                 errors.append(error := self._explained(reply))
-                given.update(dict.fromkeys(asked, Verdict("error", error=error)))
+                given.update(dict.fromkeys(indexes, Verdict("error", error=error)))
             else:
-                verdicts = packing.verdicts([claims[place] for place in asked], reply)
-                given.update(zip(asked, verdicts, strict=True))
+                verdicts = codec.verdicts([claims[index] for index in indexes], reply)
+                given.update(zip(indexes, verdicts, strict=True))
         if len(errors) == len(answers):
             raise errors[0]
-        return [given[place] for place in range(len(claims))]
+        return [given[index] for index in range(len(claims))]
 
-    def _claim_some(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
+    def _claim_packable(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         """Some cannot be packed: each of them has that for its verdict, and the others go on."""
-        refused = [packing.unpackable(claim) for claim in claims]
+        refused = [codec.unpackable(claim) for claim in claims]
         given = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
         return [next(given) if bad is None else bad for bad in refused]
 
@@ -147,138 +139,153 @@ class RedisStore:
         if not settlements:
             return []
         keys = [settlement.claim.key for settlement in settlements]
-        make = self._maker(scripts.SETTLE, keys, settlements, packing.pack_settlements, now)
+        build = self._builder(codec.SETTLE, keys, settlements, codec.pack_settlements, now)
         try:
-            answers = self._server.ask(keys, make, self._wait, self._timeout)
-        except packing.Unpackable:
-            return self._settle_some(settlements, now)
+            answers = self._server.execute_batch(keys, build, self._wait, self._timeout)
+        except Unpackable:
+            return self._settle_packable(settlements, now)
         if len(answers) == 1:
-            return packing.kept(self._value(answers[0][1]))
+            return codec.kept(self._value(answers[0][1]))
         kept: dict[int, SettleResult] = {}
-        for places, reply in answers:
-            kept.update(zip(places or (), packing.kept(self._value(reply)), strict=True))
-        return [kept[place] for place in range(len(settlements))]
+        for part, reply in answers:
+            kept.update(zip(part or (), codec.kept(self._value(reply)), strict=True))
+        return [kept[index] for index in range(len(settlements))]
 
-    def _settle_some(
+    def _settle_packable(
         self, settlements: Sequence[Settlement], now: int | None
     ) -> list[SettleResult]:
         """Some cannot be packed: no run was ever granted to them."""
-        packable = [packing.unpackable(it.claim) is None for it in settlements]
+        packable = [codec.unpackable(it.claim) is None for it in settlements]
         given = iter(self.settle(list(compress(settlements, packable)), now))
         return [next(given) if good else "unknown" for good in packable]
 
-    def show(self, key: bytes) -> Record | None:
-        asked = [packing.head(None, waiting=False)]
-        call = script_call(scripts.SHOW, self._names.of([key]), asked, self._names.slot(key))
-        fields = self._one(call)
-        return None if fields is None else packing.record(fields)
-
-    def put_letters(self, letters: Sequence[Letter]) -> None:
-        for call in shelf.putting(self._names, letters):
-            self._one(call, self._wait)
-
-    def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        every = shelf.oldest_first(self._names, self._one)
-        return (letter for letter in every if consumer in (None, letter.consumer))
-
-    def letter(self, id: str) -> Letter | None:
-        body = self._one(shelf.one(self._names, id))
-        return None if body is None else shelf.read(body)
-
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        return int(self._one(shelf.dropping(self._names, ids), self._wait)) if ids else 0
-
-    def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002  nothing to do
-        """Redis drops what expired by itself."""
-        return 0
-
-    def forget(self, keys: Sequence[bytes]) -> int:
-        if not keys:
-            return 0
-
-        def drop(places: Sequence[int] | None) -> Call:
-            some = keys if places is None else [keys[n] for n in places]
-            return Call((b"DEL", *self._names.of(some)), self._names.slot(some[0]))
-
-        return sum(self._value(reply) for _, reply in self._server.ask(keys, drop, self._wait))
-
-    def stats(self) -> Stats:
-        """Counted one by one, in steps: exact while nothing comes or goes."""
-        try:
-            records = sum(self._count(lines) for lines in self._server.lines())
-        except (RedisError, RedisClusterException) as error:
-            raise self._explained(error) from error
-        return Stats(records=records, letters=self._one(shelf.counting(self._names)))
-
-    def _count(self, lines: Lines) -> int:
-        cursor, records = b"0", 0
-        while True:
-            words = (cursor, self._names.pattern(), b"%d" % STEP)
-            (reply,) = exchange(lines, [script_call(scripts.COUNT, (), words)], NO_WAIT)
-            cursor, found = self._value(reply)
-            records += int(found)
-            if cursor == b"0":
-                return records
-
-    def create(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
-        """Redis needs nothing made beforehand; that it is there is looked at."""
-        self.show(PROBE.key)
-        return []
-
-    def migrate(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
-        """Records of an older form are read as they are, and are written anew when they change."""
-        self.show(PROBE.key)
-        return []
-
-    def check(self) -> list[Finding]:
-        # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
-        self.show(PROBE.key)
-        tried = upkeep.try_out(self, self)
-        if not tried.fine:
-            return [tried]
-        try:
-            looks = [upkeep.look(lines, self._wait.replicas) for lines in self._server.lines()]
-            # Servers of a cluster that are alike need be told of once.
-            return list(dict.fromkeys([tried, *chain.from_iterable(looks)]))
-        except (RedisError, RedisClusterException) as error:
-            return [tried, Finding("it shows how it is set up", fine=False, fix=str(error))]
-
-    def close(self) -> None:
-        """Let go of the connections; a client that was given is left as it is."""
-        self._server.close(client=self._owned)
-
-    def _maker(
+    def _builder(
         self,
         script: Script,
         keys: Sequence[bytes],
         asked: Sequence[T],
         pack: Callable[..., bytes],
         now: int | None,
-    ) -> Make:
-        """Makes the calls of this script that ask for some of these."""
-        waiting = self._wait.replicas > 0
+    ) -> Build:
+        """Builds the commands of this script on some of these."""
 
-        def make(places: Sequence[int] | None) -> Call:
+        def build(indexes: Sequence[int] | None) -> Command:
             some, theirs = asked, keys
-            if places is not None:
-                some, theirs = [asked[n] for n in places], [keys[n] for n in places]
-            packed = pack(some, now, waiting=waiting)
-            slot = self._names.slot(theirs[0])
-            return script_call(script, self._names.of(theirs), (packed,), slot)
+            if indexes is not None:
+                some, theirs = [asked[n] for n in indexes], [keys[n] for n in indexes]
+            packed = pack(some, now, waiting=self._waiting)
+            slot = self._keys.slot(theirs[0])
+            return _evalsha(script, self._keys.of(theirs), (packed,), slot)
 
-        return make
+        return build
 
-    def _one(self, call: Call, wait: Wait = NO_WAIT) -> Any:
-        (reply,) = self._server.replies([call], wait)
+    def show(self, key: bytes) -> Record | None:
+        keys = self._keys.of([key])
+        fields = self._one(_evalsha(codec.SHOW, keys, (codec.pack_show(),), self._keys.slot(key)))
+        return None if fields is None else codec.record(fields)
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        if not keys:
+            return 0
+
+        def build(indexes: Sequence[int] | None) -> Command:
+            some = keys if indexes is None else [keys[n] for n in indexes]
+            return Command((b"DEL", *self._keys.of(some)), self._keys.slot(some[0]))
+
+        answers = self._server.execute_batch(keys, build, self._wait)
+        return sum(self._value(reply) for _, reply in answers)
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        for start in range(0, len(letters), LETTERS_A_PAGE):
+            page = letters[start : start + LETTERS_A_PAGE]
+            # A run ends with a dead letter, and must be able to; how many come of input that never
+            # ran has no bound, and these wait until there is memory.
+            if_full = any(letter.status == "dead" for letter in page)
+            words = [b"put_if_full" if if_full else b"put"]
+            for letter in page:
+                words += (letter.id.encode(), _instant.pack(letter.at) + _encode(letter))
+            self._change_letters(words)
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        words = [b"drop", *(name.encode() for name in ids)]
+        return int(self._change_letters(words)) if ids else 0
+
+    def _change_letters(self, words: Sequence[bytes]) -> Any:
+        keys = (self._keys.letters, self._keys.letters_by_time)
+        command = _evalsha(codec.LETTERS, keys, words, self._keys.letters_slot)
+        return self._one(command, self._wait, self._timeout)
+
+    def letter(self, id: str) -> Letter | None:
+        body = self._of_letters(b"HGET", self._keys.letters, id.encode())
+        return None if body is None else _letter(body)
+
+    def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+        """Page by page: letters may be dropped while they are read."""
+        start = b"-"
+        limit = (b"+", b"LIMIT", b"0", b"%d" % LETTERS_A_PAGE)
+        while page := self._of_letters(b"ZRANGEBYLEX", self._keys.letters_by_time, start, *limit):
+            ids = [entry[_instant.size :] for entry in page]
+            for body in self._of_letters(b"HMGET", self._keys.letters, *ids):
+                # None where it was dropped between the two calls.
+                if body is not None and consumer in (None, (letter := _letter(body)).consumer):
+                    yield letter
+            start = b"(" + page[-1]
+
+    def _of_letters(self, *words: bytes) -> Any:
+        return self._one(Command(words, self._keys.letters_slot))
+
+    def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002  nothing to do
+        """Redis drops what expired by itself."""
+        return 0
+
+    def stats(self) -> Stats:
+        """Counted one by one, in steps: exact while nothing comes or goes."""
+        try:
+            nodes = self._server.nodes()
+            records = sum(admin.count_records(node, self._keys.pattern()) for node in nodes)
+        except admin.ERRORS as error:
+            raise self._explained(error) from error
+        return Stats(records=records, letters=self._of_letters(b"HLEN", self._keys.letters))
+
+    def create(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
+        """Redis needs nothing made beforehand; that it is there is looked at."""
+        self.show(PROBE.key)
+        return []
+
+    def migrate(self, *, dry_run: bool = False) -> list[str]:
+        """Records of an older form are read as they are, and are written anew when they change."""
+        return self.create(dry_run=dry_run)
+
+    def check(self) -> list[Finding]:
+        # A server that cannot be reached, or refuses the user, cannot be looked at: that is raised.
+        self.show(PROBE.key)
+        return admin.check(self, self, self._server.nodes, self._wait.replicas)
+
+    def close(self) -> None:
+        """Close the connections; a client that was given is left as it is."""
+        self._server.close(client=self._owned)
+
+    def _one(self, command: Command, wait: Wait = NO_WAIT, patience: float = 0.0) -> Any:
+        (reply,) = self._server.execute([command], wait, patience)
         return self._value(reply)
 
     def _value(self, reply: Reply) -> Any:
         if isinstance(reply, Exception):
             raise self._explained(reply)
-        self._proven = True
+        self._has_answered = True
         return reply
 
     def _explained(self, error: Exception) -> EventonceError:
-        explained = explain(error, self._where, proven=self._proven, wants_tls=self._wants_tls)
+        explained = explain(
+            error, self._where, has_answered=self._has_answered, wants_tls=self._wants_tls
+        )
         explained.__cause__ = error
         return explained
+
+
+def _evalsha(script: Script, keys: Sequence[bytes], args: Sequence[bytes], slot: int) -> Command:
+    return Command((b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *args), slot, script.text)
+
+
+def _letter(body: bytes) -> Letter:
+    return _decode(body[_instant.size :])

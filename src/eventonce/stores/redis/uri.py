@@ -1,25 +1,28 @@
-"""Where a server is: what a URI says, and how that may be shown."""
+"""The URI of a Redis store: where its servers are, the driver's clients that reach them, and how
+they are named in messages; with tokens of AWS IAM in place of a password."""
 
 from __future__ import annotations
 
-import re
+import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
 
 import msgspec
 from redis import Redis, RedisCluster
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
+from redis.credentials import CredentialProvider
+from redis.exceptions import ConnectionError as ConnectionLost
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from eventonce.errors import ConfigError
-from eventonce.stores.redis import iam
+from eventonce.stores.uri import CountOrNone, Seconds, StoreURI, parse_uri
 
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
@@ -40,32 +43,42 @@ _KEEPALIVE: Final = {
 """Seconds and tries until the system gives up a connection whose other end is silent: the next call
 then finds it closed, and need not run into its time-out."""
 
-_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_TLS: Final = (*_FILES, "ssl_cert_reqs")
-_SENTINELS: Final = ("sentinel_username", "sentinel_password")
-_IAM: Final = ("iam", "region")
-_OPTIONS: Final = (
-    *("prefix", "timeout", "connect_timeout", "wait_replicas", "client_name", "db"),
-    *(*_TLS, *_SENTINELS, *_IAM),
-)
-_OPTION: Final = re.compile(r"\w{1,40}")
-
 _HELP: Final = (
-    "this is no URI of a Redis store; its text is not shown, for it may hold a password. Write "
-    "redis://user:password@host:6379/0, rediss:// for TLS, redis+cluster://host:port,host:port for "
-    "a cluster, redis+sentinel://host:port,host:port/name for the primary of that name, "
+    "Write redis://user:password@host:6379/0, rediss:// for TLS, "
+    "redis+cluster://host:port,host:port for a cluster, "
+    "redis+sentinel://host:port,host:port/name for the primary of that name, "
     "rediss+cluster:// and rediss+sentinel:// for these with TLS, unix:///path?db=0 for a socket; "
-    "valkey may stand for redis. Percent-encode the user and the password. "
-    f"Options: {', '.join(_OPTIONS)}"
+    "valkey may stand for redis."
 )
+_KINDS: Final = ("", "cluster", "sentinel", "unix")
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What a URI says."""
+class Options(msgspec.Struct):
+    """The options of the URI; docs/stores/redis.md explains them."""
+
+    prefix: str = PREFIX
+    timeout: Seconds | None = None
+    connect_timeout: Seconds | None = None
+    wait_replicas: CountOrNone = 0
+    client_name: str = ""
+    db: CountOrNone = 0
+    ssl_ca_certs: str = ""
+    ssl_certfile: str = ""
+    ssl_keyfile: str = ""
+    ssl_cert_reqs: Literal["", "none", "optional", "required"] = ""
+    sentinel_username: str = ""
+    sentinel_password: str = ""
+    iam: str = ""
+    region: str = ""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the servers are. As text it names them without user and password."""
 
     hosts: tuple[tuple[str, int], ...]
     """Of servers, or of sentinels if there is a `service`; none if there is a `path`."""
-    cluster: bool
+    cluster: bool = False
     service: str = ""
     """The name by which sentinels know the primary."""
     path: str = ""
@@ -80,10 +93,9 @@ class Place(msgspec.Struct, frozen=True):
     """The same for connections to sentinels."""
 
     def __repr__(self) -> str:
-        return f"Place({self.shown()!r})"
+        return f"Address({str(self)!r})"
 
-    def shown(self) -> str:
-        """For messages: no user, no password."""
+    def __str__(self) -> str:
         tls = " with TLS" if "ssl" in self.connection else ""
         if self.path:
             return shown_socket(self.path, self.database)
@@ -94,11 +106,11 @@ class Place(msgspec.Struct, frozen=True):
         """ConfigError for what is missing on this machine: of a file that is not there the driver
         would say that the server is away."""
         if "credential_provider" in self.connection and find_spec("botocore") is None:
-            raise ConfigError(f'{self.shown()}: iam= needs: pip install "boto3>=1.34"')
+            raise ConfigError(f'{self}: iam= needs: pip install "boto3>=1.34"')
         for name in _FILES:
             file = self.connection.get(name)
             if file is not None and not Path(file).is_file():
-                raise ConfigError(f"{self.shown()}: {name}={file}: there is no such file here")
+                raise ConfigError(f"{self}: {name}={file}: there is no such file here")
 
     def connect(self) -> Redis:
         """The driver's client of a single server; it connects when first used."""
@@ -123,8 +135,8 @@ class Place(msgspec.Struct, frozen=True):
         )
 
     def wants_tls(self) -> bool:
-        """Whether somebody there speaks TLS, although this says nothing of it: such a server hangs
-        up without a word."""
+        """Whether a server there speaks TLS, although the URI says nothing of it: such a server
+        hangs up without a word."""
         if "ssl" in self.connection:
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -156,7 +168,7 @@ _ONCE: Final = Retry(NoBackoff(), 0)
 
 
 def shown(hosts: tuple[tuple[str, int], ...], database: int = 0, *, cluster: bool) -> str:
-    """A place for messages."""
+    """Servers as messages name them."""
     names = ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts
     )
@@ -166,134 +178,183 @@ def shown(hosts: tuple[tuple[str, int], ...], database: int = 0, *, cluster: boo
 
 
 def shown_socket(path: str, database: int) -> str:
-    """The place of a Unix socket."""
+    """A Unix socket as messages name it."""
     return f"Redis {path} ({database})" if database else f"Redis {path}"
 
 
 def shown_client(client: Redis | RedisCluster) -> str:
-    """The place of a client of the user's."""
+    """The servers of a user's client as messages name them."""
     if isinstance(client, RedisCluster):
         cluster: Any = client
         nodes = sorted({(str(node.host), int(node.port)) for node in cluster.get_primaries()})
         return shown(tuple(nodes), cluster=True)
     options = client.connection_pool.connection_kwargs
+    database = int(options.get("db", 0) or 0)
     if "path" in options:
-        return shown_socket(str(options["path"]), int(options.get("db", 0) or 0))
+        return shown_socket(str(options["path"]), database)
     if "host" not in options:
         # A Sentinel's pool knows a name and looks the host up.
         return f"Redis {getattr(client.connection_pool, 'service_name', 'of the given client')}"
     host = (str(options["host"]), int(options.get("port", PORT)))
-    return shown((host,), int(options.get("db", 0) or 0), cluster=False)
+    return shown((host,), database, cluster=False)
 
 
-def place_of(uri: str) -> Place:
-    """What this URI says."""
-    try:
-        return _read(uri)
-    except ValueError:
-        """Not raised from here: the parser's own error would carry parts of the text with it."""
-    raise ConfigError(f"RedisStore: {_HELP}")
-
-
-def _read(uri: str) -> Place:
-    parts = urlsplit(uri)
+def read(uri: str) -> Address:
+    """Take the URI apart; ConfigError if it is wrong. Nothing is opened."""
+    parts = parse_uri(uri, _HELP)
     scheme, _, kind = ("redis+unix" if parts.scheme == "unix" else parts.scheme).partition("+")
-    _must(scheme in {"redis", "rediss", "valkey", "valkeys"})
-    _must(kind in {"", "cluster", "sentinel", "unix"})
-    _must(not parts.fragment)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     secure = scheme in {"rediss", "valkeys"}
-    tls: dict[str, Any] = {name: options.pop(name) for name in _TLS if name in options}
-    _must(secure or not tls)
-    _must(tls.get("ssl_cert_reqs", "none") in {"none", "optional", "required"})
-    service, path, database = _where(kind, parts.path, options)
-    _must(not path or not (secure or parts.netloc.rpartition("@")[2]))
-    timeout = _seconds(options.pop("timeout", TIMEOUT))
-    line: dict[str, Any] = {
+    if not (secure or scheme in {"redis", "valkey"}) or kind not in _KINDS:
+        raise parts.refuse("this is no URI of a Redis store")
+    options = parts.read(Options)
+    service, path, database = _path(parts, kind, options)
+    _check(parts, kind, options, secure=secure)
+    timeout = options.timeout or TIMEOUT
+    socket_options: dict[str, Any] = {
         "socket_timeout": timeout,
-        "socket_connect_timeout": _seconds(options.pop("connect_timeout", CONNECT_TIMEOUT)),
+        "socket_connect_timeout": options.connect_timeout or CONNECT_TIMEOUT,
         "socket_keepalive": True,
         "socket_keepalive_options": _KEEPALIVE,
     }
     if secure:
-        line |= {"ssl": True, **tls}
-    user, password = (unquote(it) if it else None for it in (parts.username, parts.password))
-    place = Place(
-        hosts=() if path else _hosts(parts.netloc, SENTINEL_PORT if service else PORT),
+        given = {name: getattr(options, name) for name in (*_FILES, "ssl_cert_reqs")}
+        socket_options |= {"ssl": True, **{name: it for name, it in given.items() if it}}
+    login: dict[str, Any] = {"username": parts.user, "password": parts.password}
+    if options.iam:
+        login = {"credential_provider": Tokens(options.iam, parts.user or "", options.region)}
+    port = SENTINEL_PORT if service else PORT
+    return Address(
+        hosts=tuple((host, given or port) for host, given in parts.hosts),
         cluster=kind == "cluster",
         service=service,
         path=path,
         database=database,
-        prefix=options.pop("prefix", PREFIX),
+        prefix=options.prefix,
         timeout=timeout,
-        wait_replicas=int(options.pop("wait_replicas", 0)),
-        connection={
-            **_login(user, password, options, secure=secure),
-            "client_name": options.pop("client_name", None),
-            **line,
-        },
+        wait_replicas=options.wait_replicas,
+        connection={**login, "client_name": options.client_name or None, **socket_options},
         sentinel={
-            "username": options.pop("sentinel_username", None) if service else None,
-            "password": options.pop("sentinel_password", None) if service else None,
+            "username": options.sentinel_username or None,
+            "password": options.sentinel_password or None,
             "retry": _ONCE,
-            **line,
+            **socket_options,
         },
     )
-    if options:
-        unknown = min(options)
-        # Where a password holds a question mark, what follows that may be more of the password.
-        _must("@" not in parts.query and _OPTION.fullmatch(unknown))
-        raise ConfigError(
-            f"RedisStore: there is no option {unknown!r} here; a Redis store takes "
-            f"{', '.join(_OPTIONS)}: sentinel_… with redis+sentinel://, db with unix://, region "
-            f"with iam"
-        )
-    _must(place.database == 0 if place.cluster else place.service or len(place.hosts) <= 1)
-    _must(place.database >= 0 and place.wait_replicas >= 0)
-    return place
 
 
-def _where(kind: str, path: str, options: dict[str, str]) -> tuple[str, str, int]:
+def _path(parts: StoreURI, kind: str, options: Options) -> tuple[str, str, int]:
     """The sentinels' name of the primary, the path of a socket, the number of the database."""
     if kind == "unix":
-        _must(len(path) > 1)
-        return "", unquote(path), int(options.pop("db", 0))
-    service = ""
+        if len(parts.path) < 2 or parts.hosts:
+            raise parts.refuse("the path of a socket is expected, and no host")
+        return "", parts.path, options.db
+    service, database = "", parts.path.strip("/")
     if kind == "sentinel":
-        service, _, path = path.strip("/").partition("/")
-        _must(service)
-    return unquote(service), "", int(path.strip("/") or 0)
+        service, _, database = database.partition("/")
+        if not service:
+            raise parts.refuse("the name of the primary is expected after the sentinels")
+    if database and not (database.isascii() and database.isdecimal()):
+        raise parts.refuse("the database is expected as a number")
+    return service, "", int(database or 0)
 
 
-def _login(
-    user: str | None, password: str | None, options: dict[str, str], *, secure: bool
-) -> dict[str, Any]:
-    """What the driver logs in with."""
-    if "iam" not in options:
-        return {"username": user, "password": password}
-    if not user or password is not None or not secure:
+def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> None:
+    """ConfigError for parts that do not belong together."""
+    given = set(parts.options)
+    problems = {
+        "a host is expected": not parts.hosts and kind != "unix",
+        "several hosts are for redis+cluster:// and redis+sentinel://": kind == ""
+        and len(parts.hosts) > 1,
+        "a cluster has no databases": kind == "cluster" and parts.path.strip("/") not in ("", "0"),
+        "there is no TLS over a Unix socket": kind == "unix" and secure,
+        "ssl_… is for rediss://": not secure and any(name.startswith("ssl_") for name in given),
+        "sentinel_… is for redis+sentinel://": kind != "sentinel"
+        and any(name.startswith("sentinel_") for name in given),
+        "db is for unix://; elsewhere it is the path, as in redis://host/0": kind != "unix"
+        and "db" in given,
+        "region is for iam": "region" in given and "iam" not in given,
+        "iam is for rediss://user@host, rediss+cluster:// and rediss+sentinel://: with TLS, the "
+        "user's name, and no password": "iam" in given
+        and not (secure and parts.user and parts.password is None),
+    }
+    for problem, found in problems.items():
+        if found:
+            raise parts.refuse(problem)
+    if "iam" in given:
+        _cache(options.iam)
+
+
+TOKEN_LIFE: Final = 900
+"""Seconds for which a token can be used; the services take no longer ones."""
+
+_CACHES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "elasticache": ("elasticache", {}),
+    "serverless": ("elasticache", {"ResourceType": "ServerlessCache"}),
+    "memorydb": ("memorydb", {}),
+}
+"""The service that a cache belongs to, and what a request to connect to it says besides."""
+
+
+def _cache(iam: str) -> tuple[str, str, Mapping[str, str]]:
+    """The name, the service and the query of `name`, `serverless/name` or `memorydb/name`."""
+    kind, _, name = iam.rpartition("/")
+    known = _CACHES.get(kind or "elasticache")
+    if known is None or not name:
         raise ConfigError(
-            "RedisStore: iam= is for rediss://user@host, rediss+cluster:// and rediss+sentinel://: "
-            "with TLS, the user's name, and no password"
+            "RedisStore: iam= takes the name of the cache or replication group, serverless/name, "
+            "or memorydb/name"
         )
-    return {"credential_provider": iam.tokens(options.pop("iam"), user, options.pop("region", ""))}
+    return name, *known
 
 
-def _hosts(netloc: str, port: int) -> tuple[tuple[str, int], ...]:
-    hosts = []
-    for host in netloc.rpartition("@")[2].split(","):
-        parts = urlsplit(f"//{host}")
-        _must(parts.hostname)
-        hosts.append((parts.hostname or "", parts.port or port))
-    return tuple(hosts)
+class Tokens(CredentialProvider):
+    """Tokens of AWS IAM for ElastiCache and MemoryDB: a user and a new token for each connection.
 
+    A token is the signed request to connect as a user, valid for a quarter of an hour. It is signed
+    here, and nothing is asked for over the network but the credentials.
+    """
 
-def _seconds(text: str | float) -> float:
-    seconds = float(text)
-    _must(0 < seconds <= 3_600)
-    return seconds
+    def __init__(self, iam: str, user: str, region: str) -> None:
+        name, self._service, query = _cache(iam)
+        self._user = user
+        self._url = f"http://{name}/?{urlencode({'Action': 'connect', 'User': user, **query})}"
+        self._region = region
+        self._signer: Any = None
 
+    def get_credentials(self) -> tuple[str, str]:
+        # Of botocore, which is slow to import, and need not be installed by others.
+        from botocore.exceptions import BotoCoreError, NoCredentialsError  # noqa: PLC0415
 
-def _must(holds: object) -> None:
-    if not holds:
-        raise ValueError
+        request = {"method": "GET", "url": self._url, "body": {}, "headers": {}, "context": {}}
+        try:
+            if self._signer is None:
+                self._signer = self._signing()
+            token: str = self._signer.generate_presigned_url(
+                request, operation_name="connect", expires_in=TOKEN_LIFE, region_name=self._region
+            )
+        except NoCredentialsError as error:
+            raise ConfigError(f"RedisStore: iam= finds no AWS credentials ({error})") from error
+        except BotoCoreError as error:
+            # Such as a role whose service does not answer now.
+            raise ConnectionLost(f"no AWS credentials for a token: {error}") from error
+        return self._user, token.removeprefix("http://")
+
+    def _signing(self) -> Any:
+        import botocore.session  # noqa: PLC0415  likewise
+        from botocore.model import ServiceId  # noqa: PLC0415  likewise
+        from botocore.signers import RequestSigner  # noqa: PLC0415  likewise
+
+        session = botocore.session.get_session()
+        # botocore itself does not read the name that Lambda and ECS give it.
+        configured = session.get_config_variable("region") or os.environ.get("AWS_REGION", "")
+        self._region = self._region or configured
+        if not self._region:
+            raise ConfigError("RedisStore: iam= needs a region: region= in the URI, or AWS_REGION")
+        return RequestSigner(
+            ServiceId(self._service),
+            self._region,
+            self._service,
+            "v4",
+            session.get_credentials(),
+            session.get_component("event_emitter"),
+        )

@@ -19,20 +19,20 @@ def resource() -> Any:
 
 def test_a_resource_in_place_of_a_client_is_refused(resource: Any) -> None:
     with pytest.raises(ConfigError, match=r'boto3\.client\("dynamodb"\), and this is .*Service'):
-        DynamoDBStore("calls", client=resource)
+        DynamoDBStore(resource, "calls")
 
 
 def test_a_table_in_place_of_a_client_is_refused(resource: Any) -> None:
     with pytest.raises(ConfigError, match=r'boto3\.client\("dynamodb"\), and this is .*Table'):
-        DynamoDBStore("calls", client=resource.Table("calls"))
+        DynamoDBStore(resource.Table("calls"), "calls")
 
 
 def test_the_client_of_a_resource_is_refused(resource: Any) -> None:
     """It turns what it is given into something else, which an emulator may even store."""
     with pytest.raises(ConfigError, match=r"the client of a boto3\.resource"):
-        DynamoDBStore("calls", client=resource.meta.client)
+        DynamoDBStore(resource.meta.client, "calls")
 
 
 def test_another_services_client_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"botocore\.client\.SQS"):
-        DynamoDBStore("calls", client=boto3.client("sqs", region_name=REGION))
+        DynamoDBStore(boto3.client("sqs", region_name=REGION), "calls")

@@ -59,7 +59,7 @@ def impatient(table: str, between: Between) -> DynamoDBStore:
         endpoint_url=between.url,
         config=Config(retries={"total_max_attempts": 1}),
     )
-    return DynamoDBStore(table, client=client)
+    return DynamoDBStore(client, table)
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,9 @@ def test_keys_left_unread_are_read_again_and_at_last_are_their_claims_errors(
 def test_a_slow_answer_is_given_up_after_the_timeout(
     table: str, between: Between, opening: Callable[[], DynamoDBStore]
 ) -> None:
-    store = DynamoDBStore(table, region=REGION, endpoint=between.url, timeout=0.2)
+    store = DynamoDBStore.from_uri(
+        f"dynamodb://{table}?region={REGION}&endpoint={between.url}&timeout=0.2"
+    )
     claim = fact()
     at_last = threading.Event()
     with between.spoiling(held_up(at_last)):
@@ -276,7 +278,7 @@ def test_what_the_service_says_is_told_with_what_to_do(
 
 
 def test_a_missing_table_is_named_with_the_command_that_makes_it(endpoint: str) -> None:
-    store = DynamoDBStore("nowhere", region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://nowhere?region={REGION}&endpoint={endpoint}")
     uri = f'"dynamodb://nowhere?region={REGION}&endpoint={endpoint}"'
     for size in (1, 3):
         with pytest.raises(StoreMismatch, match="eventonce store create") as told:
@@ -285,7 +287,7 @@ def test_a_missing_table_is_named_with_the_command_that_makes_it(endpoint: str) 
 
 
 def test_a_table_with_another_key_is_a_mismatch(endpoint: str, table: str) -> None:
-    store = DynamoDBStore(table, region=REGION, endpoint=endpoint, key="pk")
+    store = DynamoDBStore.from_uri(f"dynamodb://{table}?region={REGION}&endpoint={endpoint}&key=pk")
     for size in (1, 3):
         with pytest.raises(StoreMismatch, match="eventonce store check"):
             store.claim(facts(size))
@@ -293,7 +295,7 @@ def test_a_table_with_another_key_is_a_mismatch(endpoint: str, table: str) -> No
 
 def test_no_server_there_is_unavailable() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    store = DynamoDBStore("nowhere", region=REGION, endpoint=url, timeout=0.5)
+    store = DynamoDBStore.from_uri(f"dynamodb://nowhere?region={REGION}&endpoint={url}&timeout=0.5")
     with pytest.raises(StoreUnavailable, match="not reached"):
         store.claim(facts(1))
 

@@ -29,11 +29,11 @@ def test_no_credentials_is_a_configuration_error(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    store = DynamoDBStore(table, region=REGION, endpoint=between.url)
+    store = DynamoDBStore.from_uri(f"dynamodb://{table}?region={REGION}&endpoint={between.url}")
     with pytest.raises(ConfigError, match="no AWS credentials"):
         store.claim(facts(1))
     with pytest.raises(ConfigError, match="ProfileNotFound"):
-        DynamoDBStore(table, region=REGION, profile="nobody")
+        DynamoDBStore.from_uri(f"dynamodb://{table}?region={REGION}&profile=nobody")
 
 
 def test_no_region_is_a_configuration_error(
@@ -42,7 +42,7 @@ def test_no_region_is_a_configuration_error(
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"\?region=eu-central-1"):
-        DynamoDBStore("tab")
+        DynamoDBStore.from_uri("dynamodb://tab")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ def test_secrets_are_in_no_message(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", f"token-{SECRET}")
-    store = DynamoDBStore(table, region=REGION, endpoint=between.url, timeout=0.3)
+    store = DynamoDBStore.from_uri(
+        f"dynamodb://{table}?region={REGION}&endpoint={between.url}&timeout=0.3"
+    )
     said = f"the canonical string should have been x-amz-security-token:token-{SECRET}"
     for trick in (refuse("InvalidSignatureException", said), hang_up, refuse("Expired", "no")):
         with between.spoiling(trick), pytest.raises(EventonceError) as told:

@@ -20,7 +20,7 @@ def _findings(store: DynamoDBStore) -> dict[str, str]:
 def test_create_says_what_it_would_do_does_it_and_does_it_once(
     endpoint: str, client: Any, new_name: str
 ) -> None:
-    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
     would = store.create(dry_run=True)
     assert all(step.startswith("would ") for step in would)
     assert new_name not in client.list_tables()["TableNames"]
@@ -38,7 +38,7 @@ def test_create_says_what_it_would_do_does_it_and_does_it_once(
 def test_migrate_gives_a_hand_made_table_what_it_lacks(
     endpoint: str, client: Any, seed_table: str
 ) -> None:
-    store = DynamoDBStore(seed_table, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{seed_table}?region={REGION}&endpoint={endpoint}")
     assert list(_findings(store)) == ["the index letters lists letters"]
     claims = facts(2)
     runs = store.claim(claims)
@@ -57,7 +57,7 @@ def test_migrate_switches_expiry_on(endpoint: str, client: Any, new_name: str) -
         KeySchema=[{"AttributeName": "eventHash", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "eventHash", "AttributeType": "S"}],
     )
-    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
     assert "items expire by expiration" in _findings(store)
     store.migrate()
     assert _findings(store) == {}
@@ -78,7 +78,7 @@ def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
             {"AttributeName": "at", "AttributeType": "N"},
         ],
     )
-    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
     # And of nothing else: what another's table lacks is not for us to advise, nor to try out.
     (found,) = store.check()
     assert (found.what, found.fine) == ("its key is eventHash, a string", False)
@@ -89,14 +89,16 @@ def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
 
 
 def test_a_table_that_is_not_there_is_told_so(endpoint: str, new_name: str) -> None:
-    store = DynamoDBStore(new_name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
     assert "eventonce store create" in next(iter(_findings(store).values()))
     with pytest.raises(StoreMismatch, match="eventonce store create"):
         store.migrate()
 
 
 def test_another_expiry_attribute_is_named(endpoint: str, table: str) -> None:
-    store = DynamoDBStore(table, region=REGION, endpoint=endpoint, expiry="ttl")
+    store = DynamoDBStore.from_uri(
+        f"dynamodb://{table}?region={REGION}&endpoint={endpoint}&expiry=ttl"
+    )
     assert "expiry=expiration" in _findings(store)["items expire by ttl"]
 
 

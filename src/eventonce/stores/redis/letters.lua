@@ -1,0 +1,26 @@
+-- Keeps or drops dead letters. KEYS: the hash of letters by id, and the sorted set that lists them
+-- by time: eight bytes of the instant, then the id, all of one score.
+-- ARGV: 'put' or 'put_if_full' and then id and body of each letter, which is kept unless one of its
+-- id is there; a body begins with the eight bytes of its instant. Or 'drop' and the ids of letters.
+-- Answers how many were put or dropped.
+local changed = 0
+if ARGV[1] == 'drop' then
+  for i = 2, #ARGV do
+    local body = redis.call('HGET', KEYS[1], ARGV[i])
+    if body then
+      redis.call('HDEL', KEYS[1], ARGV[i])
+      redis.call('ZREM', KEYS[2], string.sub(body, 1, 8) .. ARGV[i])
+      changed = changed + 1
+    end
+  end
+  return changed
+end
+-- HDEL of nothing lets what follows fit into a memory that is full, as codec.py says of GETEX.
+if ARGV[1] == 'put_if_full' then redis.call('HDEL', KEYS[1], '') end
+for i = 2, #ARGV, 2 do
+  if redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) == 1 then
+    redis.call('ZADD', KEYS[2], 0, string.sub(ARGV[i + 1], 1, 8) .. ARGV[i])
+    changed = changed + 1
+  end
+end
+return changed
