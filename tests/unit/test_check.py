@@ -46,7 +46,7 @@ def check(
     [
         ('store = "sqlit:///x"', "1: store: 'sqlit:///x': no store is called 'sqlit:'"),
         ('store = "postgresql:/x"\nname = "n"', "1: store: 'postgresql:/x': postgresql:// was"),
-        ('store = "sqlite://x.db"', "1: store: 'sqlite://x.db': write sqlite:///file.db"),
+        ('store = "sqlite://x.db"', "1: store: sqlite://x.db: the path of a file is missing"),
         ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
         ('store = "redis://h/x"\nname = "n"', "1: store: RedisStore: this is no URI"),
         (

@@ -30,7 +30,7 @@ _REDIS: Final = Adapter("redis", "RedisStore", "redis", "uri:place_of")
 
 ADAPTERS: Final[Mapping[str, Adapter]] = {
     "memory": Adapter("memory", "MemoryStore"),
-    "sqlite": Adapter("sqlite", "SQLiteStore", None, "uri:read", True, "admin:SQLiteFile"),
+    "sqlite": Adapter("sqlite", "SQLiteStore", None, "uri:read", True, "admin:SQLiteSchema"),
     "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb", "uri:read"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
