@@ -228,8 +228,7 @@ def test_of_a_store_whose_extra_is_not_installed_only_the_scheme_is_looked_at(
 ) -> None:
     for scheme, adapter in ADAPTERS.items():
         if adapter.extra:
-            file = f"eventonce.stores.{adapter.module}.{adapter.address.partition(':')[0]}"
-            monkeypatch.setitem(sys.modules, file, None)
+            monkeypatch.setitem(sys.modules, adapter.uri.partition(":")[0], None)
             check_uri(f"{scheme}://anything?at=all")
     monkeypatch.setattr("eventonce.sinks.find_spec", lambda _: None)
     check_sink(Sink("sqs://no such queue"))

@@ -14,7 +14,7 @@ import pytest
 
 from eventonce.cli import main
 from eventonce.errors import ConfigError
-from eventonce.stores import open_store, open_upkeep
+from eventonce.stores import open_schema, open_store
 from eventonce.stores.sqlite import SQLiteStore, admin
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.types import Claim
@@ -214,7 +214,7 @@ def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run)
     ],
 )
 def test_what_names_no_store_is_told_with_what_to_write(run: Run, uri: str, says: str) -> None:
-    for opening in (open_store, open_upkeep):
+    for opening in (open_store, open_schema):
         with pytest.raises(ConfigError) as refused:
             opening(uri)
         assert says in str(refused.value)
