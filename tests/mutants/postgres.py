@@ -226,7 +226,7 @@ POSTGRES = (
     ),
     Mutant(
         "postgres: answers in SQL_ASCII are read as bytes",
-        STORE + "connections.py",
+        STORE + "codec.py",
         'if connection.info.encoding == "ascii":',
         "if False:",
         (AT_WORK.format("encoding", "the_store_works_over_a_pool_of_any_encoding"),),

@@ -11,7 +11,7 @@ import psycopg
 
 from eventonce.core.ports import Finding
 from eventonce.errors import StoreMismatch
-from eventonce.stores.postgres.connections import rows
+from eventonce.stores.postgres.codec import rows
 from eventonce.stores.postgres.errors import command, missing, older
 from eventonce.stores.postgres.uri import SCHEMA, Address
 

@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Format, TransactionStatus
-from psycopg.rows import tuple_row
+from psycopg.pq import TransactionStatus
 
 from eventonce.errors import (
     ConfigError,
@@ -30,7 +27,7 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from eventonce.stores.postgres.codec import Row
+from eventonce.stores.postgres.codec import Row, rows
 from eventonce.stores.postgres.errors import UNKNOWN, explain
 from eventonce.stores.postgres.uri import Address
 
@@ -52,6 +49,9 @@ after a few minutes, and a call would then wait for an answer that never comes."
 
 RETRIES: Final = 8
 """Of what the server rolled back for another's sake: each time one of the two goes on."""
+
+RENEWALS: Final = 2
+"""Of a connection that turned out to be dead: the next one may have died with it."""
 
 RETRY_PAUSE: Final = 0.01
 """Seconds before the first of them, at most, and twice as many before each further one: at once it
@@ -103,25 +103,6 @@ def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, 
     except StopIteration as stop:
         value: T = stop.value
         return value
-
-
-class _Text(Loader):
-    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> str:
-        return bytes(data).decode(errors="replace")
-
-
-def rows(connection: Connection, query: bytes, *args: object) -> list[Row]:
-    """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
-    cursor = connection.cursor(binary=True, row_factory=tuple_row)
-    if connection.info.encoding == "ascii":
-        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
-        cursor.adapters.register_loader("text", _Text)
-    # Never prepared: behind PgBouncer the next statement may meet another server.
-    return cursor.execute(query, args, prepare=False).fetchall()
 
 
 class _Local(msgspec.Struct, eq=False):
@@ -289,64 +270,63 @@ class Connections:
         kept connection turns out to be dead, and after the server rolled it back for another."""
         self._still_open()
         try:
-            answer = self._do(work)
+            _, answer = self._tried(self.work, work)
         except psycopg.Error as error:
             if error.sqlstate not in UNKNOWN:
                 raise explain(error, self.address, proven=self.proven) from error
             with self.explaining():
-                told = self._do(lambda connection: self._diagnose(connection, self.address))
+                _, told = self._tried(self.work, lambda it: self._diagnose(it, self.address))
             raise StoreMismatch(told) from error
         self.proven = True
         return answer
-
-    def _do(self, work: Callable[[Connection], T]) -> T:
-        conflicts, renewed = 0, False
-        while True:
-            connection, kept = self.work.take()
-            try:
-                return _committed(connection, work)
-            except psycopg.Error as error:
-                if error.sqlstate in ROLLED_BACK and conflicts < RETRIES:
-                    conflicts += 1
-                elif self._outlived(connection, error) and kept and not renewed:
-                    renewed = True
-                else:
-                    raise
-            finally:
-                self._give_back(self.work, connection)
-            if renewed:
-                self.work.drop_idle()
-            if conflicts:
-                # A random time, for those who met would otherwise meet again.
-                time.sleep(random.uniform(0, RETRY_PAUSE * 2 ** (conflicts - 1)))
 
     @contextmanager
     def begun(self) -> Iterator[Begun]:
         """A connection in a new transaction, which the caller ends."""
         self._still_open()
         with self.explaining():
-            connection, transaction = self._begin()
+            connection, transaction = self._tried(self.handlers, self._begin, hold=True)
         self.proven = True
         try:
             yield connection, transaction
         finally:
             self._give_back(self.handlers, connection)
 
-    def _begin(self, *, renewed: bool = False) -> Begun:
-        connection, kept = self.handlers.take()
+    def _begin(self, connection: Connection) -> AbstractContextManager[psycopg.Transaction]:
         transaction = connection.transaction()
-        try:
-            with self.timed(connection):
-                transaction.__enter__()
-        except BaseException as error:
-            outlived = isinstance(error, psycopg.Error) and self._outlived(connection, error)
-            self._give_back(self.handlers, connection)
-            if not outlived or not kept or renewed:
-                raise
-        else:
-            return connection, transaction
-        self.handlers.drop_idle()
-        return self._begin(renewed=True)
+        with self.timed(connection):
+            transaction.__enter__()
+        return transaction
+
+    def _tried(
+        self, pool: OwnPool | ExternalPool, work: Callable[[Connection], T], *, hold: bool = False
+    ) -> tuple[Connection, T]:
+        """Do this with a connection, again where that helps; with `hold` it is not given back."""
+        conflicts = dead = 0
+        while True:
+            connection, kept = pool.take()
+            held = False
+            try:
+                answer = work(connection) if hold else _committed(connection, work)
+                held = hold
+            except psycopg.Error as error:
+                if error.sqlstate in ROLLED_BACK and conflicts < RETRIES:
+                    conflicts += 1
+                    # A random time, for those who met would otherwise meet again.
+                    pause = random.uniform(0, RETRY_PAUSE * 2 ** (conflicts - 1))
+                elif self._is_dead(connection, error) and kept and dead < RENEWALS:
+                    dead += 1
+                    pause = 0.0
+                else:
+                    raise
+            else:
+                return connection, answer
+            finally:
+                if not held:
+                    self._give_back(pool, connection)
+            if dead:
+                pool.drop_idle()
+            time.sleep(pause)
 
     @contextmanager
     def timed(self, connection: Connection) -> Iterator[None]:
@@ -373,7 +353,7 @@ class Connections:
         self.work.close()
         self.handlers.close()
 
-    def _outlived(self, connection: Connection, error: psycopg.Error) -> bool:
+    def _is_dead(self, connection: Connection, error: psycopg.Error) -> bool:
         """Whether the connection is dead, and not the server: a new one is then worth a try."""
         silent = isinstance(error, NoAnswer)
         lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED)

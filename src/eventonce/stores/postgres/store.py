@@ -18,13 +18,12 @@ from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, StoreError, StoreUnavailable
 from eventonce.stores.postgres import admin, codec
-from eventonce.stores.postgres.codec import Row
+from eventonce.stores.postgres.codec import Row, rows
 from eventonce.stores.postgres.connections import (
     TRANSACTION_WAIT,
     Connections,
     ExternalPool,
     OwnPool,
-    rows,
 )
 from eventonce.stores.postgres.errors import explain
 from eventonce.stores.postgres.uri import SCHEMA, Address, named, read
