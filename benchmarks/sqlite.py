@@ -32,6 +32,9 @@ MEASURED = 300
 
 EVENTS_A_SECOND = 1_000
 SCATTERED = min(LARGE, 3_000_000)
+BURST = min(LARGE, 100_000)
+"""Events of each rate: five seconds of the highest."""
+
 FILLED_AT_ONCE = 50_000
 """Keys in one batch where a store is only filled: each batch goes through the whole tree."""
 
@@ -40,13 +43,15 @@ LEASE = 60_000
 REMEMBER = 10 * 86_400_000
 
 
-def _batch(number: int, chance: random.Random) -> list[Claim]:
+def _batch(
+    number: int, chance: random.Random, size: int = BATCH, rate: int = EVENTS_A_SECOND
+) -> list[Claim]:
     """Facts that are new, with keys as `rules` makes them: the second, then a digest."""
-    second = ((START + number * BATCH // EVENTS_A_SECOND) % 2**24).to_bytes(3, "big")
+    second = ((START + number * size // rate) % 2**24).to_bytes(3, "big")
     nonce = chance.getrandbits(52) | 1
     return [
         Claim(second + chance.randbytes(13), nonce, LEASE, REMEMBER, 5, by=chance.randbytes(4))
-        for _ in range(BATCH)
+        for _ in range(size)
     ]
 
 
@@ -134,8 +139,25 @@ def run() -> Iterator[Figure]:
         yield Figure(
             "on disk, a completed fact", path.stat().st_size / records, "bytes", at_most=80
         )
+    yield from _run_bursts()
     yield from _run_scattered(states=False)
     yield from _run_scattered(states=True)
+
+
+def _run_bursts() -> Iterator[Figure]:
+    """Keys of one second fall anywhere among each other: more of them are more pages a batch."""
+    for size, rate in ((100, 1_000), (100, 20_000), (1_600, 20_000)):
+        chance = random.Random(7)
+        took = units = 0.0
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(SQLiteStore(Path(folder, "b.db"))) as store,
+        ):
+            for number in range(BURST // size):
+                took += sum(_process(store, _batch(number, chance, size, rate), START * 1000))
+                units += json_loads(size) * size
+        name = f"batches of {size:,}, {rate:,} events a second: both"
+        yield Figure(name, took / units, "json.loads")
 
 
 def _run_scattered(*, states: bool) -> Iterator[Figure]:

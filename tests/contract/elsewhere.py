@@ -50,6 +50,10 @@ class TextbookStore:
         self._write_ahead()
         self.connection.executescript(TABLES)
 
+    @classmethod
+    def from_uri(cls, uri: str) -> TextbookStore:
+        return cls(Path(uri.partition("://")[2]))
+
     def _write_ahead(self) -> None:
         """Of two that take up a new file at once, SQLite lets one wait and tells the other that it
         is locked."""

@@ -46,14 +46,14 @@ def test_a_call_of_any_length_is_made_in_parts(
     """The functions' time grows with the square of a part: a call that is long enough would be
     given up before it is answered."""
     lengths: list[int] = []
-    ask = store._database.ask
+    ask = store._connections.ask
 
     def counted(query: bytes, *args: object) -> list[tuple[object, ...]]:
         rows = ask(query, *args)
         lengths.append(len(rows))
         return rows
 
-    monkeypatch.setattr(store._database, "ask", counted)
+    monkeypatch.setattr(store._connections, "ask", counted)
     keys = new_keys(2 * wire.PART + 1)
     for order in (1, 2):
         ended = completed(store, [version(key, order) for key in keys])
@@ -72,7 +72,7 @@ def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
     """A grant that nobody hears of is busy for a lease; and each further part would be waited for
     in vain."""
     asked = 0
-    ask = store._database.ask
+    ask = store._connections.ask
 
     def away_after_the_first(query: bytes, *args: object) -> list[tuple[object, ...]]:
         nonlocal asked
@@ -81,7 +81,7 @@ def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
             raise StoreUnavailable
         return ask(query, *args)
 
-    monkeypatch.setattr(store._database, "ask", away_after_the_first)
+    monkeypatch.setattr(store._connections, "ask", away_after_the_first)
     claims = [fact(key) for key in new_keys(3 * wire.PART)]
     kinds = [verdict.kind for verdict in store.claim(claims)]
     assert kinds == ["run"] * wire.PART + ["error"] * 2 * wire.PART

@@ -138,7 +138,7 @@ def test_connections_that_are_all_held_are_told_of(cluster: Cluster) -> None:
         free.wait(PATIENCE)
 
     with ThreadPoolExecutor(1) as threads:
-        holding = threads.submit(store._database.do, hold)
+        holding = threads.submit(store._connections.do, hold)
         assert held.wait(PATIENCE)
         with pytest.raises(StoreUnavailable, match=r"all 1 connections .*\?connections="):
             store.stats()
@@ -172,7 +172,7 @@ for _ in range(3):
 runs = sum(store.claim([fact(key, lease=HOUR)])[0].kind == "run" for key in keys)
 runs += sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 # The children's end has not touched the parent's connections.
-pids = [store._database.do(lambda it: it.info.backend_pid) for _ in range(3)]
+pids = [store._connections.do(lambda it: it.info.backend_pid) for _ in range(3)]
 assert store.claim([fact(keys[0])])[0].kind == "busy"
 store.close()
 assert runs == len(keys) - 1, runs

@@ -101,8 +101,8 @@ def test_a_record_that_a_transaction_has_settled_is_busy_while_its_lease_lasts(
     """And nobody waits for it: its lease says how long it may take."""
     claim = fact(*new_keys(1), lease=HOUR)
     (ended,) = completed(store, [claim])
-    ask = Mock(wraps=store._database.ask)
-    monkeypatch.setattr(store._database, "ask", ask)
+    ask = Mock(wraps=store._connections.ask)
+    monkeypatch.setattr(store._connections, "ask", ask)
     with store.transaction() as transaction:
         assert transaction.settle(ended) == "kept"
         (verdict,) = store.claim([fact(claim.key, lease=HOUR)])

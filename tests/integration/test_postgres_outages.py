@@ -179,7 +179,7 @@ def test_a_server_that_becomes_read_only_is_left_for_the_one_that_takes_writes(
     """The connections that were kept lead to the old one."""
     store = PostgresStore(cluster.uri())
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
-    store._database.do(lambda it: it.execute("SET default_transaction_read_only = on"))
+    store._connections.do(lambda it: it.execute("SET default_transaction_read_only = on"))
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
     store.close()
 

@@ -126,7 +126,7 @@ def test_a_callers_own_password_is_asked_for_before_each_connection(strict: Clus
 
     store = PostgresStore(strict.uri(), password=password)
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
-    store._database.do(lambda it: it.execute("ALTER ROLE postgres PASSWORD 'second'"))
+    store._connections.do(lambda it: it.execute("ALTER ROLE postgres PASSWORD 'second'"))
     current = "second"
     with store.transaction():
         assert asked == ["first", "second"]

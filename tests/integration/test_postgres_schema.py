@@ -125,7 +125,7 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, nam
     poor = PostgresStore(cluster.uri(user="poor-one", options=options))
     (fix,) = findings(poor).values()
     for function in schema.FUNCTIONS:
-        assert f"GRANT EXECUTE ON FUNCTION {poor._database.address.quoted}.{function}" in fix
+        assert f"GRANT EXECUTE ON FUNCTION {poor._connections.address.quoted}.{function}" in fix
     cluster.execute(*fix.split("; "))
     assert findings(poor) == {}
     claim = fact(*new_keys(1))

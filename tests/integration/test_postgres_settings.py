@@ -64,6 +64,16 @@ def test_the_command_that_is_named_holds_no_secret() -> None:
     assert SECRET not in repr(address)
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("a%40b%2Fc", "a@b/c"), ("a@b", "a@b"), ("100%", "100%")]
+)
+def test_a_password_is_read_as_it_was_meant(typed: str, meant: str) -> None:
+    address = read(f"postgresql://me:{typed}@one:6000,%2Frun%2Fpg/db")
+    assert address.parameters["password"] == meant
+    assert (address.parameters["host"], address.parameters["port"]) == ("one,/run/pg", "6000,5432")
+    assert address.shown == "postgresql://me@one:6000,%2Frun%2Fpg/db"
+
+
 def test_the_rest_of_a_password_is_taken_for_no_option() -> None:
     with pytest.raises(ConfigError) as told:
         PostgresStore(f"postgresql://me:half@host/db?{SECRET}@host/db")

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
 
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore, connections
-from eventonce.stores.postgres.connections import Line
+from eventonce.stores.postgres.connections import TimedConnection
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.granted import opened
 from tests.servers import PATIENCE
@@ -43,7 +44,7 @@ def store(relay: Relay) -> Iterator[PostgresStore]:
     together = threading.Barrier(KEPT)
 
     def connect(_: int) -> None:
-        store._database.do(lambda _: together.wait(PATIENCE))
+        store._connections.do(lambda _: together.wait(PATIENCE))
         with store.transaction():
             together.wait(PATIENCE)
 
@@ -56,17 +57,17 @@ def store(relay: Relay) -> Iterator[PostgresStore]:
 @contextmanager
 def hasty(store: PostgresStore) -> Iterator[None]:
     """A short time-out, for the one call that cannot be answered."""
-    usual = store._database.address
+    connections = store._connections
+    usual = connections.address
     brief = msgspec.structs.replace(usual, timeout=0.1)
-    for lent in (store._database._work, store._database._guests):
-        lent._address = brief  # type: ignore[union-attr]
-    store._database.address = brief
+    used: tuple[Any, ...] = (connections, connections.work, connections.handlers)
+    for one in used:
+        one.address = brief
     try:
         yield
     finally:
-        for lent in (store._database._work, store._database._guests):
-            lent._address = usual  # type: ignore[union-attr]
-        store._database.address = usual
+        for one in used:
+            one.address = usual
 
 
 def works(store: PostgresStore) -> None:
@@ -108,14 +109,14 @@ def test_one_commit_that_is_not_answered_drops_them_too(relay: Relay, store: Pos
 def test_a_connection_that_lay_idle_for_long_is_not_used_again(
     relay: Relay, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "IDLE", 0.0)
+    monkeypatch.setattr(connections, "MAX_IDLE", 0.0)
     relay.silence()
     works(store)
 
 
-def options(line: Line) -> tuple[int, ...]:
+def options(connection: TimedConnection) -> tuple[int, ...]:
     """What the operating system was told about the connection."""
-    with socket.socket(fileno=socket.dup(line.fileno())) as wire:
+    with socket.socket(fileno=socket.dup(connection.fileno())) as wire:
         tcp = [
             socket.TCP_KEEPIDLE,
             socket.TCP_KEEPINTVL,
@@ -139,7 +140,7 @@ def test_the_operating_system_watches_connections_unless_the_uri_says_otherwise(
     cluster: Cluster, asked: str, told: tuple[int, ...]
 ) -> None:
     store = PostgresStore(cluster.uri(options=asked))
-    assert store._database.do(options) == told  # type: ignore[arg-type]
+    assert store._connections.do(options) == told  # type: ignore[arg-type]
     with store.transaction() as transaction:
         assert options(transaction.connection) == told  # type: ignore[arg-type]
     store.close()

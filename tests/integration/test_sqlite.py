@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.sqlite import SQLiteStore, store, turn
-from eventonce.stores.sqlite.file import Place
+from eventonce.stores.sqlite import SQLiteStore, admin, connections, store
+from eventonce.stores.sqlite.uri import Location
 from eventonce.types import Claim, Settlement
 
 NOW = 1_790_000_000_000
@@ -149,13 +149,13 @@ def test_a_sweep_works_in_short_transactions(
 ) -> None:
     complete(sqlite, facts(0, 100))
     begun: list[None] = []
-    begin = Place.begin
+    begin = admin.begin
 
-    def counting(place: Place, connection: sqlite3.Connection) -> None:
+    def counting(connection: sqlite3.Connection, location: Location) -> None:
         begun.append(None)
-        begin(place, connection)
+        begin(connection, location)
 
-    monkeypatch.setattr(Place, "begin", counting)
+    monkeypatch.setattr(connections, "begin", counting)
     monkeypatch.setattr(store, "SWEEP_STEP", 10)
     assert sqlite.sweep(35, NOW + 864_000_000) == 35
     assert len(begun) == 4
@@ -338,7 +338,7 @@ def test_anothers_lock_is_waited_for(path: Path, sqlite: SQLiteStore) -> None:
 
 def waiting(sqlite: SQLiteStore, *, calls: int = 0, handlers: int = 0) -> None:
     """Come back when so many threads stand in line."""
-    line = sqlite._handle.turn
+    line = sqlite._connections.lock
     while len(line._calls) < calls or len(line._handlers) < handlers:
         time.sleep(0.001)
 
@@ -346,7 +346,7 @@ def waiting(sqlite: SQLiteStore, *, calls: int = 0, handlers: int = 0) -> None:
 def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "MAX_REST", 0)
+    monkeypatch.setattr(connections, "MAX_REST", 0)
     order: list[object] = []
 
     def clock() -> int:
@@ -371,7 +371,7 @@ def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(
 def test_calls_that_keep_coming_do_not_keep_a_handler_from_its_turn(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "MAX_REST", 0)
+    monkeypatch.setattr(connections, "MAX_REST", 0)
     order: list[str] = []
 
     def clock() -> int:
@@ -413,10 +413,10 @@ def test_a_thread_that_gives_up_waiting_leaves_the_line(path: Path) -> None:
 def test_other_processes_get_their_chance_between_two_long_transactions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn, "MAX_REST", PATIENCE)
-    line = turn.Turn()
+    monkeypatch.setattr(connections, "MAX_REST", PATIENCE)
+    line = connections.WriteLock()
     line.ended(10 * PATIENCE)
-    handler, call = turn.Ticket(), turn.Ticket()
+    handler, call = connections.Waiter(), connections.Waiter()
     assert not line.take(handler, 0, handler=True), "the file is left to others for a moment"
     assert line.take(call, 0)
     line.holder = None

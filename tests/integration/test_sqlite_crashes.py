@@ -18,7 +18,7 @@ from weakref import WeakSet
 import pytest
 
 from eventonce.errors import StoreError
-from eventonce.stores.sqlite import SQLiteStore, file, handle
+from eventonce.stores.sqlite import SQLiteStore, admin, connections
 from eventonce.types import Claim, Settlement
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -79,7 +79,7 @@ def integrity(path: Path) -> str:
 
 def work_without_end(pipe: Connection, path: Path, start: int) -> None:
     # So that the kill falls into a checkpoint now and then.
-    file.CHECKPOINT_PAGES = 8  # type: ignore[misc]
+    admin.CHECKPOINT_PAGES = 8  # type: ignore[misc]
     sqlite = SQLiteStore(path, clock=lambda: NOW)
     while True:
         claims = [fact(number) for number in range(start, start + BATCH)]
@@ -195,18 +195,18 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
     """As the system calls it around a fork: the second thread waits while the first one forks."""
 
     def forks() -> None:
-        handle._before_fork()
-        handle._after_fork(child=False)
+        connections._before_fork()
+        connections._after_fork(child=False)
 
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=5.0)) as sqlite:
         # Not the stores that other tests left behind: each would be waited for in its turn.
-        monkeypatch.setattr(handle, "_handles", WeakSet([sqlite._handle]))
-        handle._before_fork()
+        monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
+        connections._before_fork()
         second = threading.Thread(target=forks)
         second.start()
-        while not sqlite._handle.turn._calls:
+        while not sqlite._connections.lock._calls:
             assert second.is_alive()
-        handle._after_fork(child=False)
+        connections._after_fork(child=False)
         second.join(PATIENCE)
         assert sqlite.claim([fact(1)])[0].kind == "run"
 

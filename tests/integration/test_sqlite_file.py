@@ -22,9 +22,9 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores import open_store
-from eventonce.stores.sqlite import SQLiteStore, file
-from eventonce.stores.sqlite.admin import SQLiteFile
-from eventonce.stores.sqlite.file import Place
+from eventonce.stores.sqlite import SQLiteStore, admin
+from eventonce.stores.sqlite.admin import SQLiteSchema
+from eventonce.stores.sqlite.uri import Location, Synchronous
 from eventonce.types import Claim, Letter, Settlement
 
 NOW = 1_790_000_000_000
@@ -64,7 +64,7 @@ def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
 def test_how_far_a_commit_is_waited_for_can_be_chosen(
-    path: Path, synchronous: file.Synchronous, level: int
+    path: Path, synchronous: Synchronous, level: int
 ) -> None:
     opened = closing(SQLiteStore(path, synchronous=synchronous))
     with opened as sqlite, sqlite.transaction() as transaction:
@@ -72,7 +72,7 @@ def test_how_far_a_commit_is_waited_for_can_be_chosen(
 
 
 def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
-    made(path, file.SCHEMA + "UPDATE eventonce_tables SET format = 7;")
+    made(path, admin.SCHEMA + "UPDATE eventonce_tables SET format = 7;")
     with pytest.raises(StoreMismatch, match=r"format 7.*format 1\. Install the newer"):
         SQLiteStore(path)
 
@@ -112,7 +112,7 @@ UPGRADE = (
     "-- what was known, in the new form; a semicolon here ends nothing\n"
     "ALTER TABLE eventonce_records RENAME TO old;\n"
     "DROP TABLE eventonce_tables;\n"
-    + file.SCHEMA
+    + admin.SCHEMA
     + "INSERT INTO eventonce_records (key, token, until, body)"
     " SELECT key, token, until, x'01' FROM old;\nDROP TABLE old;\n"
 )
@@ -122,7 +122,7 @@ def test_a_file_of_an_older_format_is_brought_up_to_date(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(path, OLD)
-    monkeypatch.setattr(file, "MIGRATIONS", {0: UPGRADE})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE})
     with closing(SQLiteStore(path)) as sqlite:
         kinds = [verdict.kind for verdict in sqlite.claim([fact(1), fact(2)], NOW)]
         assert kinds == ["duplicate", "run"]
@@ -141,7 +141,7 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(path, OLD)
-    monkeypatch.setattr(file, "MIGRATIONS", {0: UPGRADE + "INSERT INTO nowhere VALUES (1);\n"})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE + "INSERT INTO nowhere VALUES (1);\n"})
     with pytest.raises(StoreError, match="nowhere"):
         SQLiteStore(path)
     with closing(raw(path)) as connection:
@@ -264,15 +264,15 @@ def test_a_full_disk_is_told_and_nothing_of_the_call_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited(
-        place: Place, mode: str, wait: float, kind: type[sqlite3.Connection]
+        location: Location, mode: str, wait: float, kind: type[sqlite3.Connection]
     ) -> sqlite3.Connection:
-        connection = connect(place, mode, wait, kind)
+        connection = connect(location, mode, wait, kind)
         connection.execute("PRAGMA max_page_count = 40")
         return connection
 
-    connect = Place._connect
+    connect = admin.connect
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "_connect", limited)
+        patch.setattr(admin, "connect", limited)
         with closing(SQLiteStore(path)) as sqlite:
             assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
             claims = [fact(number) for number in range(2, 10_000)]
@@ -409,7 +409,7 @@ def mode(path: Path) -> int:
 def test_a_new_file_is_its_owners_alone(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
-        assert [mode(Path(name)) for name in sqlite._handle.place.names] == [0o600] * 3
+        assert [mode(Path(name)) for name in sqlite._connections.location.names] == [0o600] * 3
 
 
 def test_a_file_that_is_there_keeps_its_permissions(path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_file_that_is_there_keeps_its_permissions(path: Path) -> None:
     path.chmod(0o640)
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
-        assert [mode(Path(name)) for name in sqlite._handle.place.names] == [0o640] * 3
+        assert [mode(Path(name)) for name in sqlite._connections.location.names] == [0o640] * 3
 
 
 def test_the_umask_takes_from_a_new_files_permissions(path: Path) -> None:
@@ -433,7 +433,7 @@ def test_the_umask_takes_from_a_new_files_permissions(path: Path) -> None:
 def test_a_check_says_that_others_may_read(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
-    upkeep = SQLiteFile.from_uri(f"sqlite:///{path}")
+    upkeep = SQLiteSchema.from_uri(f"sqlite:///{path}")
     assert all(finding.fine for finding in upkeep.check())
     path.chmod(0o644)
     (finding,) = [finding for finding in upkeep.check() if not finding.fine]
@@ -444,7 +444,7 @@ def test_a_check_says_that_others_may_read(folder: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which files are open")
 def test_a_check_names_the_process_that_works_on_a_removed_log(path: Path) -> None:
-    upkeep = SQLiteFile.from_uri(f"sqlite:///{path}")
+    upkeep = SQLiteSchema.from_uri(f"sqlite:///{path}")
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
         assert all(finding.fine for finding in upkeep.check())

@@ -85,7 +85,7 @@ def tidied(store: SQLiteStore) -> None:
 
 
 def opened(store: SQLiteStore) -> None:
-    with closing(SQLiteStore(store._handle.place.path, wait=WAIT)) as another:
+    with closing(SQLiteStore(store._connections.location.path, wait=WAIT)) as another:
         another.claim([fact()])
 
 
@@ -99,7 +99,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteStore]:
-    monkeypatch.setattr("eventonce.stores.sqlite.transaction.QUEUE", WAIT)
+    monkeypatch.setattr("eventonce.stores.sqlite.store.TRANSACTION_WAIT", WAIT)
     with closing(SQLiteStore(path, clock=lambda: NOW, wait=WAIT)) as store:
         with store.transaction() as transaction:
             transaction.connection.execute("CREATE TABLE effects (n)")

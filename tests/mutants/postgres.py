@@ -182,9 +182,9 @@ POSTGRES = (
     ),
     Mutant(
         "postgres: a block is committed though the server will not",
-        STORE + "transaction.py",
-        "            yield opened\n            opened.still_open()\n",
-        "            yield opened\n",
+        STORE + "store.py",
+        "                yield opened\n                opened.still_open()\n",
+        "                yield opened\n",
         (
             AT_WORK.format(
                 "block", "an_unguarded_run_that_caught_an_error_of_the_database_has_failed"
@@ -193,14 +193,14 @@ POSTGRES = (
     ),
     Mutant(
         "postgres: a completion is written after its block has ended",
-        STORE + "transaction.py",
-        "        self.still_open()\n        database = self._database\n",
-        "        database = self._database\n",
+        STORE + "store.py",
+        "        self.still_open()\n        connections = self._connections\n",
+        "        connections = self._connections\n",
         (AT_WORK.format("block", "nothing_is_settled_in_such_a_block"),),
     ),
     Mutant(
         "postgres: a handler's writes are committed though it raised",
-        STORE + "transaction.py",
+        STORE + "store.py",
         "scope.__exit__(type(error), error, error.__traceback__)",
         "scope.__exit__(None, None, None)",
         (AT_WORK.format("exactly_once", "a_handler_that_fails_after_writing_has_written_nothing"),),
@@ -220,13 +220,13 @@ POSTGRES = (
     Mutant(
         "postgres: a forked process goes on with its parent's connections",
         STORE + "connections.py",
-        "pid = os.getpid()",
-        "pid = 0",
+        "        pid = os.getpid()\n",
+        "        pid = 0\n",
         (AT_WORK.format("connections", "one_store_serves_both_sides_of_a_fork"),),
     ),
     Mutant(
         "postgres: answers in SQL_ASCII are read as bytes",
-        STORE + "connections.py",
+        STORE + "codec.py",
         'if connection.info.encoding == "ascii":',
         "if False:",
         (AT_WORK.format("encoding", "the_store_works_over_a_pool_of_any_encoding"),),

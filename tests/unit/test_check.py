@@ -46,7 +46,7 @@ def check(
     [
         ('store = "sqlit:///x"', "1: store: 'sqlit:///x': no store is called 'sqlit:'"),
         ('store = "postgresql:/x"\nname = "n"', "1: store: 'postgresql:/x': postgresql:// was"),
-        ('store = "sqlite://x.db"', "1: store: 'sqlite://x.db': write sqlite:///file.db"),
+        ('store = "sqlite://x.db"', "1: store: sqlite://x.db: the path of a file is missing"),
         ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
         (
             'store = "redis://h/x"\nname = "n"',
@@ -232,8 +232,7 @@ def test_of_a_store_whose_extra_is_not_installed_only_the_scheme_is_looked_at(
 ) -> None:
     for scheme, adapter in ADAPTERS.items():
         if adapter.extra:
-            file = f"eventonce.stores.{adapter.module}.{adapter.address.partition(':')[0]}"
-            monkeypatch.setitem(sys.modules, file, None)
+            monkeypatch.setitem(sys.modules, adapter.uri.partition(":")[0], None)
             check_uri(f"{scheme}://anything?at=all")
     monkeypatch.setattr("eventonce.sinks.find_spec", lambda _: None)
     check_sink(Sink("sqs://no such queue"))

@@ -14,9 +14,9 @@ import pytest
 
 from eventonce.cli import main
 from eventonce.errors import ConfigError
-from eventonce.stores import open_store, open_upkeep
-from eventonce.stores.sqlite import SQLiteStore, file
-from eventonce.stores.sqlite.admin import SQLiteFile
+from eventonce.stores import open_schema, open_store
+from eventonce.stores.sqlite import SQLiteStore, admin
+from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.types import Claim
 
 NOW = 1_790_000_000_000
@@ -157,10 +157,10 @@ def test_an_older_format_is_found_and_brought_up_to_date(
         connection.execute("UPDATE eventonce_tables SET format = 0")
     refused = run("check", "sqlite:///a.db", "--json")
     assert "no way from 0 to 1" in fixes(refused)["it can be read"]
-    monkeypatch.setattr(file, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n"})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n"})
     found = fixes(run("check", "sqlite:///a.db", "--json"))
     assert "store migrate" in found["its tables have format 0"]
-    (would,) = SQLiteFile.from_uri("sqlite:///a.db").create(dry_run=True)
+    (would,) = SQLiteSchema.from_uri("sqlite:///a.db").create(dry_run=True)
     assert would.startswith("would bring ")
     assert "from format 0 to 1" in run("migrate", "sqlite:///a.db").out
     assert run("check", "sqlite:///a.db").code == 0
@@ -207,14 +207,14 @@ def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run)
         ("memory", "write memory: with its colon"),
         ("redis", "write redis://"),
         ("calls.db", "write sqlite:///calls.db, if a file is meant"),
-        ("sqlite:///a#b.db", "write %23"),
-        ("sqlite:///a.db#", "write %23"),
+        ("sqlite:///a#b.db", "%23 for @"),
+        ("sqlite:///a.db#", "%23 for @"),
         ("sqlite:///:memory:", "needs the path of a file"),
         ("nosuch:x", "store 'nosuch:x': no store is called 'nosuch:'"),
     ],
 )
 def test_what_names_no_store_is_told_with_what_to_write(run: Run, uri: str, says: str) -> None:
-    for opening in (open_store, open_upkeep):
+    for opening in (open_store, open_schema):
         with pytest.raises(ConfigError) as refused:
             opening(uri)
         assert says in str(refused.value)

@@ -14,7 +14,7 @@ from eventonce.config import DEFAULT_STORE, load
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.rules import Ruleset
-from eventonce.stores import adapter_of, open_store, open_upkeep
+from eventonce.stores import adapter_of, open_schema, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,9 +86,9 @@ def ruleset(config: Path | None, rules: Sequence[str], name: str | None) -> Rule
 def opened(config: Path | None, store: str | None) -> Any:
     """The store that options and file name, to look at: nothing is made by opening it."""
     uri = store or load(config).store or DEFAULT_STORE
-    if adapter_of(uri).upkeep:
+    if adapter_of(uri).schema:
         # This store is made, and brought up to date, by being opened.
-        with closing(open_upkeep(uri)) as upkeep:
+        with closing(open_schema(uri)) as upkeep:
             try:
                 steps = upkeep.migrate(dry_run=True)
             except StoreMismatch as error:

@@ -14,7 +14,7 @@ from eventonce.cli.options import config_option, json_option
 from eventonce.cli.table import table
 from eventonce.config import DEFAULT_STORE, load
 from eventonce.core.ports import Finding, StoreSchema
-from eventonce.stores import open_upkeep
+from eventonce.stores import open_schema
 
 NOTHING_THERE: Final = (
     "it lives and ends with its process: nothing need be made, upgraded or checked"
@@ -33,7 +33,7 @@ def _on_store(function: Any) -> Any:
 
 
 def _opened(uri: str | None, config: Path | None) -> Any:
-    return open_upkeep(load(config).store or DEFAULT_STORE if uri is None else uri)
+    return open_schema(load(config).store or DEFAULT_STORE if uri is None else uri)
 
 
 @command.command("create")

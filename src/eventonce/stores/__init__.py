@@ -1,9 +1,8 @@
-"""Which store a URI opens; each adapter stands in a file of its own beside this one."""
+"""Which store a URI opens; each store stands in a file or a package of its own beside this one."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from eventonce.core.masking import masked, scheme_of
@@ -11,27 +10,36 @@ from eventonce.errors import ConfigError
 
 
 class Adapter(NamedTuple):
-    """Where a scheme's store is, what must be installed for it, and who reads its URIs."""
+    """Where the store of a scheme is and what it needs; places are written `module:name`."""
 
-    module: str
-    name: str
+    store: str
+    """The class, whose `from_uri` opens the store."""
     extra: str | None = None
-    """None for a store that is embedded."""
-    address: str = ""
-    """The module and function that take a URI apart and open nothing; the store itself if empty."""
+    """What must be installed for it; None for a store that is embedded."""
+    uri: str = ""
+    """The function that takes a URI apart and opens nothing; the store itself if empty."""
+    schema: str = ""
+    """The class that creates and checks the store, where that is not the store itself."""
     transactional: bool = False
     """Whether a handler may write in the store's own transaction."""
-    upkeep: str = ""
-    """The module and class that make and check it, for one that is made by being opened."""
 
 
-_POSTGRES: Final = Adapter("postgres", "PostgresStore", "postgres", "uri:read", True)
-_REDIS: Final = Adapter("redis", "RedisStore", "redis", "uri:read")
+_HERE: Final = "eventonce.stores."
+_SQLITE: Final = _HERE + "sqlite"
+_POSTGRES: Final = Adapter(
+    _HERE + "postgres:PostgresStore",
+    "postgres",
+    _HERE + "postgres.uri:read",
+    transactional=True,
+)
+_REDIS: Final = Adapter(_HERE + "redis:RedisStore", "redis", _HERE + "redis.uri:read")
 
-ADAPTERS: Final[Mapping[str, Adapter]] = {
-    "memory": Adapter("memory", "MemoryStore"),
-    "sqlite": Adapter("sqlite", "SQLiteStore", None, "uri:read", True, "admin:SQLiteFile"),
-    "dynamodb": Adapter("dynamodb", "DynamoDBStore", "dynamodb", "uri:read"),
+ADAPTERS: Final[dict[str, Adapter]] = {
+    "memory": Adapter(_HERE + "memory:MemoryStore"),
+    "sqlite": Adapter(
+        _SQLITE + ":SQLiteStore", None, _SQLITE + ".uri:read", _SQLITE + ".admin:SQLiteSchema", True
+    ),
+    "dynamodb": Adapter(_HERE + "dynamodb:DynamoDBStore", "dynamodb", _HERE + "dynamodb.uri:read"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
     **{
@@ -41,53 +49,56 @@ ADAPTERS: Final[Mapping[str, Adapter]] = {
     },
     **dict.fromkeys(("unix", "redis+unix", "valkey+unix"), _REDIS),
 }
-"""Adding a store is one file, one line here, one extra, one opener in the contract tests."""
+"""The stores by the schemes of their URIs. A store of another package is added here by one line:
+`ADAPTERS["mine"] = Adapter("my_package:MyStore")`."""
 
 
 def open_store(uri: str) -> Any:
     """Open the store this URI names: both a `Store` and a `StoreAdmin`."""
     adapter = adapter_of(uri)
-    try:
-        module = importlib.import_module(f"eventonce.stores.{adapter.module}")
-    except ModuleNotFoundError as error:
-        if adapter.extra is None:
-            raise
-        raise ConfigError(
-            f'{adapter.name} needs: pip install "eventonce[{adapter.extra}]"'
-        ) from error
-    return getattr(module, adapter.name).from_uri(uri)
+    return _found(adapter, adapter.store).from_uri(uri)
 
 
-def open_upkeep(uri: str) -> Any:
-    """What makes, upgrades and checks the store of this URI: a `StoreSchema`, unless it needs none.
-    Nothing is made by this."""
+def open_schema(uri: str) -> Any:
+    """What creates, migrates and checks the store of this URI: a `StoreSchema`, unless the store
+    needs none. Nothing is created by this."""
     adapter = adapter_of(uri)
-    if not adapter.upkeep:
-        return open_store(uri)
-    file, _, name = adapter.upkeep.partition(":")
-    module = importlib.import_module(f"eventonce.stores.{adapter.module}.{file}")
-    return getattr(module, name).from_uri(uri)
+    return _found(adapter, adapter.schema or adapter.store).from_uri(uri)
 
 
 def check_uri(uri: str) -> None:
     """ConfigError for a URI that names no store; nothing is opened, and of a store whose extra is
     not installed here nothing but the scheme is looked at."""
     adapter = adapter_of(uri)
-    file, _, function = adapter.address.partition(":")
+    if not adapter.uri:
+        open_store(uri)
+        return
     try:
-        if not file:
-            open_store(uri)
-            return
-        module = importlib.import_module(f"eventonce.stores.{adapter.module}.{file}")
+        read = _named(adapter.uri)
     except ModuleNotFoundError:
         if adapter.extra is None:
             raise
-        return
-    getattr(module, function)(uri)
+    else:
+        read(uri)
+
+
+def _found(adapter: Adapter, place: str) -> Any:
+    try:
+        return _named(place)
+    except ModuleNotFoundError as error:
+        if adapter.extra is None:
+            raise
+        name = place.partition(":")[2]
+        raise ConfigError(f'{name} needs: pip install "eventonce[{adapter.extra}]"') from error
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def adapter_of(uri: str) -> Adapter:
-    """What stands behind this URI's scheme."""
+    """The adapter of this URI's scheme."""
     scheme, colon, rest = uri.partition(":")
     if not colon:
         raise ConfigError(_no_uri(uri))
@@ -98,7 +109,7 @@ def adapter_of(uri: str) -> Adapter:
             f"store {masked(uri)!r}: no store is called {scheme_of(uri) + ':'!r}; "
             f"one of {known} was expected, such as sqlite:///eventonce.db"
         )
-    if adapter.module != "memory" and not rest.startswith("//"):
+    if scheme != "memory" and not rest.startswith("//"):
         # Taken apart all the same, what was meant as a host would be a path.
         raise ConfigError(f"store {masked(uri)!r}: {scheme}:// was expected")
     return adapter

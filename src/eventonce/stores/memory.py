@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 from eventonce.clock import wall_clock
@@ -14,6 +15,8 @@ from eventonce.core.masking import masked
 from eventonce.core.ports import Stats
 from eventonce.errors import ConfigError
 from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
+
+_remember: Final = attrgetter("remember")
 
 LOOKS: Final = 2
 """Records looked at for each claim, to drop what expired. A claim adds one at most, so the store
@@ -50,7 +53,6 @@ class MemoryStore:
         records = self._records
         changed: dict[bytes, Record] = {}
         new: list[bytes] = []
-        shortest = min([claim.remember for claim in claims], default=MAX_ORDER)
         with self._lock:
             now = self._clock() if now is None else now
             for claim in claims:
@@ -62,7 +64,9 @@ class MemoryStore:
                     if known is None:
                         new.append(key)
                 verdicts.append(verdict)
-            self._soonest = min(self._soonest, now + shortest)
+            if changed:
+                soonest = now + min(map(_remember, claims))
+                self._soonest = min(self._soonest, soonest)
             # The keys first: one that stands there without a record is dropped in passing, but a
             # record whose key does not would never be swept. Each step is one call of C.
             self._unswept.extend(new)

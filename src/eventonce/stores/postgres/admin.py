@@ -11,7 +11,7 @@ import psycopg
 
 from eventonce.core.ports import Finding
 from eventonce.errors import StoreMismatch
-from eventonce.stores.postgres.connections import rows
+from eventonce.stores.postgres.codec import rows
 from eventonce.stores.postgres.errors import command, missing, older
 from eventonce.stores.postgres.uri import SCHEMA, Address
 
@@ -64,7 +64,7 @@ _MAY_CALL: Final = b"""
     ORDER BY 1
 """
 
-_TURN: Final = int.from_bytes(b"EvOn")
+_LOCK: Final = int.from_bytes(b"EvOn")
 """The advisory lock of whoever makes or changes a schema."""
 
 Connection = psycopg.Connection[Any]
@@ -142,7 +142,7 @@ def _up_to_date(connection: Connection, address: Address) -> Finding:
     return Finding(what, fine=fits, fix="" if fits else older(address, found, STEP))
 
 
-def tell(connection: Connection, address: Address) -> str:
+def diagnose(connection: Connection, address: Address) -> str:
     """Why a function or table of ours was not found."""
     try:
         found = _found(connection, address)
@@ -162,7 +162,7 @@ def tell(connection: Connection, address: Address) -> str:
 def _found(connection: Connection, address: Address, *, alone: bool = False) -> int | None:
     """The step of the schema that is there, None if there is none of ours."""
     if alone:
-        _one(connection, "SELECT pg_advisory_xact_lock(%s)", _TURN)
+        _one(connection, "SELECT pg_advisory_xact_lock(%s)", _LOCK)
     table = f"{address.quoted}.formats"
     if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", table):
         return None

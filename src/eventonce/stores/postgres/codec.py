@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
+
 from eventonce.core.ledger import Record
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
@@ -98,6 +104,25 @@ def _parts(keys: Sequence[bytes]) -> Iterator[list[int]]:
     for places in rounds:
         for start in range(0, len(places), PART):
             yield places[start : start + PART]
+
+
+class _Text(Loader):
+    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode(errors="replace")
+
+
+def rows(connection: psycopg.Connection[Any], query: bytes, *args: object) -> list[Row]:
+    """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
+    cursor = connection.cursor(binary=True, row_factory=tuple_row)
+    if connection.info.encoding == "ascii":
+        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
+        cursor.adapters.register_loader("text", _Text)
+    # Never prepared: behind PgBouncer the next statement may meet another server.
+    return cursor.execute(query, args, prepare=False).fetchall()
 
 
 def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:

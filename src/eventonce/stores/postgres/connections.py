@@ -1,8 +1,7 @@
-"""Connections: lent to one caller at a time, kept for the next, never shared by two processes.
+"""Connections to the server: taken for one call or one transaction, and kept for the next.
 
-A pool without threads of its own: it works in a Lambda that is frozen and after a fork, and who
-asks for a connection is told at once why there is none. `given` does the same for callers who bring
-a pool.
+`OwnPool` has no threads: it works in a Lambda that is frozen and after a fork, and a call that
+cannot connect is told why at once. `ExternalPool` is a psycopg pool that the caller brings.
 """
 
 from __future__ import annotations
@@ -14,31 +13,47 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Format, TransactionStatus
-from psycopg.rows import tuple_row
+from psycopg.pq import TransactionStatus
 
-from eventonce.errors import EventonceError, StoreUnavailable
+from eventonce.errors import (
+    ConfigError,
+    EventonceError,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from eventonce.stores.postgres.codec import Row, rows
+from eventonce.stores.postgres.errors import UNKNOWN, explain
 from eventonce.stores.postgres.uri import Address
 
-T = TypeVar("T")
-Scope = AbstractContextManager[psycopg.Transaction]
-"""A transaction of psycopg's, which commits when it is left."""
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
 
-IDLE: Final = 60.0
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+Begun = tuple[Connection, AbstractContextManager[psycopg.Transaction]]
+"""A connection, and the transaction of psycopg's that is open on it."""
+
+TRANSACTION_WAIT: Final = 60.0
+"""Seconds a handler waits for its transaction behind others': as long as the default lease, for by
+then its run is another's."""
+
+MAX_IDLE: Final = 60.0
 """Seconds after which an unused connection is not used again: firewalls forget quiet ones, some
 after a few minutes, and a call would then wait for an answer that never comes."""
 
 RETRIES: Final = 8
 """Of what the server rolled back for another's sake: each time one of the two goes on."""
 
-PAUSE: Final = 0.01
+RENEWALS: Final = 2
+"""Of a connection that turned out to be dead: the next one may have died with it."""
+
+RETRY_PAUSE: Final = 0.01
 """Seconds before the first of them, at most, and twice as many before each further one: at once it
 would meet the same other again, where that one is held up."""
 
@@ -51,14 +66,14 @@ ENDED: Final = ("08", "57P", "25006")
 and another one takes the writes now."""
 
 
-class Late(psycopg.OperationalError):
+class NoAnswer(psycopg.OperationalError):
     """The server did not answer in time."""
 
 
-class Line(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """A connection that gives up a server which does not answer, even one that is frozen."""
 
-    patience: float | None = None
+    timeout: float | None = None
     """Seconds for a statement; None while the caller's own statements run."""
 
     given_up = False
@@ -66,11 +81,11 @@ class Line(psycopg.Connection[Any]):
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Wait for the server; psycopg calls this for everything it does."""
-        if self.patience is not None:
-            gen = _within(gen, self.patience)
+        if self.timeout is not None:
+            gen = _within(gen, self.timeout)
         try:
             return super().wait(gen, *args, **options)
-        except Late:
+        except NoAnswer:
             self.given_up = True
             raise
 
@@ -83,207 +98,290 @@ def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, 
             # Falsy where nothing is ready: psycopg looks in several times a second.
             ready = yield state
             if not ready and time.monotonic() >= end:
-                raise Late(f"no answer within {seconds:g} s")
+                raise NoAnswer(f"no answer within {seconds:g} s")
             state = gen.send(ready)
     except StopIteration as stop:
         value: T = stop.value
         return value
 
 
-class _Text(Loader):
-    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
+class _Local(msgspec.Struct, eq=False):
+    """The connections of one process."""
 
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> str:
-        return bytes(data).decode(errors="replace")
-
-
-def rows(connection: psycopg.Connection[Any], query: bytes, *args: object) -> list[tuple[Any, ...]]:
-    """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
-    cursor = connection.cursor(binary=True, row_factory=tuple_row)
-    if connection.info.encoding == "ascii":
-        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
-        cursor.adapters.register_loader("text", _Text)
-    # Never prepared: behind PgBouncer the next statement may meet another server.
-    return cursor.execute(query, args, prepare=False).fetchall()
-
-
-@contextmanager
-def hurried(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
-    """Our own statements have to be answered in time; the caller's between them take what they
-    take."""
-    if isinstance(connection, Line):
-        connection.patience = seconds
-    try:
-        yield
-    finally:
-        if isinstance(connection, Line):
-            connection.patience = None
-
-
-def lost(connection: psycopg.Connection[Any], error: psycopg.Error) -> bool:
-    """Whether nothing more can be done through this connection."""
-    state = error.sqlstate or ""
-    return connection.closed or isinstance(error, Late) or state.startswith(ENDED)
-
-
-def pause(retries: int) -> None:
-    """Let the other go on: a random time, for those who met would otherwise meet again."""
-    time.sleep(random.uniform(0, PAUSE * 2 ** (retries - 1)))
-
-
-class _Here(msgspec.Struct, eq=False):
-    """One process's connections."""
-
-    gate: threading.BoundedSemaphore
+    free: threading.BoundedSemaphore
     closed: bool = False
-    idle: deque[tuple[float, Line]] = msgspec.field(default_factory=deque)
+    idle: deque[tuple[float, TimedConnection]] = msgspec.field(default_factory=deque)
 
 
-class OwnConnections:
+class OwnPool:
     """Up to so many connections to one address, in each process that uses the store."""
 
     def __init__(self, address: Address, limit: int, wait: float) -> None:
-        self.siblings: tuple[OwnConnections, ...] = (self,)
-        """All that lead to the same server, this one included."""
-        self._address = address
+        self.address = address
         self._limit = limit
         self._wait = wait
         # By process: a connection or lock copied by a fork belongs to the parent, and is not
         # touched in the child, not even to close it.
-        self._processes: dict[int, _Here] = {}
+        self._processes: dict[int, _Local] = {}
 
-    def do(self, work: Callable[[Line], T]) -> T:
-        """Do this with a connection. It may be done again: on another one if a kept connection
-        turns out to be dead, and after the server rolled it back for another's sake."""
-        retries = 0
-        while True:
-            if retries:
-                pause(retries)
-            connection, kept = self._take()
-            try:
-                return work(connection)
-            except psycopg.Error as error:
-                if error.sqlstate in ROLLED_BACK and retries < RETRIES:
-                    retries += 1
-                elif not self._stale(connection, error, kept=kept):
-                    raise
-            finally:
-                self._give_back(connection)
-
-    @contextmanager
-    def begun(self) -> Iterator[tuple[Line, Scope]]:
-        """A connection in a new transaction, which the caller ends."""
-        while True:
-            connection, kept = self._take()
-            scope = connection.transaction()
-            try:
-                scope.__enter__()
-            except psycopg.Error as error:
-                stale = self._stale(connection, error, kept=kept)
-                self._give_back(connection)
-                if not stale:
-                    raise
-            else:
-                break
-        # The caller's statements, from here on, take what they take.
-        connection.patience = None
-        try:
-            yield connection, scope
-        finally:
-            self._give_back(connection)
-
-    def close(self) -> None:
-        """Close what is not lent; what is lent is closed when it comes back."""
-        self._own().closed = True
-        self.drop_idle()
-
-    def drop_idle(self) -> None:
-        """Close what is not lent."""
-        idle = self._own().idle
-        with suppress(IndexError):
-            while True:
-                idle.popleft()[1].close()
-
-    def _take(self) -> tuple[Line, bool]:
+    def take(self) -> tuple[TimedConnection, bool]:
         """A connection, and whether it was used before."""
-        here = self._own()
-        if not here.gate.acquire(timeout=self._wait):
+        local = self._local()
+        if not local.free.acquire(timeout=self._wait):
             raise StoreUnavailable(
-                f"{self._address.shown}: all {self._limit} connections have been in use for longer "
+                f"{self.address.shown}: all {self._limit} connections have been in use for longer "
                 f"than {self._wait:g} s. Allow more of them (?connections=, or ?transactions= for "
                 f"handlers that write through job.connection), or look for what holds them."
             )
         try:
-            while here.idle:
-                since, connection = here.idle.pop()
-                if time.monotonic() - since < IDLE and not connection.closed:
-                    connection.patience = self._address.timeout
-                    return connection, True
-                connection.close()
-            return self._connect(), False
+            connection, kept = self._idle(local), True
+            if connection is None:
+                connection, kept = self._connect(), False
         except BaseException:
-            here.gate.release()
+            local.free.release()
             raise
+        connection.timeout = self.address.timeout
+        return connection, kept
 
-    def _connect(self) -> Line:
-        parameters = dict(self._address.parameters)
-        if self._address.password is not None:
-            parameters["password"] = self._fresh(self._address.password)
-        connection = Line.connect(
-            autocommit=True,
-            # A prepared statement would outlive its transaction, and PgBouncer gives the next one
-            # another server.
-            prepare_threshold=None,
-            **parameters,
-        )
-        connection.patience = self._address.timeout
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next caller, unless it is of no more use."""
+        assert isinstance(connection, TimedConnection)
+        local = self._local()
+        unusable = connection.given_up or local.closed
+        if unusable or connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+        else:
+            local.idle.append((time.monotonic(), connection))
+        with suppress(IndexError):
+            while time.monotonic() - local.idle[0][0] > MAX_IDLE:
+                local.idle.popleft()[1].close()
+        local.free.release()
+
+    def drop_idle(self) -> None:
+        """Close what is not in use."""
+        idle = self._local().idle
+        with suppress(IndexError):
+            while True:
+                idle.popleft()[1].close()
+
+    def close(self) -> None:
+        """Close what is not in use; what is in use is closed when it comes back."""
+        self._local().closed = True
+        self.drop_idle()
+
+    def _idle(self, local: _Local) -> TimedConnection | None:
+        with suppress(IndexError):
+            while True:
+                since, connection = local.idle.pop()
+                if time.monotonic() - since < MAX_IDLE and not connection.closed:
+                    return connection
+                connection.close()
+        return None
+
+    def _connect(self) -> TimedConnection:
+        parameters = dict(self.address.parameters)
+        if self.address.password is not None:
+            try:
+                parameters["password"] = self.address.password()
+            except EventonceError:
+                raise
+            except Exception as error:
+                raise StoreUnavailable(
+                    f"{self.address.shown}: there is no password for a new connection: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        # A prepared statement would outlive its transaction, and PgBouncer gives the next one
+        # another server.
+        connection = TimedConnection.connect(autocommit=True, prepare_threshold=None, **parameters)
         # A renewal changes the row while the handler's transaction is open, which any higher level
         # would hold against it.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
-    def _fresh(self, password: Callable[[], str]) -> str:
-        try:
-            return password()
-        except EventonceError:
-            raise
-        except Exception as error:
-            raise StoreUnavailable(
-                f"{self._address.shown}: there is no password for a new connection: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-    def _give_back(self, connection: Line) -> None:
-        here = self._own()
-        now = time.monotonic()
-        if connection.given_up or connection.broken:
-            # The idle ones have most likely died with it: each would cost its caller a time-out.
-            for sibling in self.siblings:
-                sibling.drop_idle()
-        unfit = connection.given_up or here.closed
-        if unfit or connection.info.transaction_status != TransactionStatus.IDLE:
-            connection.close()
-        else:
-            here.idle.append((now, connection))
-        with suppress(IndexError):
-            while now - here.idle[0][0] > IDLE:
-                here.idle.popleft()[1].close()
-        here.gate.release()
-
-    def _stale(self, connection: Line, error: psycopg.Error, *, kept: bool) -> bool:
-        """Whether the connection only died of old age, so that a new one is worth a try."""
-        if not lost(connection, error):
-            return False
-        connection.given_up = True
-        return kept and not isinstance(error, Late)
-
-    def _own(self) -> _Here:
+    def _local(self) -> _Local:
         # `setdefault` is atomic; a lock around it could be copied by a fork while it is held.
         pid = os.getpid()
-        here = self._processes.get(pid)
-        if here is None:
-            gate = threading.BoundedSemaphore(self._limit)
-            here = self._processes.setdefault(pid, _Here(gate))
-        return here
+        local = self._processes.get(pid)
+        return local or self._processes.setdefault(
+            pid, _Local(threading.BoundedSemaphore(self._limit))
+        )
+
+
+class ExternalPool:
+    """The caller's psycopg pool, which is the caller's to close.
+
+    How long to wait, for a connection or an answer, is what the caller's pool and connections say.
+    """
+
+    def __init__(self, pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._pid = os.getpid()
+
+    def take(self) -> tuple[Connection, bool]:
+        """A connection, which may have been used before."""
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "PostgresStore: this process was forked after its psycopg pool was made, and a "
+                "pool does not survive that. Make pool and store in each process, or give the "
+                "store a postgresql:// URI: it then opens connections of its own after a fork."
+            )
+        return self._pool.getconn(), True
+
+    def give_back(self, connection: Connection) -> None:
+        """As it was; one that is closed the pool replaces."""
+        self._pool.putconn(connection)
+
+    def drop_idle(self) -> None:
+        """Let the pool throw out the connections that are dead."""
+        self._pool.check()
+
+    def close(self) -> None:
+        """Nothing: the pool is the caller's."""
+
+
+class Connections:
+    """What the store asks the server through; its errors are explained as ours.
+
+    Two pools: connections that handlers hold must not keep leases from being renewed.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        work: OwnPool | ExternalPool,
+        handlers: OwnPool | ExternalPool,
+        diagnose: Callable[[Connection, Address], str],
+    ) -> None:
+        """`diagnose` tells why a function or table of ours was not found."""
+        self.address = address
+        self.work = work
+        self.handlers = handlers
+        self._diagnose = diagnose
+        self.proven = False
+        """Whether the server has answered: what it refuses later is an outage, and no mistake."""
+        self._closed = False
+
+    def ask(self, query: bytes, *args: object) -> list[Row]:
+        """The rows this statement answers. May be sent twice, so let it be one that bears it."""
+        return self.do(lambda connection: rows(connection, query, *args))
+
+    def do(self, work: Callable[[Connection], T]) -> T:
+        """Do this with a connection, in autocommit mode. It may be done again: on another one if a
+        kept connection turns out to be dead, and after the server rolled it back for another."""
+        self._still_open()
+        try:
+            _, answer = self._tried(self.work, work)
+        except psycopg.Error as error:
+            if error.sqlstate not in UNKNOWN:
+                raise explain(error, self.address, proven=self.proven) from error
+            with self.explaining():
+                _, told = self._tried(self.work, lambda it: self._diagnose(it, self.address))
+            raise StoreMismatch(told) from error
+        self.proven = True
+        return answer
+
+    @contextmanager
+    def begun(self) -> Iterator[Begun]:
+        """A connection in a new transaction, which the caller ends."""
+        self._still_open()
+        with self.explaining():
+            connection, transaction = self._tried(self.handlers, self._begin, hold=True)
+        self.proven = True
+        try:
+            yield connection, transaction
+        finally:
+            self._give_back(self.handlers, connection)
+
+    def _begin(self, connection: Connection) -> AbstractContextManager[psycopg.Transaction]:
+        transaction = connection.transaction()
+        with self.timed(connection):
+            transaction.__enter__()
+        return transaction
+
+    def _tried(
+        self, pool: OwnPool | ExternalPool, work: Callable[[Connection], T], *, hold: bool = False
+    ) -> tuple[Connection, T]:
+        """Do this with a connection, again where that helps; with `hold` it is not given back."""
+        conflicts = dead = 0
+        while True:
+            connection, kept = pool.take()
+            held = False
+            try:
+                answer = work(connection) if hold else _committed(connection, work)
+                held = hold
+            except psycopg.Error as error:
+                if error.sqlstate in ROLLED_BACK and conflicts < RETRIES:
+                    conflicts += 1
+                    # A random time, for those who met would otherwise meet again.
+                    pause = random.uniform(0, RETRY_PAUSE * 2 ** (conflicts - 1))
+                elif self._is_dead(connection, error) and kept and dead < RENEWALS:
+                    dead += 1
+                    pause = 0.0
+                else:
+                    raise
+            else:
+                return connection, answer
+            finally:
+                if not held:
+                    self._give_back(pool, connection)
+            if dead:
+                pool.drop_idle()
+            time.sleep(pause)
+
+    @contextmanager
+    def timed(self, connection: Connection) -> Iterator[None]:
+        """Our own statements have to be answered in time; the caller's take what they take."""
+        if isinstance(connection, TimedConnection):
+            connection.timeout = self.address.timeout
+        try:
+            yield
+        finally:
+            if isinstance(connection, TimedConnection):
+                connection.timeout = None
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """The driver's errors as ours."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise explain(error, self.address, proven=self.proven) from error
+
+    def close(self) -> None:
+        """Let go of the connections; of none that the caller gave."""
+        self._closed = True
+        self.work.close()
+        self.handlers.close()
+
+    def _is_dead(self, connection: Connection, error: psycopg.Error) -> bool:
+        """Whether the connection is dead, and not the server: a new one is then worth a try."""
+        silent = isinstance(error, NoAnswer)
+        lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED)
+        if lost and isinstance(connection, TimedConnection):
+            connection.given_up = True
+        elif lost:
+            connection.close()
+        return lost and not silent
+
+    def _give_back(self, pool: OwnPool | ExternalPool, connection: Connection) -> None:
+        if isinstance(connection, TimedConnection) and (connection.given_up or connection.broken):
+            # The idle ones have most likely died with it: each would cost its caller a time-out.
+            self.work.drop_idle()
+            self.handlers.drop_idle()
+        pool.give_back(connection)
+
+    def _still_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.address.shown}: this store was closed; open another")
+
+
+def _committed(connection: Connection, work: Callable[[Connection], T]) -> T:
+    """In a transaction that is this one statement: begun, done and committed in one round trip."""
+    if connection.autocommit:
+        return work(connection)
+    connection.autocommit = True
+    try:
+        return work(connection)
+    finally:
+        if not connection.closed:
+            connection.autocommit = False

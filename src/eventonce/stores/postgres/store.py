@@ -1,23 +1,32 @@
-"""The PostgreSQL store: what is asked of the database; the law itself stands in the .sql files."""
+"""The PostgreSQL store, and the transaction it opens for a caller's own statements.
+
+The law itself stands in the .sql files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
-from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.postgres import admin as schemas
-from eventonce.stores.postgres import codec as wire
-from eventonce.stores.postgres.codec import Row
-from eventonce.stores.postgres.database import Database
-from eventonce.stores.postgres.queries import queries
-from eventonce.stores.postgres.transaction import PostgresTransaction, transaction
-from eventonce.stores.postgres.uri import SCHEMA
+from eventonce.errors import ConfigError, StoreError, StoreUnavailable
+from eventonce.stores.postgres import admin, codec
+from eventonce.stores.postgres.codec import Row, rows
+from eventonce.stores.postgres.connections import (
+    TRANSACTION_WAIT,
+    Connections,
+    ExternalPool,
+    OwnPool,
+)
+from eventonce.stores.postgres.errors import explain
+from eventonce.stores.postgres.uri import SCHEMA, Address, named, read
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 if TYPE_CHECKING:
@@ -53,8 +62,33 @@ class PostgresStore:
         `password` is asked before each new connection, for passwords that change: tokens, leases of
         a vault. `?iam=rds` is one that is there already.
         """
-        self._database = Database(database, schema, password)
-        self._queries = queries(self._database.address)
+        if isinstance(database, str):
+            address = _with_password(read(database), password)
+            self._connections = Connections(
+                address,
+                OwnPool(address, address.options.connections, address.timeout),
+                OwnPool(address, address.options.transactions, TRANSACTION_WAIT),
+                admin.diagnose,
+            )
+        elif not _is_pool(database):
+            kind = type(database)
+            raise ConfigError(
+                f"PostgresStore takes a postgresql:// URI or a psycopg_pool.ConnectionPool, and "
+                f"this is a {kind.__module__}.{kind.__qualname__}. One connection would not do: "
+                f"leases are renewed while a handler has its transaction open. Stores are "
+                f"synchronous, under asyncio too."
+            )
+        elif password is not None:
+            raise ConfigError(
+                "PostgresStore: password= goes with a postgresql:// URI; a psycopg pool connects "
+                "by itself, and takes a function as its kwargs=, or a connection_class"
+            )
+        else:
+            address = Address("the pool's database", options=named(schema))
+            pool = ExternalPool(database)
+            self._connections = Connections(address, pool, pool, admin.diagnose)
+        self._address = address
+        self._queries = _queries(address)
 
     @classmethod
     def from_uri(cls, uri: str) -> PostgresStore:
@@ -62,26 +96,26 @@ class PostgresStore:
         return cls(uri)
 
     def __repr__(self) -> str:
-        return f"PostgresStore({self._database.address.shown!r})"
+        return f"PostgresStore({self._address.shown!r})"
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         keys = [claim.key for claim in claims]
-        return wire.by_parts(
+        return codec.by_parts(
             self._claim_once, claims, keys, now, lambda error: Verdict("error", error=error)
         )
 
     def _claim_once(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         try:
-            rows = self._patiently(self._queries.claim, wire.asked(claims), now)
+            rows = self._patiently(self._queries.claim, codec.asked(claims), now)
         except StoreError as error:
             if isinstance(error.__cause__, psycopg.errors.NumericValueOutOfRange):
                 return self._claim_what_fits(claims, now)
             raise
-        return wire.verdicts(claims, rows)
+        return codec.verdicts(claims, rows)
 
     def _claim_what_fits(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         """A number that no row can hold is that claim's own error."""
-        errors = [wire.unfit(claim) for claim in claims]
+        errors = [codec.unfit(claim) for claim in claims]
         if not any(errors):
             raise StoreError(f"{self!r}: an instant is out of range")
         fit = [claim for claim, error in zip(claims, errors, strict=True) if error is None]
@@ -94,7 +128,7 @@ class PostgresStore:
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
         keys = [settlement.claim.key for settlement in settlements]
-        answers = wire.by_parts(self._settle_once, settlements, keys, now)
+        answers = codec.by_parts(self._settle_once, settlements, keys, now)
         settled = [kept for kept in answers if kept is not None]
         if len(settled) < len(answers):
             raise StoreUnavailable(
@@ -107,48 +141,64 @@ class PostgresStore:
     def _settle_once(
         self, settlements: Sequence[Settlement], now: int | None
     ) -> list[SettleResult | None]:
-        rows = self._patiently(self._queries.settle, wire.ended(settlements), now)
-        return wire.answers(settlements, rows)
+        rows = self._patiently(self._queries.settle, codec.ended(settlements), now)
+        return codec.answers(settlements, rows)
 
     def _patiently(self, query: bytes, batch: str, now: int | None) -> list[Row]:
         """Wait a moment for rows that are locked; then do without them."""
         try:
-            return self._database.ask(query, batch, now, True)
+            return self._connections.ask(query, batch, now, True)
         except StoreUnavailable as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                return self._database.ask(query, batch, now, False)
+                return self._connections.ask(query, batch, now, False)
             raise
 
-    def transaction(self) -> AbstractContextManager[PostgresTransaction]:
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTransaction]:
         """A transaction in which the caller's own tables and a settlement commit together."""
-        return transaction(self._database, self._queries.settle)
+        connections = self._connections
+        with connections.begun() as (connection, scope):
+            opened = PostgresTransaction(connection, connections, self._queries.settle)
+            try:
+                yield opened
+                opened.still_open()
+            except BaseException as error:
+                if under_way(connection):
+                    # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
+                    connection.close()
+                    raise
+                with connections.timed(connection):
+                    scope.__exit__(type(error), error, error.__traceback__)
+                raise
+            with connections.explaining(), connections.timed(connection):
+                scope.__exit__(None, None, None)
 
     def show(self, key: bytes) -> Record | None:
-        rows = self._database.ask(self._queries.show, key)
-        return wire.record(rows[0]) if rows else None
+        rows = self._connections.ask(self._queries.show, key)
+        return codec.record(rows[0]) if rows else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         if letters:
-            columns = zip(*map(wire.letter_row, letters), strict=True)
-            self._database.ask(self._queries.put_letters, *map(list, columns))
+            columns = zip(*map(codec.letter_row, letters), strict=True)
+            self._connections.ask(self._queries.put_letters, *map(list, columns))
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
         after = (-(2**63), b"")
-        name = None if consumer is None else wire.text(consumer)
+        name = None if consumer is None else codec.text(consumer)
         while True:
-            page = self._database.ask(self._queries.letters, *after, name, PAGE)
+            page = self._connections.ask(self._queries.letters, *after, name, PAGE)
             for row in page:
-                yield wire.letter(row)
+                yield codec.letter(row)
             if len(page) < PAGE:
                 return
             after = (page[-1][7], page[-1][0])
 
     def letter(self, id: str) -> Letter | None:
-        rows = self._database.ask(self._queries.letter, wire.text(id))
-        return wire.letter(rows[0]) if rows else None
+        rows = self._connections.ask(self._queries.letter, codec.text(id))
+        return codec.letter(rows[0]) if rows else None
 
     def drop_letters(self, ids: Sequence[str]) -> int:
-        return self._count(self._queries.drop_letters, list(map(wire.text, ids)))
+        return self._count(self._queries.drop_letters, list(map(codec.text, ids)))
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         seen = swept = ends = 0
@@ -156,7 +206,7 @@ class PostgresStore:
         # limit above the number of records reaches them all.
         while seen < limit and ends < 2:
             step = min(SWEEP_STEP, limit - seen)
-            ((looked, dropped),) = self._database.ask(self._queries.sweep, step, now)
+            ((looked, dropped),) = self._connections.ask(self._queries.sweep, step, now)
             seen += looked
             swept += dropped
             ends += looked < step
@@ -166,26 +216,146 @@ class PostgresStore:
         return self._count(self._queries.forget, list(keys))
 
     def stats(self) -> Stats:
-        ((records, letters, size),) = self._database.ask(self._queries.stats)
+        ((records, letters, size),) = self._connections.ask(self._queries.stats)
         return Stats(records=records, letters=letters, bytes=size)
 
     def create(self, *, dry_run: bool = False) -> list[str]:
         """Make the schema; answers the statements, with `dry_run` those that would be run."""
-        address = self._database.address
-        return self._database.do(lambda it: schemas.create(it, address, dry_run=dry_run))
+        return self._connections.do(lambda it: admin.create(it, self._address, dry_run=dry_run))
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Bring an older schema up to date; answers the statements, or those that would be run."""
-        address = self._database.address
-        return self._database.do(lambda it: schemas.migrate(it, address, dry_run=dry_run))
+        return self._connections.do(lambda it: admin.migrate(it, self._address, dry_run=dry_run))
 
     def check(self) -> list[Finding]:
         """Look whether the server, the schema and this user's permissions are as they must be."""
-        return self._database.do(lambda it: schemas.check(it, self._database.address))
+        return self._connections.do(lambda it: admin.check(it, self._address))
 
     def close(self) -> None:
-        self._database.close()
+        self._connections.close()
 
     def _count(self, query: bytes, names: list[bytes]) -> int:
-        ((count,),) = self._database.ask(query, names)
+        ((count,),) = self._connections.ask(query, names)
         return int(count)
+
+
+class PostgresTransaction:
+    """A transaction open for the caller's writes.
+
+    The record is not locked before it is settled: its lease can be renewed while the handler works,
+    and whoever takes it over is not kept waiting. If that happens the settlement is refused, and
+    the caller's writes can be rolled back.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], connections: Connections, settle: bytes
+    ) -> None:
+        self.connection = connection
+        self._connections = connections
+        self._settle = settle
+
+    def settle(self, settlement: Settlement) -> SettleResult:
+        """Settle within this transaction: it counts only if the transaction commits. From here to
+        there the record is locked, so let it be the last thing."""
+        self.still_open()
+        connections = self._connections
+        with connections.explaining(), connections.timed(self.connection):
+            found = rows(self.connection, self._settle, codec.ended([settlement]), None, True)
+        (kept,) = codec.answers([settlement], found)
+        if kept is None:
+            raise AssertionError("who is patient is never told that a row is locked")
+        return kept
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the server or the network, and not the caller's own statements, raised this. A
+        statement that took longer than the caller allows it is the caller's."""
+        if self.connection.broken or isinstance(error, StoreUnavailable):
+            return True
+        if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.errors.QueryCanceled):
+            return False
+        explained = explain(error, self._connections.address, proven=True)
+        return isinstance(explained, StoreUnavailable)
+
+    def still_open(self) -> None:
+        """Refuse to go on with what the caller has ended, or what the server will not commit."""
+        place = self._connections.address.shown
+        if under_way(self.connection):
+            raise StoreError(
+                f"{place}: a statement is still under way in this transaction, which is rolled "
+                f"back: a COPY, a stream() or a pipeline() that was not left, or another thread's. "
+                f"Bring it to its end before the handler or the block returns: `with …`"
+            )
+        match self.connection.info.transaction_status:
+            case TransactionStatus.INTRANS:
+                return
+            case TransactionStatus.INERROR:
+                raise StoreError(
+                    f"{place}: a statement in this transaction failed, and with it the whole "
+                    f"transaction, although its error was caught. To go on after an error put the "
+                    f"statement in a savepoint: `with connection.transaction(): …`"
+                )
+            case TransactionStatus.IDLE:
+                raise StoreError(
+                    f"{place}: the transaction was ended inside its block, by a COMMIT or a "
+                    f"ROLLBACK. Leave that to the block's end."
+                )
+            case _ if not self.connection.broken:
+                raise StoreError(
+                    f"{place}: the connection was closed inside its block, which rolls the "
+                    f"transaction back. Leave that to the store."
+                )
+            case _:
+                raise StoreUnavailable(
+                    f"{place}: the connection was lost inside the transaction; nothing of it was "
+                    f"written."
+                )
+
+
+def under_way(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the connection cannot take a statement now: it would be waited for without end."""
+    return (
+        connection.info.transaction_status == TransactionStatus.ACTIVE
+        or connection.pgconn.pipeline_status != PipelineStatus.OFF
+    )
+
+
+class Queries(msgspec.Struct, frozen=True):
+    """The statements of queries.sql; as bytes, for the driver takes no text that was composed."""
+
+    claim: bytes
+    settle: bytes
+    show: bytes
+    put_letters: bytes
+    letters: bytes
+    letter: bytes
+    drop_letters: bytes
+    sweep: bytes
+    forget: bytes
+    stats: bytes
+
+
+def _queries(address: Address) -> Queries:
+    """The statements with this schema's name in them."""
+    script = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
+    _, *parts = script.replace(f"{SCHEMA}.", f"{address.quoted}.").split("-- name: ")
+    statements = {}
+    for part in parts:
+        name, *lines = part.splitlines()
+        text = "\n".join(line for line in lines if not line.startswith("--"))
+        statements[name] = text.strip().encode()
+    return Queries(**statements)
+
+
+def _with_password(address: Address, password: Callable[[], str] | None) -> Address:
+    if password is None:
+        return address
+    if address.password is not None or "password" in address.parameters:
+        raise ConfigError(f"store {address.shown}: give its password once: here, or in the URI")
+    return msgspec.structs.replace(address, password=password)
+
+
+def _is_pool(given: object) -> bool:
+    """By what is asked of it: a connection too has an attribute `connection`."""
+    return all(hasattr(given, name) for name in ("getconn", "check")) and not hasattr(
+        given, "__aenter__"
+    )

@@ -1,20 +1,20 @@
-"""Where the database is: a URI taken apart, and what of it may be shown."""
+"""The address of the database: a URI taken apart, what of it may be shown, and its password."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
 
 import msgspec
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from msgspec import Meta
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
 
-from eventonce.core.masking import masked
 from eventonce.errors import ConfigError
-from eventonce.stores.postgres.iam import tokens
+from eventonce.stores.uri import Count, Seconds, StoreURI, parse_uri
 
 SCHEMA: Final = "eventonce"
 """A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
@@ -43,10 +43,30 @@ the default lease, for by then the run of whoever waits is another's. The first 
 connection on which an answer is waited for, in seconds; the last one what was sent and never
 arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
 
+PORT: Final = 5432
+"""Where the URI names none; libpq adds it later, and an IAM token's signature covers it."""
+
+HELP: Final = "Write postgresql://user:password@host:5432/database"
+
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}")
-_SCHEMAS: Final = "letters, digits, _ and -, 63 of them at most, and not pg_ before them"
-_OWN: Final = ("schema", "connections", "transactions", "timeout", "iam", "region")
+Schema = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}$",
+        description="letters, digits, _ and -, 63 of them at most, and not pg_ before them",
+    ),
+]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """The options that are this store's; all others are libpq's."""
+
+    schema: Schema = SCHEMA
+    connections: Count = CONNECTIONS
+    transactions: Count = TRANSACTIONS
+    timeout: Seconds | None = None
+    iam: str | None = None
+    region: str | None = None
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -60,10 +80,13 @@ class Address(msgspec.Struct, frozen=True):
     """What libpq is told; empty where the caller's own pool knows."""
     password: Callable[[], str] | None = None
     """Gives the password of each new connection, where it is not always the same."""
-    schema: str = SCHEMA
-    connections: int = CONNECTIONS
-    transactions: int = TRANSACTIONS
+    options: Options = Options()
     timeout: float = TIMEOUT
+
+    @property
+    def schema(self) -> str:
+        """The schema's name."""
+        return self.options.schema
 
     @property
     def quoted(self) -> str:
@@ -76,36 +99,14 @@ class Address(msgspec.Struct, frozen=True):
 
 def read(uri: str) -> Address:
     """Take the URI apart. No message holds a part of it that may be a password."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        raise ConfigError(f"store postgresql: the URI cannot be read. {_FORM}") from None
-    credentials, _, host = parts.netloc.rpartition("@")
-    misplaced = parts.fragment or ("@" in parts.query and not credentials)
-    if "@" in credentials or "@" in parts.path or misplaced:
-        # libpq would end the password at the first of these signs and look up the rest as a host.
-        raise ConfigError(
-            "store postgresql: a user or password holds one of @ / ? # as it is; write %40, %2F, "
-            "%3F or %23 instead, or leave it out and set PGPASSWORD or a ~/.pgpass file"
-        )
-    user = credentials.partition(":")[0]
-    shown = (
-        f"postgresql://{user}@{host}{parts.path}" if user else f"postgresql://{host}{parts.path}"
+    parts = parse_uri(uri, HELP)
+    hosts = ",".join(
+        name.join("[]" if ":" in name else ("", "")) + (f":{port}" if port else "")
+        for name, port in ((quote(name, safe=":"), port) for name, port in parts.hosts)
     )
-    told = masked(uri)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    typed = shown + _query(options)
-    schema = options.pop("schema", SCHEMA)
-    connections = _whole(options.pop("connections", str(CONNECTIONS)))
-    transactions = _whole(options.pop("transactions", str(TRANSACTIONS)))
-    timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
-    if None in (connections, transactions, timeout) or not _SCHEMA.fullmatch(schema):
-        raise ConfigError(
-            f"store {told}: its own options are schema=NAME ({_SCHEMAS}), "
-            f"connections=COUNT, transactions=COUNT, timeout=SECONDS, and iam=rds with region=NAME"
-        )
-    service = options.pop("iam", None)
-    region = None if service is None else options.pop("region", None)
+    user = f"{quote(parts.user)}@" if parts.user else ""
+    shown = f"postgresql://{user}{hosts}{quote(parts.path)}"
+    options = parts.read(Options, others=True)
     parameters = {
         "connect_timeout": CONNECT_TIMEOUT,
         **KEEPALIVE,
@@ -113,75 +114,108 @@ def read(uri: str) -> Address:
         # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
         "client_encoding": "UTF8",
         # A token is as good as a password to whoever reads it on its way.
-        **({} if service is None else {"sslmode": "require"}),
-        **_parameters(f"{credentials}@{host}" if credentials else host, parts.path, told),
-        **_checked(options, told),
+        **({} if options.iam is None else {"sslmode": "require"}),
+        **_server(parts),
+        **_libpq(parts, options),
     }
     return Address(
         shown=shown,
-        typed=typed,
+        typed=shown + _query(parts.options),
         parameters=parameters,
-        password=None if service is None else tokens(service, region, parameters, shown),
-        schema=schema,
-        connections=connections or CONNECTIONS,
-        transactions=transactions or TRANSACTIONS,
-        timeout=timeout or TIMEOUT,
+        password=None if options.iam is None else _iam_tokens(options, parameters, shown),
+        options=options,
+        timeout=options.timeout or TIMEOUT,
     )
 
 
-def named(schema: str) -> str:
-    """The schema's name if there can be such a schema."""
-    if not _SCHEMA.fullmatch(schema):
-        raise ConfigError(f"schema {schema!r}: its name may be made of {_SCHEMAS}")
-    return schema
-
-
-_FORM: Final = "Write postgresql://user:password@host:5432/database"
-
-
-def _parameters(netloc: str, path: str, shown: str) -> dict[str, Any]:
-    """As libpq itself reads them; several hosts are separated by commas."""
+def named(schema: str) -> Options:
+    """The options of a store over the caller's pool."""
     try:
-        parameters: dict[str, Any] = conninfo_to_dict(f"postgresql://{netloc}{path}")
-        for port in str(parameters.get("port", "")).split(","):
-            if port and not 0 < int(port) < 65_536:
-                raise ValueError(port)
-    except (psycopg.Error, ValueError):
-        # The driver's own words would quote what it could not read.
-        raise ConfigError(
-            f"store {shown}: the user, password, host or port cannot be read. {_FORM}, other signs "
-            f"than letters and digits in a password as %XX"
-        ) from None
-    return parameters
+        return msgspec.convert({"schema": schema}, Options)
+    except msgspec.ValidationError:
+        allowed = Schema.__metadata__[0].description  # type: ignore[attr-defined]
+        raise ConfigError(f"schema {schema!r}: its name may be made of {allowed}") from None
 
 
-def _checked(options: Mapping[str, str], shown: str) -> Mapping[str, str]:
+def _server(parts: StoreURI) -> dict[str, str]:
+    """As libpq takes them; several hosts are separated by commas."""
+    with_ports = any(port for _, port in parts.hosts)
+    found = {
+        "user": parts.user,
+        "password": parts.password,
+        "host": ",".join(name for name, _ in parts.hosts),
+        # Where none is named, PGPORT has a say.
+        "port": ",".join(str(port or PORT) for _, port in parts.hosts) if with_ports else "",
+        "dbname": parts.path.removeprefix("/"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
+    """The options of libpq's; a region without IAM is none of ours."""
+    ours = {"schema", "connections", "transactions", "timeout", "iam"}
+    ours |= {"region"} if options.iam is not None else set()
+    others = {name: value for name, value in parts.options.items() if name not in ours}
     try:
-        make_conninfo("", **options)
+        make_conninfo("", **others)
     except psycopg.Error:
         # What could be no option's name may be the rest of a password.
-        names = [name for name in options if _NAME.fullmatch(name)]
+        names = [name for name in others if _NAME.fullmatch(name)]
         raise ConfigError(
-            f"store {shown}: one of {', '.join(names) or 'its options'} is neither an option of "
-            f"libpq's nor of this store's ({', '.join(_OWN)})"
+            f"store {parts.shown}: one of {', '.join(names) or 'its options'} is neither an option "
+            f"of libpq's nor of this store's ({', '.join(Options.__struct_fields__)})"
         ) from None
-    return options
+    return others
 
 
 def _query(options: Mapping[str, str]) -> str:
     """The options that may be shown: ours, and those libpq does not mark as secret."""
-    plain = {it.keyword.decode() for it in Conninfo.get_defaults() if not it.dispchar}.union(_OWN)
+    plain = {it.keyword.decode() for it in Conninfo.get_defaults() if not it.dispchar}
+    plain.update(Options.__struct_fields__)
     told = {name: value for name, value in options.items() if name in plain}
     return "?" + urlencode(told, safe="/:,", quote_via=quote) if told else ""
 
 
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+def _iam_tokens(options: Options, parameters: Mapping[str, Any], shown: str) -> Callable[[], str]:
+    """Tokens of AWS IAM in place of a password, for RDS, Aurora and RDS Proxy.
 
+    A token is the signed wish to connect as a user, good for a quarter of an hour: it is signed
+    here, anew for each connection, and nothing is asked for over the network but the credentials.
+    """
+    host, user = str(parameters.get("host", "")), parameters.get("user")
+    if options.iam != "rds" or not user or not host or "," in host or "password" in parameters:
+        raise ConfigError(
+            f"store {shown}: iam=rds is for postgresql://user@host/database: with the user's name, "
+            f"one host, the instance's or cluster's own name, and no password"
+        )
+    port = int(parameters.get("port", PORT))
+    client: Any = None
 
-def _seconds(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 < value < 86_400 else None
+    def token() -> str:
+        nonlocal client
+        try:
+            # Slow to import, and not needed by others.
+            import boto3  # noqa: PLC0415
+            from botocore.exceptions import (  # noqa: PLC0415
+                NoCredentialsError,
+                NoRegionError,
+                PartialCredentialsError,
+            )
+        except ImportError:
+            raise ConfigError(f'store {shown}: iam=rds needs: pip install "boto3>=1.34"') from None
+        try:
+            client = client or boto3.Session(region_name=options.region).client("rds")
+            signed: str = client.generate_db_auth_token(
+                DBHostname=host, Port=port, DBUsername=user, Region=options.region
+            )
+        except NoRegionError:
+            raise ConfigError(
+                f"store {shown}: iam=rds needs a region: region= in the URI, or AWS_DEFAULT_REGION"
+            ) from None
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise ConfigError(
+                f"store {shown}: iam=rds finds no AWS credentials ({error})"
+            ) from error
+        return signed
+
+    return token

@@ -1,30 +1,187 @@
-"""The file itself: made, brought up to date, and looked at, for the command line.
+"""The file: opened, made, brought up to date, and checked.
 
-The store makes its file by being opened; here one that is only looked at is not made.
+The store makes its file by being opened. `SQLiteSchema` makes and checks it for the command line,
+and does not make one that is only checked.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
-from collections.abc import Iterator
-from contextlib import closing, suppress
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError, StoreMismatch
-from eventonce.stores.sqlite.file import (
-    FORMAT,
-    Place,
-    barred,
-    damaged,
-    explained,
-    format_of,
-    script_from,
-)
-from eventonce.stores.sqlite.uri import absolute, read, written
+from eventonce.stores.sqlite.errors import code_of, damaged, explained, not_writable
+from eventonce.stores.sqlite.uri import Location, read
+
+T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
+
+FORMAT: Final = 1
+"""What this release writes; rises only when an older release could no longer work on the file."""
+
+MIGRATIONS: Mapping[int, str] = {}
+"""From each older format, the statements that lead to the next one. Format 1 is the first."""
+
+SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+
+CACHE_KIB: Final = 16_384
+"""Pages kept by the connection that does the work: the few at the end of the tree where keys sort
+by time, and no more memory than this where they do not."""
+
+CHECKPOINT_PAGES: Final = 4_000
+"""Written aside before they are brought home: four times SQLite's own, for a page at the end of the
+tree is written in many batches and brought home once. The -wal file grows to some 16 MiB."""
+
+POLL: Final = 0.002
+"""Seconds, at most, between two looks at a lock. SQLite's own waits grow to a tenth of a second,
+and a process that looks so rarely came away empty-handed after five, among eight busy ones."""
+
+
+def open_for_reading(location: Location) -> sqlite3.Connection:
+    """A connection to the file that is there."""
+    return connect(location, "rw", location.options.wait, sqlite3.Connection)
+
+
+def open_for_writing(location: Location, kind: type[C]) -> C:
+    """A connection for transactions begun by `begin`. Makes the file if it is not there."""
+    return _patiently(location, lambda: _open(location, kind))
+
+
+def begin(connection: sqlite3.Connection, location: Location) -> None:
+    """Begin a transaction that no other writer is in from its first moment on: what is read in it
+    still holds when it is written."""
+    # The driver's own method, for a guarded connection runs nothing outside of a transaction.
+    execute = sqlite3.Connection.execute
+    _patiently(location, lambda: execute(connection, "BEGIN IMMEDIATE"))
+
+
+def _patiently(location: Location, attempt: Callable[[], T]) -> T:
+    deadline = time.monotonic() + location.options.wait
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0, POLL))
+
+
+def _open(location: Location, kind: type[C]) -> C:
+    _make_private(location.path)
+    connection = connect(location, "rwc", 0, kind)
+    try:
+        _bring_up_to_date(connection, location.path)
+        if not os.access(location.path, os.W_OK):
+            # SQLite has opened it for reading, and would say so at the first write only.
+            connection.execute("UPDATE eventonce_tables SET format = format")
+        connection.execute(f"PRAGMA synchronous = {location.options.synchronous}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        # Some builds overwrite what is deleted with zeros; our keys are hashes, no secrets.
+        connection.execute("PRAGMA secure_delete = OFF")
+    except BaseException:
+        sqlite3.Connection.close(connection)
+        raise
+    return connection
+
+
+def connect(location: Location, mode: str, wait: float, kind: type[C]) -> C:
+    """The driver's connection, with no transaction that it would begin by itself."""
+    return sqlite3.connect(
+        f"{location.path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=wait,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=kind,
+    )
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, if it is not there, for its owner alone: letters hold whole events. SQLite
+    gives its log and the log's index the same permissions."""
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        if sys.platform == "linux":
+            # Without opening it: closing it again would end the locks of our other connections.
+            os.mknod(path, 0o600)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Make our tables where there are none, and migrate older ones."""
+    # One view of what is asked, for another process may be making the file at this moment.
+    connection.execute("BEGIN")
+    script = _script_from(_format_of(connection, path), path)
+    connection.execute("COMMIT")
+    # Before anything is written, for it cannot be switched on within a transaction.
+    _write_ahead(connection, path)
+    if not script:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    script = _script_from(_format_of(connection, path), path)
+    for statement in _statements(script):
+        connection.execute(statement)
+    connection.execute("UPDATE eventonce_tables SET format = ?", (FORMAT,))
+    connection.execute("COMMIT")
+
+
+def _script_from(found: int | None, path: Path) -> str:
+    """What makes tables of this format ones that we work with: nothing, if they are."""
+    if found is None:
+        return SCHEMA
+    missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
+    if missing:
+        raise StoreMismatch(
+            f"{path}: the tables in this file have format {found}, this release writes format "
+            f"{FORMAT}, and it knows no way from {missing[0]} to {missing[0] + 1}. Open it with a "
+            f"release between the two first, or give another path."
+        )
+    return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
+
+
+def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
+    """The format of our tables, None if there are none; a newer one is refused."""
+    ours = "SELECT name FROM sqlite_master WHERE name = 'eventonce_tables'"
+    if connection.execute(ours).fetchone() is None:
+        return None
+    (found,) = connection.execute("SELECT format FROM eventonce_tables").fetchone()
+    if found > FORMAT:
+        raise StoreMismatch(
+            f"{path}: the tables in this file have format {found}, made by a newer eventonce, and "
+            f"this release reads up to format {FORMAT}. Install the newer one here too, or give "
+            f"another path."
+        )
+    return int(found)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one, for the driver's `executescript` would end the transaction they belong in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
+    """Let readers and one writer work at a time, instead of readers or one writer."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise ConfigError(
+            f"{path}: SQLite cannot keep a write-ahead log here (journal mode {mode}). Give a path "
+            f"on a local disk, not on a network file system."
+        )
 
 
 class State(NamedTuple):
@@ -35,19 +192,17 @@ class State(NamedTuple):
     write_ahead: bool
 
 
-class SQLiteFile:
-    """A store's file, whether it is there or not; nothing of it is held open."""
+class SQLiteSchema:
+    """The schema of a store's file, whether the file exists or not; nothing of it is held open."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._path = place.path
-        self._uri = written(place.path)
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._path = location.path
 
     @classmethod
-    def from_uri(cls, uri: str) -> SQLiteFile:
+    def from_uri(cls, uri: str) -> SQLiteSchema:
         """As the store's own."""
-        path, synchronous, wait = read(uri)
-        return cls(Place(absolute(path), wait, synchronous))
+        return cls(read(uri))
 
     def create(self, *, dry_run: bool = False) -> list[str]:
         """Make the file, or our tables in it; answers what was done, or would be."""
@@ -66,10 +221,10 @@ class SQLiteFile:
         if found is None or found.format is None:
             lacking = "there is no such file" if found is None else "it has no tables of ours"
             raise StoreMismatch(
-                f'{self._path}: {lacking}. Make it: eventonce store create "{self._uri}"'
+                f'{self._path}: {lacking}. Make it: eventonce store create "{self._location.uri}"'
             )
         steps = []
-        if script_from(found.format, self._path):
+        if _script_from(found.format, self._path):
             steps.append(f"bring the tables in {self._path} from format {found.format} to {FORMAT}")
         if not found.write_ahead:
             steps.append(f"let {self._path} keep a write-ahead log")
@@ -79,7 +234,7 @@ class SQLiteFile:
         """Look at the file, its tables, its log, permissions, and for damage."""
         there = f"{self._path} is there"
         if not os.access(self._path, os.F_OK):
-            fix = f'make it: eventonce store create "{self._uri}"; whatever opens it does so too'
+            fix = f'make it: eventonce store create "{self._location.uri}"; opening it does so too'
             return [Finding(there, fine=False, fix=self._unwritable() or fix)]
         findings = [Finding(there, fine=True)]
         try:
@@ -93,12 +248,12 @@ class SQLiteFile:
         """Nothing is held open."""
 
     def _findings(self) -> Iterator[Finding]:
-        with explained(self._place, opening=True), closing(self._place.open_for_reading()) as file:
+        with self._opened() as file:
             found = self._state(file)
             yield self._tables(found)
             if found.format is None:
                 return
-            fix = "" if found.write_ahead else f'eventonce store migrate "{self._uri}"'
+            fix = "" if found.write_ahead else f'eventonce store migrate "{self._location.uri}"'
             yield Finding("it keeps a write-ahead log", fine=not fix, fix=fix)
             fix = self._unwritable()
             yield Finding("this user may write it", fine=not fix, fix=fix)
@@ -113,23 +268,31 @@ class SQLiteFile:
 
     def _tables(self, found: State) -> Finding:
         if found.format is None:
-            fix = f'make them: eventonce store create "{self._uri}"'
+            fix = f'make them: eventonce store create "{self._location.uri}"'
             return Finding("our tables are there", fine=False, fix=fix)
-        older = bool(script_from(found.format, self._path))
+        older = bool(_script_from(found.format, self._path))
         return Finding(
             f"its tables have format {found.format}",
             fine=not older,
-            fix=f'eventonce store migrate "{self._uri}"' if older else "",
+            fix=f'eventonce store migrate "{self._location.uri}"' if older else "",
         )
 
     def _found(self) -> State | None:
         if not os.access(self._path, os.F_OK):
             return None
-        with explained(self._place, opening=True), closing(self._place.open_for_reading()) as file:
+        with self._opened() as file:
             return self._state(file)
 
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with (
+            explained(self._location, opening=True),
+            closing(open_for_reading(self._location)) as connection,
+        ):
+            yield connection
+
     def _state(self, connection: sqlite3.Connection) -> State:
-        found = format_of(connection, self._path)
+        found = _format_of(connection, self._path)
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         return State(found, mode == "wal")
 
@@ -138,8 +301,8 @@ class SQLiteFile:
         if steps and (why := self._unwritable()):
             raise ConfigError(f"{self._path}: {why}")
         if steps and not dry_run:
-            with explained(self._place, opening=True):
-                self._place.open_for_writing().close()
+            with explained(self._location, opening=True):
+                open_for_writing(self._location, sqlite3.Connection).close()
         return [f"would {step}" if dry_run else step for step in steps]
 
     def _readable_by_others(self) -> str:
@@ -147,7 +310,7 @@ class SQLiteFile:
         reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in self._path.parents)
         if os.name != "posix" or not reachable or not self._path.stat().st_mode & 0o006:
             return ""
-        return f"everybody on this machine may: chmod o-rwx {' '.join(self._place.names)}"
+        return f"everybody on this machine may: chmod o-rwx {' '.join(self._location.names)}"
 
     def _apart(self) -> str:
         """What to do where a process works on a log that was removed under it: it sees nothing of
@@ -173,4 +336,4 @@ class SQLiteFile:
         may = os.access(path.parent, os.W_OK | os.X_OK) and (
             not os.access(path, os.F_OK) or os.access(path, os.R_OK | os.W_OK)
         )
-        return "" if may else barred(path)
+        return "" if may else not_writable(path)

@@ -1,4 +1,4 @@
-"""The connection a caller is lent for statements of her own: it runs them, and ends nothing."""
+"""The connection for a caller's own statements, which refuses to end the transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, Self
 from eventonce.errors import StoreError, StoreUnavailable
 
 ENDED: Final = (
-    "the transaction this connection was lent for has ended, or is another thread's. Ask for the "
+    "the transaction of this connection has ended, or is another thread's. Ask for the "
     "connection anew in each run, and let an error that ended the transaction end the handler too."
 )
 
@@ -24,7 +24,7 @@ KEEP: Final = "COMMIT -- the store's own"
 not ask again whether it may run one that is."""
 
 
-class Lent(sqlite3.Connection):
+class GuardedConnection(sqlite3.Connection):
     """Refuses what would end the store's transaction, before anything is committed: if that were
     noticed afterwards, the caller's writes would stand without their completion, and be made again.
 
@@ -37,7 +37,7 @@ class Lent(sqlite3.Connection):
     denied = False
     """Whether it was us who refused a statement."""
 
-    lent_to: int | None = None
+    thread: int | None = None
     """The thread whose transaction is open: one that kept the connection writes into no other's."""
 
     def guard(self) -> None:
@@ -68,7 +68,7 @@ class Lent(sqlite3.Connection):
             return True
 
     def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(factory or Statements)
+        return super().cursor(factory or GuardedCursor)
 
     def execute(self, *asked: Any) -> sqlite3.Cursor:
         return super().execute(*asked) if self._ours else run(self, super().execute, asked)
@@ -104,7 +104,7 @@ class Lent(sqlite3.Connection):
         return sqlite3.SQLITE_DENY if self.denied else sqlite3.SQLITE_OK
 
 
-def undo(lent: Lent) -> None:
+def undo(connection: GuardedConnection) -> None:
     """Roll back and close, whatever the caller has done to it; again it does nothing.
 
     Closing alone rolls nothing back as long as a cursor is in the midst of its rows, and an
@@ -112,19 +112,19 @@ def undo(lent: Lent) -> None:
     taken even if an exception falls on the one before.
     """
     try:
-        sqlite3.Connection.set_authorizer(lent, None)
+        sqlite3.Connection.set_authorizer(connection, None)
     except sqlite3.Error:
         pass  # closed
     finally:
         try:
-            sqlite3.Connection.rollback(lent)
+            sqlite3.Connection.rollback(connection)
         except sqlite3.Error:
             pass  # closed, or SQLite has rolled back
         finally:
-            sqlite3.Connection.close(lent)
+            sqlite3.Connection.close(connection)
 
 
-class Statements(sqlite3.Cursor):
+class GuardedCursor(sqlite3.Cursor):
     """A cursor whose statements stay inside the transaction."""
 
     def execute(self, *asked: Any) -> Self:
@@ -140,16 +140,16 @@ class Statements(sqlite3.Cursor):
 
 
 def run(
-    lent: Any, execute: Callable[..., sqlite3.Cursor], asked: tuple[Any, ...]
+    connection: Any, execute: Callable[..., sqlite3.Cursor], asked: tuple[Any, ...]
 ) -> sqlite3.Cursor:
     """Run a statement inside the transaction; outside of it, it would be committed at once."""
-    if not lent.in_transaction or lent.lent_to != get_ident():
+    if not connection.in_transaction or connection.thread != get_ident():
         raise StoreError(ENDED)
     try:
         return execute(*asked)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
-            if not lent.denied:
+            if not connection.denied:
                 raise StoreUnavailable(INTERRUPTED) from error
             refuse(str(asked[0]).strip(), error)
         raise

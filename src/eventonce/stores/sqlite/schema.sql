@@ -1,4 +1,4 @@
--- The tables of format 1. `file.py` runs this statement by statement. The file may be another
+-- The tables of format 1. `admin.py` runs this statement by statement. The file may be another
 -- application's too: our tables are known by their prefix, and nothing else in it is touched.
 --
 -- A later minor version adds columns (ALTER TABLE ... ADD COLUMN) and leaves the format as it is:
@@ -8,7 +8,7 @@
 
 -- One row a key. Keys sort by time, so that work stays on a few pages of a large tree; there is no
 -- index on anything else, because each would cost as much again. `until` is the instant up to which
--- the record lives and `body` what packing.py makes of the rest.
+-- the record lives and `body` what codec.py makes of the rest.
 CREATE TABLE eventonce_records (
     key BLOB NOT NULL PRIMARY KEY,
     token INTEGER NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE eventonce_records (
     body BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- Always empty at a commit: `records.py` says what for.
+-- Always empty at a commit: `queries.py` says what for.
 CREATE INDEX eventonce_strays ON eventonce_records (key) WHERE token < 0;
 
 CREATE TABLE eventonce_letters (

@@ -1,27 +1,30 @@
-"""The SQLite store: what is asked of it, each in a transaction over the tables' own modules."""
+"""The SQLite store, and the transaction it opens for a caller's own statements."""
 
 from __future__ import annotations
 
 import os
 import random
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from threading import get_ident
+from types import TracebackType
+from typing import Final, Self
 
 from eventonce.clock import wall_clock
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Stats
-from eventonce.errors import StoreError
-from eventonce.stores.sqlite import letters as shelf
-from eventonce.stores.sqlite import records
-from eventonce.stores.sqlite.file import Place, Synchronous
-from eventonce.stores.sqlite.handle import Handle
-from eventonce.stores.sqlite.transaction import SQLiteTransaction
-from eventonce.stores.sqlite.uri import WAIT, absolute, read
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.sqlite import queries
+from eventonce.stores.sqlite.admin import begin
+from eventonce.stores.sqlite.connections import TRANSACTION_WAIT, Connections, Waiter
+from eventonce.stores.sqlite.errors import explain, explained
+from eventonce.stores.sqlite.guarded_connection import GuardedConnection, undo
+from eventonce.stores.sqlite.uri import WAIT, Location, Options, Synchronous, read
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 SWEEP_STEP: Final = 1_000
@@ -62,7 +65,7 @@ class SQLiteStore:
         synchronous: Synchronous = "normal",
         wait: float = WAIT,
     ) -> None:
-        self._handle = Handle(Place(absolute(path), wait, synchronous))
+        self._connections = Connections(Location.of(path, Options(synchronous, wait)))
         self._clock = clock
         self._hopeful = True
         # Anywhere, and at any time: a process that lives for a few claims does its share too.
@@ -73,8 +76,9 @@ class SQLiteStore:
     @classmethod
     def from_uri(cls, uri: str) -> SQLiteStore:
         """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=full&wait=5`."""
-        path, synchronous, wait = read(uri)
-        return cls(path, synchronous=synchronous, wait=wait)
+        location = read(uri)
+        options = location.options
+        return cls(location.path, synchronous=options.synchronous, wait=options.wait)
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if not claims:
@@ -82,17 +86,19 @@ class SQLiteStore:
 
         def judge(connection: sqlite3.Connection) -> tuple[list[Verdict], bool]:
             at = self._clock() if now is None else now
-            judged = records.claim(connection, claims, at, hopeful=self._hopeful)
+            judged = queries.claim(connection, claims, at, hopeful=self._hopeful)
             self._sweep_in_passing(connection, len(claims), at)
             return judged
 
         try:
-            verdicts, self._hopeful = self._handle.write(judge)
+            verdicts, self._hopeful = self._connections.write(judge)
         except OverflowError as error:
             # A number that SQLite cannot hold is the trouble of its claim alone.
             if len(claims) > 1:
                 return [self.claim([claim], now)[0] for claim in claims]
-            return [Verdict("error", error=StoreError(f"{self._handle.place.path}: {error}"))]
+            return [
+                Verdict("error", error=StoreError(f"{self._connections.location.path}: {error}"))
+            ]
         return verdicts
 
     def settle(
@@ -102,9 +108,9 @@ class SQLiteStore:
             return []
 
         def judge(connection: sqlite3.Connection) -> list[SettleResult]:
-            return records.settle(connection, settlements, self._clock() if now is None else now)
+            return queries.settle(connection, settlements, self._clock() if now is None else now)
 
-        return self._handle.write(judge)
+        return self._connections.write(judge)
 
     def transaction(self) -> SQLiteTransaction:
         """A transaction in which the caller's own tables and a settlement commit together.
@@ -114,20 +120,20 @@ class SQLiteStore:
         short: a call of this store in the same thread is refused, one in another thread waits its
         `wait` and is then `StoreUnavailable`, as it is in another process. Reading goes on.
         """
-        return SQLiteTransaction(self._handle, self._clock)
+        return SQLiteTransaction(self._connections, self._clock)
 
     def show(self, key: bytes) -> Record | None:
-        record = self._handle.read(lambda connection: records.read(connection, [key])).get(key)
+        record = self._connections.read(lambda connection: queries.read(connection, [key])).get(key)
         return record if record is not None and ledger.lives(record, self._clock()) else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        self._handle.write(lambda connection: shelf.put(connection, letters))
+        self._connections.write(lambda connection: queries.put_letters(connection, letters))
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        after = shelf.FIRST
+        after = queries.BEFORE_ALL_LETTERS
         while True:
-            page = self._handle.read(
-                partial(shelf.page, consumer=consumer, after=after, limit=PAGE)
+            page = self._connections.read(
+                partial(queries.letters, consumer=consumer, after=after, limit=PAGE)
             )
             yield from page
             if len(page) < PAGE:
@@ -135,16 +141,16 @@ class SQLiteStore:
             after = page[-1].at, page[-1].id
 
     def letter(self, id: str) -> Letter | None:
-        return self._handle.read(lambda connection: shelf.one(connection, id))
+        return self._connections.read(lambda connection: queries.letter(connection, id))
 
     def drop_letters(self, ids: Sequence[str]) -> int:
-        return self._handle.write(lambda connection: shelf.drop(connection, ids))
+        return self._connections.write(lambda connection: queries.drop_letters(connection, ids))
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         looked = swept = 0
         while looked < limit:
             step = min(SWEEP_STEP, limit - looked)
-            seen, dropped = self._handle.write(partial(self._sweep_step, limit=step, now=now))
+            seen, dropped = self._connections.write(partial(self._sweep_step, limit=step, now=now))
             looked += seen
             swept += dropped
             if seen < step:
@@ -154,32 +160,112 @@ class SQLiteStore:
     def _sweep_in_passing(self, connection: sqlite3.Connection, claims: int, now: int) -> None:
         self._looks += claims * (LOOKS if self._expired else FEW_LOOKS)
         if self._looks >= LOOKS_AT_ONCE:
-            self._swept, self._expired = records.sweep_in_passing(
-                connection, self._swept, int(self._looks), now
-            )
+            _, dropped, self._swept = queries.sweep(connection, self._swept, int(self._looks), now)
+            self._expired = dropped > 0
             self._looks = 0
 
     def _sweep_step(
         self, connection: sqlite3.Connection, limit: int, now: int | None
     ) -> tuple[int, int]:
-        return records.sweep(connection, limit, self._clock() if now is None else now)
+        return queries.sweep_on(connection, limit, self._clock() if now is None else now)
 
     def forget(self, keys: Sequence[bytes]) -> int:
-        return self._handle.write(lambda connection: records.forget(connection, keys))
+        return self._connections.write(lambda connection: queries.forget(connection, keys))
 
     def stats(self) -> Stats:
-        kept, letters = self._handle.read(_counts)
+        kept, letters = self._connections.read(queries.counts)
         size = 0
-        for name in self._handle.place.names:
+        for name in self._connections.location.names:
             with suppress(FileNotFoundError):
                 size += Path(name).stat().st_size
         return Stats(records=kept, letters=letters, bytes=size)
 
     def close(self) -> None:
-        self._handle.close()
+        self._connections.close()
 
 
-def _counts(connection: sqlite3.Connection) -> tuple[int, int]:
-    (kept,) = connection.execute("SELECT count(*) FROM eventonce_records").fetchone()
-    (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
-    return kept, letters
+class SQLiteTransaction:
+    """What is written through `connection` and what is settled commit together, or not at all.
+
+    A class, not a generator: an exception out of a signal that falls on any instant of `__enter__`
+    or `__exit__` rolls back. One that falls between the block and `__exit__` leaves the transaction
+    open; `__exit__` can then be called again, and is as soon as this object is dropped.
+    """
+
+    connection: GuardedConnection
+    _waiter: Waiter | None = None
+
+    def __init__(self, connections: Connections, clock: Callable[[], int]) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        connections = self._connections
+        try:
+            self._waiter = waiter = Waiter()
+            connections.take(waiter, TRANSACTION_WAIT, handler=True)
+            with explained(connections.location):
+                self.connection = guarded = connections.open_guarded()
+                guarded.thread = None
+                connections.transaction = waiter
+                begin(guarded, connections.location)
+            self._begun = time.monotonic()
+            guarded.thread = get_ident()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter is not self._connections.lock.holder:
+            return
+        connections, lock = self._connections, self._connections.lock
+        try:
+            if kind is None:
+                connections.still_here()
+                self._still_open()
+                with explained(connections.location):
+                    self.connection.keep()
+                connections.transaction = None
+        finally:
+            try:
+                if connections.transaction is waiter and not connections.unusable:
+                    # Twice: the first may be interrupted as it is called.
+                    try:
+                        undo(self.connection)
+                    finally:
+                        undo(self.connection)
+                    connections.guarded = connections.transaction = None
+                lock.ended(time.monotonic() - self._begun)
+            finally:
+                if lock.holder is waiter:
+                    lock.holder = None
+            lock.wake()
+
+    def __del__(self) -> None:
+        self.__exit__(SystemExit, None, None)
+
+    def settle(self, settlement: Settlement) -> SettleResult:
+        """Settle within this transaction: it counts only if the transaction commits."""
+        self._still_open()
+        with explained(self._connections.location):
+            (kept,) = queries.settle(self.connection, [settlement], self._clock())
+        return kept
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the file or the disk, and not the caller's own statements, raised this."""
+        if isinstance(error, sqlite3.Error):
+            error = explain(error, self._connections.location)
+        return isinstance(error, StoreUnavailable)
+
+    def _still_open(self) -> None:
+        if not self.connection.running:
+            raise StoreError(
+                f"{self._connections.location.path}: the transaction was ended inside its block: "
+                f"by an error at which SQLite rolls back, an `OR ROLLBACK`, or closing the "
+                f"connection. Nothing of it counts; let such an error end the handler too."
+            )

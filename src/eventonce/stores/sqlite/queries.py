@@ -1,4 +1,4 @@
-"""The table of records: claims and settlements of a batch, inside a transaction that is open.
+"""The statements of the store, over a connection with an open transaction: records, then letters.
 
 What the law says of most batches is said here in a statement for many rows: facts that nobody has
 asked for are inserted, and facts completed by their latest token updated. Where the count of rows
@@ -6,7 +6,7 @@ shows that something was not so, the law itself is asked, row by row. A statemen
 because each one gives other threads the interpreter, and with a busy one beside it every row would
 wait for its turn.
 """
-# ruff: noqa: S608  what is put into a statement is marks and their numbers
+# ruff: noqa: S608  what is put into a statement is marks, their numbers and names of columns
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import msgspec
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.stores.sqlite.codec import DONE, lives_until, pack, unpack
-from eventonce.types import Claim, Settlement, SettleResult, Verdict
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 ROWS: Final = (256, 64, 16, 4, 1)
 """Rows in one statement: more do not make it faster, and few sizes are few statements to keep."""
@@ -257,49 +257,83 @@ def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
     ).rowcount
 
 
-def sweep(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, int]:
-    """Look at up to so many records after the last one looked at; answers looked at and dropped."""
-    (after,) = connection.execute("SELECT swept FROM eventonce_tables").fetchone()
-    looked, last = _next(connection, after, limit)
-    if not looked:
-        after = b""
-        looked, last = _next(connection, after, limit)
-    dropped = 0
-    if looked:
-        dropped = connection.execute(
-            "DELETE FROM eventonce_records WHERE key > ? AND key <= ? AND until <= ?",
-            (after, last, now),
-        ).rowcount
-    # Fewer than asked for: that was the last of them, and the next round begins.
-    connection.execute("UPDATE eventonce_tables SET swept = ?", (last if looked == limit else b"",))
-    return looked, dropped
-
-
-def sweep_in_passing(
+def sweep(
     connection: sqlite3.Connection, after: bytes, limit: int, now: int
-) -> tuple[bytes, bool]:
-    """Drop what expired of so many records after this key; answers the last of them, and whether
-    any was dropped. Where the next one goes on is not written down, so nothing is written where
-    nothing has expired."""
+) -> tuple[int, int, bytes]:
+    """Drop what expired of so many records after this key; answers how many there were, how many
+    were dropped, and after which key to go on. Nothing is written where nothing has expired."""
     looked, last, soonest = connection.execute(
         "SELECT count(*), max(key), min(until) FROM"
         " (SELECT key, until FROM eventonce_records WHERE key > ? ORDER BY key LIMIT ?)",
         (after, limit),
     ).fetchone()
-    expired = bool(looked) and soonest <= now
-    if expired:
-        connection.execute(
+    dropped = 0
+    if looked and soonest <= now:
+        dropped = connection.execute(
             "DELETE FROM eventonce_records WHERE until <= ?3 AND key > ?1 AND key <= ?2",
             (after, last, now),
-        )
-    return last if looked == limit else b"", expired
+        ).rowcount
+    # Fewer than asked for: that was the last of them, and the next round begins.
+    return looked, dropped, last if looked == limit else b""
 
 
-def _next(connection: sqlite3.Connection, after: bytes, limit: int) -> tuple[int, bytes]:
-    """How many records there are after this key, up to the limit, and the key of the last."""
-    looked, last = connection.execute(
-        "SELECT count(*), max(key) FROM"
-        " (SELECT key FROM eventonce_records WHERE key > ? ORDER BY key LIMIT ?)",
-        (after, limit),
+def sweep_on(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, int]:
+    """Sweep from where the last sweep of any process stopped; answers looked at and dropped."""
+    (after,) = connection.execute("SELECT swept FROM eventonce_tables").fetchone()
+    looked, dropped, last = sweep(connection, after, limit, now)
+    if not looked and after:
+        looked, dropped, last = sweep(connection, b"", limit, now)
+    connection.execute("UPDATE eventonce_tables SET swept = ?", (last,))
+    return looked, dropped
+
+
+def counts(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many records and how many letters there are."""
+    (records,) = connection.execute("SELECT count(*) FROM eventonce_records").fetchone()
+    (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
+    return records, letters
+
+
+_LETTER: Final = "id, consumer, status, reason, rule, key, event, at, attempt"
+"""The fields of a letter, in their order; a later release's come after them."""
+
+_LETTER_MARKS: Final = ", ".join("?" * len(_LETTER.split(", ")))
+
+BEFORE_ALL_LETTERS: Final = (-(2**63), "")
+"""Before every letter."""
+
+
+def put_letters(connection: sqlite3.Connection, new: Sequence[Letter]) -> None:
+    """Keep these letters; one that is there already is left as it is."""
+    connection.executemany(
+        f"INSERT INTO eventonce_letters ({_LETTER}) VALUES ({_LETTER_MARKS})"
+        " ON CONFLICT (id) DO NOTHING",
+        [msgspec.structs.astuple(one) for one in new],
+    )
+
+
+def letters(
+    connection: sqlite3.Connection, consumer: str | None, after: tuple[int, str], limit: int
+) -> list[Letter]:
+    """So many letters after the one of this instant and id, oldest first."""
+    rows = connection.execute(
+        f"SELECT {_LETTER} FROM eventonce_letters WHERE (at, id) > (?1, ?2)"
+        " AND (?3 IS NULL OR consumer = ?3) ORDER BY at, id LIMIT ?4",
+        (*after, consumer, limit),
+    )
+    return [Letter(*row) for row in rows]
+
+
+def letter(connection: sqlite3.Connection, id: str) -> Letter | None:
+    """The letter of this id."""
+    row = connection.execute(
+        f"SELECT {_LETTER} FROM eventonce_letters WHERE id = ?", (id,)
     ).fetchone()
-    return looked, last
+    return None if row is None else Letter(*row)
+
+
+def drop_letters(connection: sqlite3.Connection, ids: Sequence[str]) -> int:
+    """Drop these letters; answers how many there were."""
+    return connection.executemany(
+        "DELETE FROM eventonce_letters WHERE id = ?", [(each,) for each in ids]
+    ).rowcount
