@@ -32,7 +32,7 @@ from benchmarks.yardstick import EVENT
 from eventonce import Consumer
 from eventonce.config import Serve
 from eventonce.web import receiver
-from eventonce.web.limits import limits
+from eventonce.web.admission import limits
 from eventonce.web.server import listen, serve
 from tests.servers.valkey import serving
 

@@ -5,7 +5,6 @@ Shared by the Lambda entry point and the HTTP receiver.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
@@ -72,15 +71,18 @@ class Report(msgspec.Struct, frozen=True):
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many ran, were copies, or failed, and how many there were of each status."""
-    statuses = Counter(outcome.status for outcome in outcomes)
-    copies = statuses["duplicate"] + statuses["stale"] + statuses["unchanged"]
-    processed = statuses["done"] + statuses["unguarded"]
-    errors = len(outcomes) - processed - copies - statuses["ignored"]
+    statuses: dict[Status, int] = {}
+    for outcome in outcomes:
+        statuses[outcome.status] = statuses.get(outcome.status, 0) + 1
+    counted = statuses.get
+    copies = counted("duplicate", 0) + counted("stale", 0) + counted("unchanged", 0)
+    processed = counted("done", 0) + counted("unguarded", 0)
+    errors = len(outcomes) - processed - copies - counted("ignored", 0)
     return {
         "processed": processed,
         "duplicates": copies,
         "errors": errors,
-        "statuses": dict(statuses),
+        "statuses": statuses,
     }
 
 
