@@ -151,8 +151,10 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
-    part: str = ""
-    """Which of several events of one HTTP request it is, by content and number; else empty."""
+    number: int | None = None
+    """Which of the equal events of one HTTP request it is, if there are several events in it."""
+    own_part: str = ""
+    """The part as the event itself brings it: a dead letter keeps it."""
     own_org: str = ""
     """The organisation as the event itself has it; empty where its source names it."""
     delivery: str = ""
@@ -164,6 +166,15 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     def org(self) -> str:
         """The organisation the event belongs to, whichever integration published it."""
         return self.own_org or organisation(self.source)
+
+    @property
+    def part(self) -> str:
+        """Which of several events of one HTTP request it is, by content and number; else empty."""
+        if self.number is None or self.own_part:
+            return self.own_part
+        from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events need it
+
+        return f"{blake2b(self.raw, digest_size=16).hexdigest()}-{self.number}"
 
     @property
     def detail(self) -> Any:

@@ -252,7 +252,7 @@ def _unreadable(headers: Mapping[str, str]) -> Answer | None:
     binary = is_binary(headers)
     named = binary or SNS_TYPE in headers
     if not named and not _is_json(content_type):
-        media = media_type({"content-type": content_type})
+        media = media_type(content_type)
         said = f"content-type is {media!r}" if media else "there is no content-type"
         return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
     if not binary and _charset(content_type) not in CHARSETS:
@@ -264,7 +264,7 @@ def _unreadable(headers: Mapping[str, str]) -> Answer | None:
 
 @lru_cache(maxsize=64)
 def _is_json(content_type: str) -> bool:
-    media = media_type({"content-type": content_type})
+    media = media_type(content_type)
     return media in ("application/json", *JSON_LINES) or media.endswith("+json")
 
 
