@@ -13,7 +13,7 @@ import msgspec
 
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import Reject, SourceUnavailable, StoreError
-from eventonce.types import Outcome, Status
+from eventonce.types import ACKNOWLEDGED, Outcome, Status
 
 HTTP_STATUS: Final[Mapping[Status, int]] = {
     "done": 200,
@@ -88,15 +88,29 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     """One response for all events: if one must come again, the sender is told to send again."""
-    again = [outcome for outcome in outcomes if not outcome.ack]
+    counted = counts(outcomes)
     headers = {"content-type": "application/json"}
+    again = counted["statuses"].keys() - ACKNOWLEDGED
     if again:
-        status = max(HTTP_STATUS[outcome.status] for outcome in again)
-        headers["retry-after"] = str(_seconds(again, now))
+        status = max(map(HTTP_STATUS.__getitem__, again))
+        latest = max(one.retry_at or now for one in outcomes if one.status in again)
+        # Earlier than the last of them may be tried is only another refusal.
+        headers["retry-after"] = str(max(SOONEST_RETRY, ceil((latest - now) / 1000)))
     else:
-        status = min((HTTP_STATUS[outcome.status] for outcome in outcomes), default=200)
-    report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
-    return Answer(status, headers, msgspec.json.encode(report))
+        status = min(map(HTTP_STATUS.__getitem__, counted["statuses"]), default=200)
+    events = [
+        EventReport(
+            one.event.id if one.event is not None else "",
+            one.status,
+            "" if one.status == "done" else told_reason(one),
+            one.key.hex(),
+        )
+        for one in outcomes
+    ]
+    return Answer(status, headers, _encode(Report(**counted, events=events)))
+
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
@@ -107,22 +121,6 @@ def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
     if SNS_TYPE in headers and answer.status in _AGAIN:
         return msgspec.structs.replace(answer, status=503)
     return answer
-
-
-def _seconds(again: Sequence[Outcome], now: int) -> int:
-    """Until the last of them may be tried: earlier is only another refusal."""
-    latest = max(outcome.retry_at or now for outcome in again)
-    return max(SOONEST_RETRY, ceil((latest - now) / 1000))
-
-
-def _told(outcome: Outcome) -> EventReport:
-    event = outcome.event
-    return EventReport(
-        event.id if event is not None else "",
-        outcome.status,
-        told_reason(outcome),
-        outcome.key.hex(),
-    )
 
 
 def told_reason(outcome: Outcome) -> str:

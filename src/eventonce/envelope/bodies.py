@@ -74,7 +74,7 @@ def read_body(
         if is_binary(headers):
             return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
     elif len(raw) <= max_bytes and media not in JSON_LINES:
-        event = classic(raw, kept)
+        event = classic(raw, kept) if raw[:1] == b"{" else None
         if event is not None:
             return [event]
     taken = _lines(raw) if media in JSON_LINES else parts(raw)
@@ -132,10 +132,8 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
         number = seen[raw] = seen.get(raw, -1) + 1
         if not isinstance(one, Event):
             told.append(refused(one, headers, number))
-        elif headers or number:
-            told.append(replace(one, number=number))
         else:
-            told.append(one)
+            told.append(replace(one, number=number) if headers or number else one)
     return told
 
 

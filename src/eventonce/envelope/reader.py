@@ -105,15 +105,15 @@ def read_many(
     event's limit. The error's `place` begins with the element's.
     """
     try:
-        elements = _elements(payload)
+        name, elements = _elements(payload)
     except EnvelopeError as error:
         return [error]
     events: list[Event | EnvelopeError] = []
-    for place, element in elements:
+    for number, element in enumerate(elements):
         try:
             events.append(read(element, max_bytes=max_bytes, headers=headers))
         except EnvelopeError as error:
-            events.append(within(place, error))
+            events.append(error if name is None else within(f"{name}[{number}]", error))
     return events
 
 
@@ -123,7 +123,7 @@ def parts(payload: Any) -> list[Any]:
     The payload itself where it cannot be taken apart.
     """
     try:
-        return [element for _, element in _elements(payload)]
+        return _elements(payload)[1]
     except EnvelopeError:
         return [payload]
 
@@ -253,30 +253,22 @@ def _is_object(content: bytes | str) -> bool:
     return content.lstrip()[:1] in ("{", b"{")
 
 
-def _elements(payload: Any) -> list[tuple[str, Any]]:
-    """What may be an event each, with its place in the payload."""
+def _elements(payload: Any) -> tuple[str | None, list[Any]]:
+    """What may be an event each, under the name it has in the payload; None if it is all of it."""
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
         raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]
         if start == b"[":
-            return _listed(jsontext.items(raw), "")
-        if start == b"{" and (fields := jsontext.fields_or_none(raw)) is not None:
-            return _batched(fields, raw)
-        return [("", raw)]
+            return "", [bytes(item) for item in jsontext.items(raw)]
+        fields = jsontext.fields_or_none(raw) if start == b"{" else None
+        return _batched(fields, raw) if fields is not None else (None, [raw])
     if isinstance(payload, Mapping):
         return _batched(payload, payload)
-    if isinstance(payload, (list, tuple)):
-        return _listed(payload, "")
-    return [("", payload)]
+    return ("", list(payload)) if isinstance(payload, (list, tuple)) else (None, [payload])
 
 
-def _batched(fields: Fields, payload: Any) -> list[tuple[str, Any]]:
+def _batched(fields: Fields, payload: Any) -> tuple[str | None, list[Any]]:
     found = carriers.batch(fields)
-    return [("", payload)] if found is None else _listed(found[1], found[0])
-
-
-def _listed(items: Sequence[Any], name: str) -> list[tuple[str, Any]]:
-    return [
-        (f"{name}[{number}]", bytes(item) if isinstance(item, msgspec.Raw) else item)
-        for number, item in enumerate(items)
-    ]
+    if found is None:
+        return None, [payload]
+    return found[0], [bytes(it) if isinstance(it, msgspec.Raw) else it for it in found[1]]
