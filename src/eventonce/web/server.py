@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
-from eventonce.web.admission import Limits
+from eventonce.web.admission import Deadlines, Limits
 from eventonce.web.authentication import Authenticator
 from eventonce.web.responses import App, Message, Receive, Scope, Send, refuse, send_answer
 
@@ -140,6 +140,7 @@ class Server:
         self.connections: dict[tuple[str, int], Connection] = {}
         """By the address of the client, which is what an app is told of a connection."""
         self.waiting: deque[Connection] = deque()
+        self.turns = Deadlines(HOLD)
         self._limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = 0
@@ -315,7 +316,7 @@ class Connection(HttpToolsProtocol):
             and server.hold(self, data)
         ):
             server.waiting.append(self)
-            self._timer = self.loop.call_later(HOLD, self.go_on)
+            self._turn = server.turns.set(self.go_on)
         else:
             self._feed(data)
 
@@ -323,7 +324,7 @@ class Connection(HttpToolsProtocol):
         """Read what was held."""
         data = self._server.take(self)
         if data and not self._wire.is_closing():
-            self._timer.cancel()
+            self._server.turns.clear(self._turn)
             self._wire.resume_reading()
             self._feed(data + more)
 
