@@ -133,7 +133,7 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
         if not isinstance(one, Event):
             told.append(refused(one, headers, number))
         else:
-            told.append(replace(one, number=number) if headers or number else one)
+            told.append(replace(one, _number=number) if headers or number else one)
     return told
 
 

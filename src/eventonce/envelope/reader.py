@@ -161,7 +161,7 @@ def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
         return raw
     carrier: dict[str, object] = {"eventonce": 1, "headers": dict(headers)}
     if number:
-        carrier["part"] = Event(raw, raw, number=number).part
+        carrier["part"] = Event(raw, raw, _number=number).part
     try:
         carrier["event"] = raw.decode()
     except UnicodeDecodeError:
@@ -243,7 +243,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
-        own_part=event.own_part or wrapped.part,
+        _part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers
     return forms.headed(found, headers) if headers else found
