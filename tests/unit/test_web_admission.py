@@ -29,6 +29,7 @@ class Held:
     def __init__(self, **settings: Any) -> None:
         self.going = asyncio.Semaphore(0)
         self.finish = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
         self.consumer = Consumer("memory:", rules=RULE, handler=self._handle)
         self.settings = msgspec.structs.replace(OPEN, port=0, **settings)
         self.app = receiver(self.consumer, self.settings)
@@ -183,19 +184,21 @@ async def _served(held: Held, story: Callable[[Server, int], Awaitable[None]]) -
         try:
             await story(served, listening.getsockname()[1])
         finally:
+            for writer in held.writers:
+                writer.close()
             served.uvicorn.should_exit = True
             await serving
             held.consumer.close()
 
 
-async def _posted(port: int, name: str) -> bytes:
+async def _posted(held: Held, port: int, name: str) -> bytes:
+    """The status of the answer; the connection stays open, so that only the answer makes room."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    held.writers.append(writer)
     body = msgspec.json.encode(call(name))
     head = "POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-    line = await reader.readline()
-    writer.close()
-    return line.split()[1]
+    return (await reader.readline()).split()[1]
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -210,9 +213,9 @@ def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
     held = Held(concurrency=1)
 
     async def story(served: Server, port: int) -> None:
-        first = asyncio.ensure_future(_posted(port, "a"))
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        others = [asyncio.ensure_future(_posted(port, name)) for name in "bcd"]
+        others = [asyncio.ensure_future(_posted(held, port, name)) for name in "bcd"]
         await _until(lambda: sum(bool(line.held) for line in served.connections.values()) == 3)
         held.finish.set()
         assert await asyncio.gather(first, *others) == [b"200"] * 4
@@ -225,12 +228,12 @@ def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) 
     held = Held(concurrency=1)
 
     async def story(served: Server, port: int) -> None:
-        first = asyncio.ensure_future(_posted(port, "a"))
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        assert await _posted(port, "b") == b"503"
+        assert await _posted(held, port, "b") == b"503"
         held.finish.set()
         assert await first == b"200"
-        assert await _posted(port, "b") == b"200"
+        assert await _posted(held, port, "b") == b"200"
 
     play(_served(held, story))
 
@@ -240,11 +243,11 @@ def test_no_more_bytes_wait_than_may_be_under_way(monkeypatch: pytest.MonkeyPatc
     held = Held(concurrency=1, max_body=300, max_in_flight=300)
 
     async def story(served: Server, port: int) -> None:
-        first = asyncio.ensure_future(_posted(port, "a"))
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        second = asyncio.ensure_future(_posted(port, "b"))
+        second = asyncio.ensure_future(_posted(held, port, "b"))
         await _until(lambda: any(line.held for line in served.connections.values()))
-        assert await _posted(port, "c") == b"503"
+        assert await _posted(held, port, "c") == b"503"
         held.finish.set()
         assert [await first, await second] == [b"200", b"200"]
 
