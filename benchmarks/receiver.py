@@ -32,7 +32,7 @@ from benchmarks.yardstick import EVENT
 from eventonce import Consumer
 from eventonce.config import Serve
 from eventonce.web import receiver
-from eventonce.web.limits import limits
+from eventonce.web.admission import limits
 from eventonce.web.server import listen, serve
 from tests.servers.valkey import serving
 
@@ -40,8 +40,8 @@ SECONDS = 4.0
 """Of each measurement, after a moment to warm up."""
 CONNECTIONS = 16
 ARRAY = 100
-MANY = 128
-"""Connections of those who send more than the receiver bears: twice what it serves at once."""
+MANY = 256
+"""Connections of those who send more than the receiver bears: four times what it serves at once."""
 OVERLOAD = 4
 BARE = "bare"
 ROUNDS = 5
@@ -50,12 +50,13 @@ Bodies = Iterator[bytes]
 
 
 def _single(number: int) -> bytes:
-    """An event of this moment: its key begins with its time, by which SQLite sorts its pages."""
-    now = time.time_ns() // 1_000_000
-    return EVENT.replace(b"1b8e4c38", b"%08x" % number).replace(b"1777886127391", b"%d" % now)
+    """An event of now: keys begin with the second of their event, and a store that sorts by key is
+    slow if all events of minutes are of the same second."""
+    now = b"%d" % (time.time_ns() // 1_000_000)
+    return EVENT.replace(b"1b8e4c38", b"%08x" % number).replace(b"1777886127391", now)
 
 
-def _requests(size: int) -> Bodies:
+def posts(size: int) -> Bodies:
     """Requests, each of so many new events; one event is sent bare, more as an array."""
     numbers = itertools.count(time.time_ns() & 0x7FFFFF)
     while True:
@@ -101,7 +102,7 @@ async def _lines(port: int, answered: Callable[[_Line, float], None]) -> list[_L
     return [line for _, line in made]
 
 
-async def _flat_out(port: int, requests: Bodies, seconds: float) -> float:
+async def flat_out(port: int, requests: Bodies, seconds: float) -> float:
     """Requests a second when each connection asks as soon as it is answered."""
     count = 0
     ended = asyncio.Event()
@@ -200,7 +201,7 @@ async def _overload(
         for _ in range(MANY)
     ]
     made = [next(requests) for _ in range(int(rate * seconds))]
-    before = _cpu(pid)
+    before = processor_time(pid)
     started = time.perf_counter()
     for number, request in enumerate(made):
         while time.perf_counter() < started + number / rate:  # noqa: ASYNC110  as above
@@ -209,7 +210,7 @@ async def _overload(
             await asyncio.sleep(0)
         if free:
             free.popleft().ask(request)
-    used = _cpu(pid) - before
+    used = processor_time(pid) - before
     for line in lines:
         line.transport.abort()
     return sum(line.taken for line in lines), used
@@ -220,7 +221,8 @@ async def _decoded(request: Request) -> JSONResponse:
     return JSONResponse({"events": len(events)})
 
 
-def _app(store: str) -> Any:
+def application(store: str) -> Any:
+    """The bare endpoint, or a receiver on this store."""
     if store == BARE:
         return Starlette(routes=[Route("/events", _decoded, methods=["POST"])])
     consumer = Consumer(store, name="bench", rules="genesys", handler=lambda _: None)
@@ -233,7 +235,7 @@ def _serve(store: str) -> None:
     listening = listen(settings)
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()
-    serve(_app(store), listening, limits(settings))
+    serve(application(store), listening, limits(settings))
 
 
 @contextmanager
@@ -245,7 +247,7 @@ def _served(store: str) -> Iterator[tuple[int, int]]:
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        with _apart(process.pid):
+        with apart(process.pid):
             yield port, process.pid
     finally:
         process.terminate()
@@ -253,7 +255,7 @@ def _served(store: str) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _apart(pid: int) -> Iterator[None]:
+def apart(pid: int) -> Iterator[None]:
     """The server on one core, this process on the others, where the system can do that."""
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -269,7 +271,7 @@ def _apart(pid: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _cpu(pid: int) -> float:
+def processor_time(pid: int) -> float:
     """Seconds of processor time this process has used; none where the system does not tell."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
@@ -293,11 +295,11 @@ def _measured(store: str, size: int) -> Measured:
     """Requests a second, processor time of each, and the 99th percentile of the latency at half of
     that rate: the median of some rounds, because what else the machine does shows there first."""
     with _served(store) as (port, pid):
-        requests = _requests(size)
-        asyncio.run(_flat_out(port, requests, SECONDS / 3))
-        before = _cpu(pid)
-        rate = asyncio.run(_flat_out(port, requests, SECONDS))
-        cpu = (_cpu(pid) - before) / (rate * SECONDS)
+        requests = posts(size)
+        asyncio.run(flat_out(port, requests, SECONDS / 3))
+        before = processor_time(pid)
+        rate = asyncio.run(flat_out(port, requests, SECONDS))
+        cpu = (processor_time(pid) - before) / (rate * SECONDS)
         rounds = [
             asyncio.run(_at_rate(port, requests, rate / 2, SECONDS / ROUNDS)) for _ in range(ROUNDS)
         ]
@@ -305,6 +307,10 @@ def _measured(store: str, size: int) -> Measured:
         overloaded = cpu * taken / used if used else 0.0
     slowest = median(latencies[int(len(latencies) * 0.99)] for latencies in rounds)
     return Measured(rate, cpu, slowest, overloaded)
+
+
+REACH = {("SQLite", 1): 0.6, ("Redis", 1): 0.6, ("SQLite", ARRAY): 0.4}
+"""Of the bare endpoint's speed."""
 
 
 def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> Iterator[Figure]:
@@ -315,11 +321,15 @@ def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> It
     yield Figure(f"{what}: 99th percentile, half load", found.slowest * 1000, "ms")
     if found.cpu:
         yield Figure(f"{what}: processor time", found.cpu * 1e6, "µs a request")
-    if bare is not None and size == 1:
-        yield Figure(f"{what}: work done at {OVERLOAD} times the load", found.overloaded, "x")
-    if bare is not None:
-        theirs = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
-        yield Figure(f"{what}: of a bare endpoint's speed", theirs, "x")
+    if bare is None:
+        return
+    if size == 1:
+        work = f"{what}: work done at {OVERLOAD} times the load"
+        yield Figure(work, found.overloaded, "x", at_least=0.8 if found.overloaded else None)
+    # By processor time where it is known: how fast both are depends on what else the machine does.
+    speed = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
+    least = REACH.get((name, size))
+    yield Figure(f"{what}: of a bare endpoint's speed", speed, "x", at_least=least)
 
 
 def run() -> Iterator[Figure]:

@@ -27,8 +27,8 @@ import redis
 from benchmarks import Figure
 from benchmarks.yardstick import EVENT
 from eventonce import Consumer
-from eventonce.sources import SQSSource
 from eventonce.aws.sqs import Entry, Queue
+from eventonce.sources import SQSSource
 from eventonce.types import Job
 from eventonce.worker import Settings, Worker
 from tests.servers.aws import emulated, ministack

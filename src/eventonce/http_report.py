@@ -5,14 +5,13 @@ Shared by the Lambda entry point and the HTTP receiver.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
 import msgspec
 
-from eventonce.core.status import COPIES, MEANINGS, Status
+from eventonce.core.status import ACKNOWLEDGED, COPIES, MEANINGS, Status
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome
@@ -55,29 +54,46 @@ class Report(msgspec.Struct, frozen=True):
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many ran, were copies, or failed, and how many there were of each status."""
-    statuses = Counter[str](outcome.status for outcome in outcomes)
-    copies = sum(statuses[status] for status in COPIES)
-    processed = statuses["done"] + statuses["unguarded"]
-    errors = len(outcomes) - processed - copies - statuses["ignored"]
+    statuses: dict[Status, int] = {}
+    for outcome in outcomes:
+        statuses[outcome.status] = statuses.get(outcome.status, 0) + 1
+    counted = statuses.get
+    copies = sum(number for status, number in statuses.items() if status in COPIES)
+    processed = counted("done", 0) + counted("unguarded", 0)
+    errors = len(outcomes) - processed - copies - counted("ignored", 0)
     return {
         "processed": processed,
         "duplicates": copies,
         "errors": errors,
-        "statuses": dict(statuses),
+        "statuses": statuses,
     }
 
 
 def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     """One response for all events: if one must come again, the sender is told to send again."""
-    again = [outcome for outcome in outcomes if not outcome.ack]
+    counted = counts(outcomes)
     headers = {"content-type": "application/json"}
+    again = counted["statuses"].keys() - ACKNOWLEDGED
     if again:
-        status = max(MEANINGS[outcome.status].http for outcome in again)
-        headers["retry-after"] = str(_seconds(again, now))
+        status = max(MEANINGS[one].http for one in again)
+        latest = max(one.retry_at or now for one in outcomes if one.status in again)
+        # Earlier than the last of them may be tried is only another refusal.
+        headers["retry-after"] = str(max(SOONEST_RETRY, ceil((latest - now) / 1000)))
     else:
-        status = min((MEANINGS[outcome.status].http for outcome in outcomes), default=200)
-    report = Report(**counts(outcomes), events=[_told(outcome) for outcome in outcomes])
-    return Answer(status, headers, msgspec.json.encode(report))
+        status = min((MEANINGS[one].http for one in counted["statuses"]), default=200)
+    events = [
+        EventReport(
+            one.event.id if one.event is not None else "",
+            one.status,
+            "" if one.status == "done" else told_reason(one),
+            one.key.hex(),
+        )
+        for one in outcomes
+    ]
+    return Answer(status, headers, _encode(Report(**counted, events=events)))
+
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
@@ -88,22 +104,6 @@ def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
     if SNS_TYPE in headers and answer.status in _AGAIN:
         return msgspec.structs.replace(answer, status=503)
     return answer
-
-
-def _seconds(again: Sequence[Outcome], now: int) -> int:
-    """Until the last of them may be tried: earlier is only another refusal."""
-    latest = max(outcome.retry_at or now for outcome in again)
-    return max(SOONEST_RETRY, ceil((latest - now) / 1000))
-
-
-def _told(outcome: Outcome) -> EventReport:
-    event = outcome.event
-    return EventReport(
-        event.id if event is not None else "",
-        outcome.status,
-        told_reason(outcome),
-        outcome.key.hex(),
-    )
 
 
 def told_reason(outcome: Outcome) -> str:

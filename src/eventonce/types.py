@@ -124,19 +124,30 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
-    part: str = ""
-    """Which of several events of one HTTP request it is, by content and number; else empty."""
     own_org: str = ""
     """The organisation as the event itself has it; empty where its source names it."""
     delivery: str = ""
     """Names this delivery where its source may bring it again by itself: the same then. It tells
     attempts apart and is no part of a key that tells copies."""
+    _number: int | None = None
+    """Which of the equal events of one HTTP request it is, if there are several events in it."""
+    _part: str = ""
+    """The part as the event itself brings it: a dead letter keeps it."""
     _detail: Any = msgspec.UNSET
 
     @property
     def org(self) -> str:
         """The organisation the event belongs to, whichever integration published it."""
         return self.own_org or organisation(self.source)
+
+    @property
+    def part(self) -> str:
+        """Which of several events of one HTTP request it is, by content and number; else empty."""
+        if self._number is None or self._part:
+            return self._part
+        from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events need it
+
+        return f"{blake2b(self.raw, digest_size=16).hexdigest()}-{self._number}"
 
     @property
     def detail(self) -> Any:

@@ -165,7 +165,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Receiving
 
 
 def test_a_head_of_more_than_64_kib_is_refused_however_it_arrives(patient: Receiving) -> None:
-    for size, status in ((60_000, 200), (100_000, 400)):
+    for size, status in ((60_000, 200), (100_000, 431)):
         with patient.connect() as line:
             # In one piece: a socket may bring all of it together.
             line.sendall(GET + b"x-a: " + b"b" * size + b"\r\n\r\n")
@@ -177,6 +177,22 @@ def test_headers_without_end_are_refused(patient: Receiving) -> None:
         line.sendall(HEAD)
         with pytest.raises(OSError, match=CUT_OFF):
             _drip(line, b"x-a: " + b"b" * 10_000 + b"\r\n")
+
+
+def test_headers_without_end_are_refused_behind_an_earlier_request_too(patient: Receiving) -> None:
+    with patient.connect() as line:
+        line.sendall(HEALTH + GET)
+        with pytest.raises(OSError, match=CUT_OFF):
+            _drip(line, b"x-a: " + b"b" * 10_000 + b"\r\n")
+
+
+def test_a_connection_goes_on_after_a_refused_request(patient: Receiving) -> None:
+    with patient.connect() as line:
+        # Refused before its body is there, which the parser then reads past.
+        line.sendall(b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-length: 90000\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 415")
+        line.sendall(b" " * 90_000 + HEALTH)
+        assert line.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
 def test_who_only_keeps_connections_open_shuts_nobody_out(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ AWS = (
     ),
     Mutant(
         "carriers: records that are not read are events",
-        "src/eventonce/envelope/forms.py",
+        "src/eventonce/envelope/carriers.py",
         "    if source:\n",
         "    if False:\n",
         (SOURCES + "the_same_in_a_message_or_a_request_is_kept_and_named",),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SNS_FILE = "src/eventonce/web/sns.py"
-FETCHES = "src/eventonce/web/fetches.py"
+FETCHES = SNS_FILE
 EVENTS = "src/eventonce/web/events.py"
 DESK = "tests/integration/test_receiver_sns.py::test_"
 BESIDE = "tests/unit/test_web_sns.py::test_"
@@ -180,7 +180,7 @@ SNS = (
     ),
     Mutant(
         "sns: any plain text is read",
-        "src/eventonce/web/reading.py",
+        EVENTS,
         "    named = binary or SNS_TYPE in headers\n",
         "    named = True\n",
         (BESIDE + "plain_text_is_read_only_with_the_header_that_no_page_can_send",),

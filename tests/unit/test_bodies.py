@@ -8,6 +8,7 @@ import pytest
 
 from eventonce import EnvelopeError
 from eventonce.envelope import kept, read, read_body
+from eventonce.envelope.reader import read_any
 from eventonce.types import Event
 
 ONE = b'{"detail-type":"call","id":"1","detail":{"call":"a"}}'
@@ -78,11 +79,11 @@ def test_too_many_events_are_refused_before_one_of_them_is_read(
     assert len(read_body(body, headers, max_events=4)) == 4
     tried: list[bytes] = []
 
-    def once(part: bytes, **named: Any) -> Event:
+    def once(part: bytes, limits: Any) -> Event:
         tried.append(part)
-        return read(part, **named)
+        return read_any(part, limits)
 
-    monkeypatch.setattr("eventonce.envelope.bodies.read", once)
+    monkeypatch.setattr("eventonce.envelope.bodies.read_any", once)
     with pytest.raises(EnvelopeError, match="4 events, and the limit is 3"):
         read_body(body, headers, max_events=3)
     # Lines that do not say so are taken for one event first.

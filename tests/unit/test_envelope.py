@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventonce import presets
+from eventonce.envelope import carriers, forms
 from eventonce.envelope.jsontext import MAX_DEPTH
 from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, kept, read, read_many
 from eventonce.errors import EnvelopeError
@@ -592,3 +593,20 @@ def test_what_no_rule_reads_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> 
         assert event.detail
     with pytest.raises(AssertionError, match="unpacked"):
         Ruleset([Rule(name="r", key="hash(detail)")], name="n").explain(event)
+
+
+def _form(raw: bytes, fields: forms.Fields) -> Event | None:
+    return Event(raw, raw, form="ours") if "our-event" in fields else None
+
+
+def _carrier(fields: carriers.Fields) -> carriers.Wrapped | None:
+    return carriers.Wrapped(fields["our-box"], "our-box") if "our-box" in fields else None
+
+
+def test_a_new_envelope_and_a_new_carrier_are_one_function_and_one_line_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, _form))
+    monkeypatch.setattr(carriers, "CARRIERS", (*carriers.CARRIERS, _carrier))
+    assert read(b'{"our-box":{"our-event":7}}').form == "ours"
+    assert read(b'{"their-box":{"our-event":7}}').form == "json"

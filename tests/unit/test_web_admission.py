@@ -10,15 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
 
 from eventonce import ConfigError, Consumer, Job
 from eventonce.envelope import read_body
 from eventonce.types import Event
-from eventonce.web import Serve, connections, receiver
-from eventonce.web.admission import Admission
-from eventonce.web.limits import limits
-from eventonce.web.server import configured, listen
+from eventonce.web import Serve, receiver, server
+from eventonce.web.admission import Admission, limits
+from eventonce.web.server import Server, listen
 from tests.unit.asking import JSON, asked
 from tests.unit.desk import OPEN, RULE, call
 
@@ -31,6 +29,7 @@ class Held:
     def __init__(self, **settings: Any) -> None:
         self.going = asyncio.Semaphore(0)
         self.finish = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
         self.consumer = Consumer("memory:", rules=RULE, handler=self._handle)
         self.settings = msgspec.structs.replace(OPEN, port=0, **settings)
         self.app = receiver(self.consumer, self.settings)
@@ -113,7 +112,7 @@ def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
     async def story() -> None:
         held = Held()
         held.finish.set()
-        for size in (10, 100 * KIB):
+        for size in (10, 200 * KIB):
             assert (await asked(held.app, call(str(size), text="x" * size))).statuses == ["done"]
         held.consumer.close()
 
@@ -150,17 +149,18 @@ def test_ready_tells_that_no_event_gets_through_and_the_log_says_how_long(
 def test_as_many_overdue_requests_as_there_are_threads_let_nobody_through() -> None:
     now = 0.0
     admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
-    with admission.entered(1), admission.entered(1):
-        assert not admission.stuck
-        now = 5.1
-        assert admission.stuck
-        assert admission.oldest == now
-        with admission.entered(1):
-            pass
-        # One got through meanwhile.
-        assert not admission.stuck
-        now = 11.0
-        assert admission.stuck
+    slow = [admission.enter(1), admission.enter(1)]
+    assert not admission.stuck
+    now = 5.1
+    assert admission.stuck
+    assert admission.oldest == now
+    admission.leave(admission.enter(1))
+    # One got through meanwhile.
+    assert not admission.stuck
+    now = 11.0
+    assert admission.stuck
+    for request in slow:
+        admission.leave(request)
     assert not admission.stuck
     assert admission.oldest == 0
 
@@ -169,35 +169,36 @@ def test_the_log_is_told_of_slow_handlers_now_and_then(caplog: pytest.LogCapture
     now = 0.0
     admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
     caplog.set_level(logging.WARNING)
-    with admission.entered(1):
-        for at in (5.0, 6.0, 14.9, 15.0):
-            now = at
-            admission.warn_of_slow()
+    admission.enter(1)
+    for at in (5.0, 6.0, 14.9, 15.0):
+        now = at
+        admission.warn_of_slow()
     told = [record.getMessage() for record in caplog.records]
     assert [text.rpartition(" for ")[2] for text in told] == ["5.0 s", "15.0 s"]
 
 
-async def _served(held: Held, story: Callable[[uvicorn.Server, int], Awaitable[None]]) -> None:
-    bearable = limits(held.settings)
-    server = uvicorn.Server(configured(held.app, bearable))
+async def _served(held: Held, story: Callable[[Server, int], Awaitable[None]]) -> None:
+    served = Server(held.app, limits(held.settings))
     with listen(held.settings) as listening:
-        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        serving = asyncio.ensure_future(served.serve(listening))
         try:
-            await story(server, listening.getsockname()[1])
+            await story(served, listening.getsockname()[1])
         finally:
-            server.should_exit = True
+            for writer in held.writers:
+                writer.close()
+            served.uvicorn.should_exit = True
             await serving
             held.consumer.close()
 
 
-async def _posted(port: int, name: str) -> bytes:
+async def _posted(held: Held, port: int, name: str) -> bytes:
+    """The status of the answer; the connection stays open, so that only the answer makes room."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    held.writers.append(writer)
     body = msgspec.json.encode(call(name))
     head = "POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-    line = await reader.readline()
-    writer.close()
-    return line.split()[1]
+    return (await reader.readline()).split()[1]
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -208,15 +209,14 @@ async def _until(holds: Callable[[], bool]) -> None:
 def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HOLD", 60.0)
+    monkeypatch.setattr(server, "HOLD", 60.0)
     held = Held(concurrency=1)
 
-    async def story(server: uvicorn.Server, port: int) -> None:
-        lines: Any = server.server_state.connections
-        first = asyncio.ensure_future(_posted(port, "a"))
+    async def story(served: Server, port: int) -> None:
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        others = [asyncio.ensure_future(_posted(port, name)) for name in "bcd"]
-        await _until(lambda: sum(bool(line.held) for line in lines) == 3)
+        others = [asyncio.ensure_future(_posted(held, port, name)) for name in "bcd"]
+        await _until(lambda: sum(bool(line.held) for line in served.connections.values()) == 3)
         held.finish.set()
         assert await asyncio.gather(first, *others) == [b"200"] * 4
 
@@ -224,31 +224,30 @@ def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
 
 
 def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HOLD", 0.0)
+    monkeypatch.setattr(server, "HOLD", 0.0)
     held = Held(concurrency=1)
 
-    async def story(server: uvicorn.Server, port: int) -> None:
-        first = asyncio.ensure_future(_posted(port, "a"))
+    async def story(served: Server, port: int) -> None:
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        assert await _posted(port, "b") == b"503"
+        assert await _posted(held, port, "b") == b"503"
         held.finish.set()
         assert await first == b"200"
-        assert await _posted(port, "b") == b"200"
+        assert await _posted(held, port, "b") == b"200"
 
     play(_served(held, story))
 
 
 def test_no_more_bytes_wait_than_may_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HOLD", 60.0)
+    monkeypatch.setattr(server, "HOLD", 60.0)
     held = Held(concurrency=1, max_body=300, max_in_flight=300)
 
-    async def story(server: uvicorn.Server, port: int) -> None:
-        lines: Any = server.server_state.connections
-        first = asyncio.ensure_future(_posted(port, "a"))
+    async def story(served: Server, port: int) -> None:
+        first = asyncio.ensure_future(_posted(held, port, "a"))
         await held.going.acquire()
-        second = asyncio.ensure_future(_posted(port, "b"))
-        await _until(lambda: any(line.held for line in lines))
-        assert await _posted(port, "c") == b"503"
+        second = asyncio.ensure_future(_posted(held, port, "b"))
+        await _until(lambda: any(line.held for line in served.connections.values()))
+        assert await _posted(held, port, "c") == b"503"
         held.finish.set()
         assert [await first, await second] == [b"200", b"200"]
 

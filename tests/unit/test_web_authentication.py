@@ -16,7 +16,7 @@ import pytest
 from eventonce import ConfigError, Consumer, Rule
 from eventonce.config import load
 from eventonce.web import Serve, receiver
-from eventonce.web.authentication import Gate
+from eventonce.web.authentication import Authenticator
 from tests.unit.asking import JSON, ask
 from tests.unit.desk import PATIENT
 
@@ -131,21 +131,21 @@ def test_several_ways_are_open_at_once(made: Any) -> None:
 
 
 def test_the_published_vector_of_standard_webhooks_fits() -> None:
-    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     headers = {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
         "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
     }
-    assert gate.complaint(headers, b'{"test": 2432232314}', 1614265330) == ""
-    assert "fits" in gate.complaint(headers, b'{"test": 2432232315}', 1614265330)
+    assert authenticator.complaint(headers, b'{"test": 2432232314}', 1614265330) == ""
+    assert "fits" in authenticator.complaint(headers, b'{"test": 2432232315}', 1614265330)
 
 
 def test_a_signature_holds_for_its_body_its_id_and_its_time_alone() -> None:
-    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     now = 1_700_000_000.0
     right = signed(SECRET, BODY, at=now)
-    assert gate.complaint(right, BODY, now) == ""
+    assert authenticator.complaint(right, BODY, now) == ""
     for changed, body in [
         ({}, BODY + b" "),
         ({"webhook-id": "msg_2"}, BODY),
@@ -160,26 +160,26 @@ def test_a_signature_holds_for_its_body_its_id_and_its_time_alone() -> None:
         ({"webhook-signature": right["webhook-signature"].replace("v1,", "v1a,")}, BODY),
         ({"webhook-signature": "v1,é"}, BODY),
     ]:
-        assert gate.complaint({**right, **changed}, body, now) != "", changed
+        assert authenticator.complaint({**right, **changed}, body, now) != "", changed
 
 
 def test_a_signature_is_too_old_or_too_new_after_five_minutes_or_what_is_set() -> None:
     now = 1_700_000_000.0
-    gate = Gate(Serve(webhook_secrets=[SECRET]))
+    authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     for off, fine in [(-299, True), (299, True), (-301, False), (301, False)]:
-        complaint = gate.complaint(signed(SECRET, BODY, at=now + off), BODY, now)
+        complaint = authenticator.complaint(signed(SECRET, BODY, at=now + off), BODY, now)
         assert (complaint == "") is fine
         assert fine or "more than 300 seconds off" in complaint
-    strict = Gate(Serve(webhook_secrets=[SECRET], webhook_tolerance="10s"))
+    strict = Authenticator(Serve(webhook_secrets=[SECRET], webhook_tolerance="10s"))
     assert strict.complaint(signed(SECRET, BODY, at=now - 11), BODY, now) != ""
 
 
 def test_secrets_are_rotated_on_either_side() -> None:
     now = 1_700_000_000.0
-    both = Gate(Serve(webhook_secrets=[OTHER, SECRET]))
+    both = Authenticator(Serve(webhook_secrets=[OTHER, SECRET]))
     for secret in (SECRET, OTHER):
         assert both.complaint(signed(secret, BODY, at=now), BODY, now) == ""
-    one = Gate(Serve(webhook_secrets=[SECRET]))
+    one = Authenticator(Serve(webhook_secrets=[SECRET]))
     old, new = (signed(secret, BODY, at=now) for secret in (SECRET, OTHER))
     sent = {
         **old,
@@ -193,7 +193,7 @@ def test_a_secret_may_lack_its_padding_and_its_prefix() -> None:
     now = 1_700_000_000.0
     headers = signed(OTHER, BODY, at=now)
     for text in (OTHER, OTHER.removeprefix("whsec_"), OTHER.rstrip("=")):
-        assert Gate(Serve(webhook_secrets=[text])).complaint(headers, BODY, now) == ""
+        assert Authenticator(Serve(webhook_secrets=[text])).complaint(headers, BODY, now) == ""
 
 
 def test_credentials_are_compared_in_constant_time(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
+import msgspec
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+import eventonce
 from eventonce import Consumer, Rule
 from eventonce.core.status import MEANINGS
+from eventonce.http_report import Report
 from eventonce.types import Status
-from eventonce.web import Serve, openapi, receiver
-from eventonce.web.refusals import KINDS
+from eventonce.web import Serve, receiver
+from eventonce.web.health import Health
+from eventonce.web.responses import KINDS, Refusal
 from tests.unit.asking import ask
 
 RULE = Rule(name="any", match="*", key=["detail.call"], missing="hash")
@@ -47,13 +51,32 @@ def test_it_does_what_its_description_says(case: schemathesis.Case[Any]) -> None
     case.call_and_validate(headers={"x-api-key": KEY}, excluded_checks=[positive_data_acceptance])
 
 
-def test_it_names_every_status_that_is_answered_with() -> None:
+def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     responses = document["paths"]["/events"]["post"]["responses"]
-    assert set(map(int, responses)) == {*(it.http for it in MEANINGS.values()), *KINDS} - {404}
-    assert set(openapi.MEANS) == {it.http for it in MEANINGS.values()}
+    reports, refusals = {means.http for means in MEANINGS.values()}, KINDS.keys() - {404}
+    assert set(map(int, responses)) == reports | refusals
+    for status, response in responses.items():
+        schema = response["content"]["application/json"]["schema"]
+        named = {one["$ref"].rpartition("/")[2] for one in schema.get("anyOf", [schema])}
+        told = (int(status) in reports and Report, int(status) in refusals and Refusal)
+        assert named == {struct.__name__ for struct in told if struct}
+        assert ("Retry-After" in response.get("headers", {})) == (status in {"429", "503"})
+
+
+def test_its_schemas_are_those_of_the_structs_that_are_sent() -> None:
+    document = ask(APP, path="/openapi.json", method="GET").body
+    _, schemas = msgspec.json.schema_components(
+        (Report, Refusal, Health), ref_template="#/components/schemas/{name}"
+    )
+    assert document["components"]["schemas"] == json.loads(msgspec.json.encode(schemas))
     statuses = document["components"]["schemas"]["EventReport"]["properties"]["status"]["enum"]
     assert set(statuses) == set(get_args(Status))
+
+
+def test_it_names_the_version_of_the_package() -> None:
+    document = ask(APP, path="/openapi.json", method="GET").body
+    assert document["info"]["version"] == eventonce.__version__
 
 
 def test_it_names_the_ways_to_authenticate_that_are_set() -> None:

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from eventonce import ConfigError
 from eventonce.cli import main
 from eventonce.web import Serve
-from eventonce.web.limits import limits
-from eventonce.web.server import configured, listen
+from eventonce.web.admission import limits
+from eventonce.web.server import Server, listen
 
 Refused = Callable[..., str]
 
@@ -88,12 +86,12 @@ def test_a_place_that_cannot_be_is_named(where: dict[str, Any], says: str) -> No
         listen(Serve(**where))
 
 
+async def _app(*_: Any) -> None:
+    """Never called."""
+
+
 def test_uvicorn_is_told_what_it_would_not_do_by_itself() -> None:
-    given = limits(Serve(header_timeout="20s", drain="1500ms"))
-    config = configured(Starlette(), given)
-    # Whether httptools is installed or not: its headers have no end.
-    assert isinstance(config.http, type)
-    assert issubclass(config.http, H11Protocol)
+    config = Server(_app, limits(Serve(header_timeout="20s", drain="1500ms"))).config
     assert config.timeout_keep_alive == 20
     assert config.timeout_graceful_shutdown == 2
     # No header of a stranger says where it came from, and no line of a log what it asked for.
@@ -116,9 +114,9 @@ def test_loopback_is_listened_on_whatever_it_is_called(host: str) -> None:
 
 
 def test_a_missing_extra_is_named() -> None:
-    code = "import sys; sys.modules['starlette'] = None; import eventonce.web"
+    code = "import sys; sys.modules['uvicorn'] = None; import eventonce.web.server"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
-    assert 'ConfigError: eventonce.web needs: pip install "eventonce[web]"' in done.stderr
+    assert 'ConfigError: serve needs: pip install "eventonce[web]"' in done.stderr

@@ -17,7 +17,7 @@ import svix
 
 from eventonce import ConfigError, Consumer
 from eventonce.web import Serve, receiver
-from eventonce.web.authentication import Gate
+from eventonce.web.authentication import Authenticator
 from tests.unit.asking import JSON, ask
 from tests.unit.desk import PATIENT
 
@@ -83,9 +83,9 @@ def sender(request: pytest.FixtureRequest) -> tuple[str, Sign, list[str]]:
 
 
 def complaint(setting: str, secrets: list[str], headers: Mapping[str, str], body: bytes) -> str:
-    gate = Gate(Serve(**{setting: secrets}))  # type: ignore[arg-type]
-    assert gate.is_signed(headers)
-    return gate.complaint(headers, body, NOW)
+    authenticator = Authenticator(Serve(**{setting: secrets}))  # type: ignore[arg-type]
+    assert authenticator.is_signed(headers)
+    return authenticator.complaint(headers, body, NOW)
 
 
 def test_what_the_sender_signs_is_believed_with_the_old_and_the_new_secret(
@@ -147,15 +147,15 @@ def test_the_senders_own_libraries_agree() -> None:
             theirs = True
         except stripe.SignatureVerificationError:
             theirs = False
-        gate = Gate(Serve(stripe_secrets=[secret]))
-        assert (gate.complaint(headers, body, now) == "") == theirs
+        authenticator = Authenticator(Serve(stripe_secrets=[secret]))
+        assert (authenticator.complaint(headers, body, now) == "") == theirs
     for sign, verify in (
         (from_svix, svix.Webhook(STANDARD).verify),
         (from_standard, standardwebhooks.Webhook(STANDARD).verify),
     ):
         verify(BODY.decode(), sign(STANDARD, BODY, now))
-        gate = Gate(Serve(webhook_secrets=[STANDARD]))
-        assert gate.complaint(sign(STANDARD, BODY, now), BODY, now) == ""
+        authenticator = Authenticator(Serve(webhook_secrets=[STANDARD]))
+        assert authenticator.complaint(sign(STANDARD, BODY, now), BODY, now) == ""
 
 
 def test_the_example_in_githubs_documentation_is_right() -> None:
@@ -204,5 +204,5 @@ def test_an_id_beside_svix_own_that_nobody_signed_is_no_key() -> None:
 @pytest.mark.parametrize("secret", ["", "   ", "short"])
 def test_a_secret_that_is_too_short_is_refused_and_not_repeated(setting: str, secret: str) -> None:
     with pytest.raises(ConfigError, match=setting) as refused:
-        Gate(Serve(**{setting: [secret]}))  # type: ignore[arg-type]
+        Authenticator(Serve(**{setting: [secret]}))  # type: ignore[arg-type]
     assert "short" not in str(refused.value)

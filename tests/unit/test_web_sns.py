@@ -15,9 +15,9 @@ import pytest
 
 from eventonce import ConfigError, Consumer, Rule
 from eventonce.aws import lambda_handler
-from eventonce.web import Serve, fetches, receiver
-from eventonce.web.authentication import Gate
-from eventonce.web.fetches import FETCHES, MAX_ANSWER, Fetches, fetched
+from eventonce.web import Serve, receiver, sns
+from eventonce.web.authentication import Authenticator
+from eventonce.web.sns import FETCHES, MAX_ANSWER, Fetches, fetched
 from tests.unit.asking import JSON, ask, asked
 from tests.unit.desk import PATIENT, Desk, call
 
@@ -41,14 +41,14 @@ SNS = {"x-amz-sns-message-type": "Notification", "content-type": "text/plain; ch
 )
 def test_what_is_no_arn_of_a_topic_is_named(topic: str) -> None:
     with pytest.raises(ConfigError, match=r"sns_topics holds .* was expected"):
-        Gate(Serve(sns_topics=[topic]))
+        Authenticator(Serve(sns_topics=[topic]))
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r'sns_topics needs: pip install "eventonce\[sns\]"'):
-        Gate(Serve(sns_topics=[TOPIC]))
-    assert Gate(Serve()).ways == []
+        Authenticator(Serve(sns_topics=[TOPIC]))
+    assert Authenticator(Serve()).ways == []
 
 
 def test_topics_are_a_way_to_authenticate() -> None:
@@ -171,7 +171,7 @@ def test_no_redirect_is_followed_and_no_other_status_is_an_answer(
 def test_an_answer_that_does_not_come_or_does_not_end_is_none(
     server: Callable[[Page], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetches, "FETCH_TIMEOUT", 0.2)
+    monkeypatch.setattr(sns, "FETCH_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(OSError, match="timed"):
         fetched(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
@@ -237,7 +237,7 @@ def test_a_request_is_shared_by_all_who_ask_for_the_same_and_others_are_few() ->
 def test_the_answer_is_bounded_in_time_however_long_the_fetch_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetches, "FETCH_TIMEOUT", 0.05)
+    monkeypatch.setattr(sns, "FETCH_TIMEOUT", 0.05)
     leave = threading.Event()
 
     def fetch(_: str) -> bytes:

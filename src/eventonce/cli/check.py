@@ -112,18 +112,15 @@ def _of_commands() -> meaning.Checks:
     checks: dict[Place, Callable[[Any], object]] = {
         ("worker", "health"): lambda place: address(str(place)) if place else None
     }
-    if find_spec("starlette") is not None:
-        from eventonce.web.authentication import Gate  # noqa: PLC0415  see above
-        from eventonce.web.signatures import SCHEMES  # noqa: PLC0415  see above
+    from eventonce.web.authentication import SCHEMES, Authenticator  # noqa: PLC0415  slow to import
 
-        def gate(field: str) -> Callable[[Any], object]:
-            return lambda value: Gate(Serve(**{field: value}))
+    def authenticator(field: str) -> Callable[[Any], object]:
+        return lambda value: Authenticator(Serve(**{field: value}))
 
-        fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
-        if find_spec("cryptography") is not None:
-            fields.append("sns_topics")
-        checks |= {("serve", field): gate(field) for field in fields}
-    return checks
+    fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
+    if find_spec("cryptography") is not None:
+        fields.append("sns_topics")
+    return checks | {("serve", field): authenticator(field) for field in fields}
 
 
 def _check_infra(said: Config) -> None:

@@ -67,10 +67,10 @@ def command(
     EVENTONCE_SNS_TOPICS, several with spaces between. With none of them it listens on loopback
     only.
     """
-    from eventonce.web import receiver  # noqa: PLC0415  an extra, and --help shall do without
-    from eventonce.web.authentication import Gate  # noqa: PLC0415  likewise
-    from eventonce.web.limits import limits  # noqa: PLC0415  likewise
-    from eventonce.web.server import listen, serve  # noqa: PLC0415  likewise
+    from eventonce.web import receiver  # noqa: PLC0415  slow to import
+    from eventonce.web.admission import limits  # noqa: PLC0415  likewise
+    from eventonce.web.authentication import Authenticator  # noqa: PLC0415  likewise
+    from eventonce.web.server import listen, serve  # noqa: PLC0415  an extra, and --help shall do
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -85,7 +85,7 @@ def command(
     )
     check_table("serve", settings)
     bearable = limits(settings)
-    ways = Gate(settings).ways
+    ways = Authenticator(settings).ways
     made = consumer(said, handler, command="serve", store=store, name=name, rules=rules)
     tally = Tally()
     made.observers += [tally, to_log()]

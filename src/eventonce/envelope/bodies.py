@@ -5,17 +5,25 @@ Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from eventonce.envelope import jsontext
 from eventonce.envelope.forms import BINARY, headed, structured
 from eventonce.envelope.headers import kept_headers
-from eventonce.envelope.reader import MAX_BYTES, parts, read, refused
+from eventonce.envelope.reader import (
+    MAX_BYTES,
+    MAX_LAYERS,
+    Limits,
+    classic,
+    parts,
+    read_any,
+    refused,
+)
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
@@ -37,9 +45,10 @@ STRUCTURED: Final = "application/cloudevents"
 """What the types of bodies begin with that are whole CloudEvents, one or a batch."""
 
 
-def media_type(headers: Mapping[str, str]) -> str:
-    """What the sender says the body is, without its parameters; names are in lower case."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+@lru_cache(maxsize=64)
+def media_type(content_type: str) -> str:
+    """What a sender says the body is, without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
 
 
 def read_body(
@@ -60,9 +69,14 @@ def read_body(
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
     kept = kept_headers(headers, keep)
-    media = media_type(headers)
-    if is_binary(headers):
-        return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
+    media = media_type(headers.get("content-type", ""))
+    if BINARY in headers:
+        if is_binary(headers):
+            return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
+    elif len(raw) <= max_bytes and media not in JSON_LINES:
+        event = classic(raw, kept) if raw[:1] == b"{" else None
+        if event is not None:
+            return [event]
     taken = _lines(raw) if media in JSON_LINES else parts(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):
@@ -72,7 +86,9 @@ def read_body(
 
 def is_binary(headers: Mapping[str, str]) -> bool:
     """Whether these are the attributes of a CloudEvent, and the body its data, of any type."""
-    return BINARY in headers and not media_type(headers).startswith(STRUCTURED)
+    return BINARY in headers and not media_type(headers.get("content-type", "")).startswith(
+        STRUCTURED
+    )
 
 
 def _lines(raw: bytes) -> list[bytes]:
@@ -109,22 +125,15 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
     """
     if len(found) == 1:
         return [one if isinstance(one, Event) else refused(one, headers) for one in found]
-    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few requests need it
-
-    seen: Counter[bytes] = Counter()
+    seen: dict[bytes, int] = {}
     told: list[Event | bytes] = []
     for one in found:
         raw = one.raw if isinstance(one, Event) else one
-        number = seen[raw]
-        seen[raw] += 1
-        content = blake2b(raw, digest_size=16).hexdigest() if headers or number else ""
-        part = f"{content}-{number}" if content else ""
+        number = seen[raw] = seen.get(raw, -1) + 1
         if not isinstance(one, Event):
-            told.append(refused(one, headers, part if number else ""))
-        elif part and not one.part:
-            told.append(msgspec.structs.replace(one, part=part))
+            told.append(refused(one, headers, number))
         else:
-            told.append(one)
+            told.append(replace(one, _number=number) if headers or number else one)
     return told
 
 
@@ -139,8 +148,12 @@ def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) 
 
 
 def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:
+    if len(part) <= max_bytes and BINARY not in headers:
+        event = classic(part, headers)
+        if event is not None:
+            return event
     try:
-        event = read(part, max_bytes=max_bytes)
+        event = read_any(part, Limits(max_bytes, NO_HEADERS, MAX_LAYERS))
     except EnvelopeError:
         return part
     if event.headers or not headers:

@@ -1,17 +1,20 @@
-"""AWS services that put records of their own around events: which it is, and what is in it.
+"""Carriers: what puts something of its own around events, one or a batch; which it is, and what is
+in it.
 
-`forms` asks here about every object that is no event by itself.
+A carrier is a function from fields to what it carries, and a line in `CARRIERS` or `BATCHES`;
+`forms` knows the events themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from eventonce.envelope.jsontext import begins, items, string, top_level
+from eventonce.envelope.jsontext import elements, members, string, top_level
 from eventonce.errors import EnvelopeError
+from eventonce.types import NO_HEADERS
 
 Fields = Mapping[str, Any]
 """The fields of an object, as JSON (`msgspec.Raw`) or as Python values."""
@@ -67,6 +70,141 @@ _CALLS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 """What wants an answer of its own form, by the fields that only it has."""
 
 
+_QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
+
+
+class Wrapped(msgspec.Struct, frozen=True):
+    """An event inside something that carries it, and what the carrier knows of it."""
+
+    content: Any
+    place: str
+    id: str = ""
+    source: str = ""
+    type: str = ""
+    time: str = ""
+    replay: str = ""
+    headers: Mapping[str, str] = NO_HEADERS
+    part: str = ""
+    keep: bool = False
+    """Whether the carrier says something about the event that must not be lost with it."""
+
+
+Batch = tuple[str, list[Any]]
+"""The name that a batch has in its carrier, and what may be an event each."""
+
+
+def unwrapped(fields: Fields) -> Wrapped | None:
+    """The event inside, if these are the fields of a carrier."""
+    source = unread(fields)
+    if source:
+        raise EnvelopeError(refusal(source))
+    found = batch(fields)
+    if found is not None:
+        name, records = found
+        if len(records) == 1:
+            return Wrapped(records[0], f"{name}[0]")
+        reason = f"a batch of {len(records)} {name.lower()}, not one event"
+        raise EnvelopeError(reason, place=name)
+    if "Records" in fields:
+        return None
+    for carrier in CARRIERS:
+        wrapped = carrier(fields)
+        if wrapped is not None:
+            return wrapped
+    return None
+
+
+def batch(fields: Fields) -> Batch | None:
+    """The batch that these fields are, None if they are none."""
+    for mark, carrier in BATCHES.items():
+        if mark in fields:
+            found = carrier(fields)
+            if found is not None:
+                return found
+    return None
+
+
+def _records(fields: Fields) -> Batch | None:
+    """Queue or topic messages, as Lambda is invoked with them."""
+    records = elements(fields["Records"])
+    # S3 calls its notifications Records too; those are one event together.
+    if records is None or any("s3" in members(record) for record in records):
+        return None
+    return "Records", records
+
+
+def _received(fields: Fields) -> Batch | None:
+    """Queue messages, as `aws sqs receive-message` prints them."""
+    messages = elements(fields["Messages"])
+    # Anything may call something messages: these are a queue's.
+    if messages and all({"Body", "ReceiptHandle"} <= members(one).keys() for one in messages):
+        return "Messages", messages
+    return None
+
+
+def _queue_message(fields: Fields) -> Wrapped | None:
+    for name, id_name in (("body", "messageId"), ("Body", "MessageId")):
+        if name in fields and _any(fields, id_name, *_QUEUE_MARKS):
+            return Wrapped(fields[name], name, id=string(fields.get(id_name)))
+    return None
+
+
+def _topic_record(fields: Fields) -> Wrapped | None:
+    notice = members(fields.get("Sns"))
+    if "Message" not in notice:
+        return None
+    return Wrapped(notice["Message"], "Sns.Message", id=string(notice.get("MessageId")))
+
+
+def _topic_notice(fields: Fields) -> Wrapped | None:
+    if "Message" not in fields or string(fields.get("Type")) != "Notification":
+        return None
+    return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
+
+
+def _custom_bus(fields: Fields) -> Wrapped | None:
+    """The Custom Event Bus: the payload in `Data`, and what the bus says of it beside."""
+    data = fields.get("Data")
+    if not isinstance(data, msgspec.Raw) or not _any(fields, "SystemMetadata", "Metadata"):
+        return None
+    said = members(fields.get("Metadata")) | members(fields.get("SystemMetadata"))
+    return Wrapped(
+        data,
+        "Data",
+        id=string(said.get("aws:EventId")),
+        source=string(said.get("aws:Source")),
+        type=string(said.get("aws:DetailType")),
+        time=string(said.get("aws:IngestionTime")),
+        # A bus that replays gives it no name.
+        replay="REPLAY" if string(said.get("aws:DeliveryType")) == "REPLAY" else "",
+        keep=True,
+    )
+
+
+def _dead_letter(fields: Fields) -> Wrapped | None:
+    """A dead letter of our own, with all that an event has beside its JSON."""
+    place = next((name for name in ("event", "event_base64") if name in fields), "")
+    if not place or "eventonce" not in fields:
+        return None
+    headers = members(fields.get("headers"))
+    return Wrapped(
+        fields[place] if place == "event" else _decoded(fields[place]),
+        place,
+        id=string(fields.get("id")),
+        headers={name: string(value) for name, value in headers.items()},
+        part=string(fields.get("part")),
+    )
+
+
+def _decoded(value: object) -> bytes:
+    from base64 import b64decode  # noqa: PLC0415  slow to import, and few events need it
+
+    try:
+        return b64decode(string(value), validate=True)
+    except ValueError:
+        raise EnvelopeError("this is no base64", place="event_base64") from None
+
+
 def unread(fields: Fields) -> str:
     """The source of this record or batch, if it is one whose records are not read; else empty."""
     mark = string(fields.get("eventSource")) or string(fields.get("EventSource"))
@@ -120,27 +258,29 @@ def is_firehose(fields: Fields) -> bool:
     return "deliveryStreamArn" in fields and "records" in fields
 
 
-def carried(fields: Fields) -> tuple[str, list[Any]] | None:
-    """What CloudWatch Logs or Firehose carry, each with the id it has there; None for others."""
+def _logs(fields: Fields) -> Batch | None:
+    """CloudWatch Logs: packed, or as they are once unpacked."""
     if "awslogs" in fields:
-        logs = _object(fields["awslogs"])
+        logs = members(fields["awslogs"])
         if "data" in logs:
-            return carried(top_level(unpacked(string(logs["data"]), "awslogs.data"))) or (
-                "logEvents",
-                [],
-            )
-    if "logEvents" in fields and "messageType" in fields:
-        # A control message only asks whether somebody is there.
-        heard = string(fields["messageType"]) == "DATA_MESSAGE"
-        lines = [_object(line) for line in _list(fields["logEvents"])] if heard else []
-        return "logEvents", [_named(line.get("id"), string(line.get("message"))) for line in lines]
-    if is_firehose(fields):
-        records = [_object(record) for record in _list(fields["records"])]
-        return "records", [
-            _named(record.get("recordId"), delivered(record).decode("utf-8", "surrogateescape"))
-            for record in records
-        ]
-    return None
+            packed = unpacked(string(logs["data"]), "awslogs.data")
+            return _logs(top_level(packed)) or ("logEvents", [])
+    if "logEvents" not in fields or "messageType" not in fields:
+        return None
+    # A control message only asks whether somebody is there.
+    heard = string(fields["messageType"]) == "DATA_MESSAGE"
+    lines = map(members, elements(fields["logEvents"]) or ()) if heard else ()
+    return "logEvents", [_named(line.get("id"), string(line.get("message"))) for line in lines]
+
+
+def _firehose(fields: Fields) -> Batch | None:
+    if not is_firehose(fields):
+        return None
+    records = map(members, elements(fields["records"]) or ())
+    return "records", [
+        _named(record.get("recordId"), delivered(record).decode("utf-8", "surrogateescape"))
+        for record in records
+    ]
 
 
 def delivered(record: Fields) -> bytes:
@@ -176,16 +316,20 @@ def _named(id: object, content: str) -> dict[str, Any]:
     return {"eventonce": 1, "id": string(id), "event": content}
 
 
-def _object(value: Any) -> dict[str, Any]:
-    """The fields of an object, none of anything else."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (bytes, msgspec.Raw)) and begins(value, b"{"):
-        return top_level(value)
-    return {}
+CARRIERS: Final[tuple[Callable[[Fields], Wrapped | None], ...]] = (
+    _queue_message,
+    _topic_record,
+    _topic_notice,
+    _custom_bus,
+    _dead_letter,
+)
+"""Carriers of one event, in the order they are tried."""
 
-
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, msgspec.Raw):
-        return list(items(value)) if begins(value, b"[") else []
-    return value if isinstance(value, list) else []
+BATCHES: Final[Mapping[str, Callable[[Fields], Batch | None]]] = {
+    "Records": _records,
+    "Messages": _received,
+    "awslogs": _logs,
+    "logEvents": _logs,
+    "deliveryStreamArn": _firehose,
+}
+"""Carriers of many, each by a field that all of its batches have."""

@@ -1,146 +1,38 @@
-"""The envelopes events come in besides the classic one: which it is, and what it says."""
+"""The envelopes of events: which it is, and what it says.
+
+An envelope is a function from fields to the event they are, and a line in `FORMS`; `carriers` knows
+what may stand around an event, and `reader` has a shortcut for the common one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from eventonce.envelope import carriers
-from eventonce.envelope.carriers import Fields
-from eventonce.envelope.jsontext import begins, check, items, string, top_level, within
+from eventonce.envelope.jsontext import begins, check, members, string, top_level, within
 from eventonce.envelope.topics import template
 from eventonce.errors import EnvelopeError
-from eventonce.types import NO_HEADERS, Event
+from eventonce.types import Event
 
 BINARY: Final = "ce-type"
 """The header that every CloudEvent in binary mode has: the body is the data of one event then, and
 its attributes are headers."""
+
+Fields = Mapping[str, msgspec.Raw]
+"""The fields of an object, each still JSON."""
 
 _ATTRIBUTES: Final = ("id", "source", "type", "time")
 _GUESSED: Final = frozenset(("json", "cxone"))
 """Forms that a body has by its look: the data of a CloudEvent may look like anything."""
 
 
-class Wrapped(msgspec.Struct, frozen=True):
-    """An event inside something that carries it, and what the carrier knows of it."""
-
-    content: Any
-    place: str
-    id: str = ""
-    source: str = ""
-    type: str = ""
-    time: str = ""
-    replay: str = ""
-    headers: Mapping[str, str] = NO_HEADERS
-    part: str = ""
-    keep: bool = False
-    """Whether the carrier says something about the event that must not be lost with it."""
-
-
-def unwrapped(fields: Fields) -> Wrapped | None:
-    """The event inside, if these are the fields of a carrier."""
-    source = carriers.unread(fields)
-    if source:
-        raise EnvelopeError(carriers.refusal(source))
-    if any(mark in fields for mark in BATCHES):
-        found = batch(fields)
-        if found is not None:
-            name, records = found
-            if len(records) == 1:
-                return Wrapped(records[0], f"{name}[0]")
-            reason = f"a batch of {len(records)} {name.lower()}, not one event"
-            raise EnvelopeError(reason, place=name)
-        if "Records" in fields:
-            return None
-    for name, id_names in (("body", ("messageId",)), ("Body", ("MessageId",))):
-        if name in fields and any(mark in fields for mark in (*id_names, *_QUEUE_MARKS)):
-            return Wrapped(fields[name], name, id=string(fields.get(id_names[0])))
-    if "Sns" in fields:
-        notice = fields["Sns"]
-        inner = notice if isinstance(notice, Mapping) else _object(notice)
-        if "Message" in inner:
-            return Wrapped(inner["Message"], "Sns.Message", id=string(inner.get("MessageId")))
-    if "Message" in fields and string(fields.get("Type")) == "Notification":
-        return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
-    if "Data" in fields and ("SystemMetadata" in fields or "Metadata" in fields):
-        return _from_bus(fields)
-    if "eventonce" in fields and ("event" in fields or "event_base64" in fields):
-        headers = _object(fields.get("headers"))
-        coded = "event" not in fields
-        return Wrapped(
-            _decoded(fields["event_base64"]) if coded else fields["event"],
-            "event_base64" if coded else "event",
-            id=string(fields.get("id")),
-            headers={name: string(value) for name, value in headers.items()},
-            part=string(fields.get("part")),
-        )
-    return None
-
-
-BATCHES: Final = ("Records", "Messages", "awslogs", "logEvents", "deliveryStreamArn")
-"""The fields by which a batch may be known; `batch` looks closer."""
-
-_QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
-
-
-def batch(fields: Fields) -> tuple[str, list[Any]] | None:
-    """A batch of queue or topic messages, with the name it has; None if these are no such fields.
-
-    Lambda calls them `Records`, and `aws sqs receive-message` prints them as `Messages`; CloudWatch
-    Logs and Firehose pack theirs.
-    """
-    records = _list(fields.get("Records"))
-    # S3 calls its notifications Records too; those are one event together.
-    if records is not None and not any("s3" in _object(record) for record in records):
-        return "Records", records
-    messages = _list(fields.get("Messages"))
-    # Anything may call something messages: these are a queue's.
-    if messages and all(_is_message(_object(message)) for message in messages):
-        return "Messages", messages
-    return carriers.carried(fields)
-
-
-def _list(value: Any) -> list[Any] | None:
-    if isinstance(value, msgspec.Raw):
-        value = items(value) if begins(value, b"[") else None
-    return list(value) if isinstance(value, (list, tuple)) else None
-
-
-def _is_message(fields: Fields) -> bool:
-    return "Body" in fields and "ReceiptHandle" in fields
-
-
-def _from_bus(fields: Fields) -> Wrapped | None:
-    """The Custom Event Bus: the payload in `Data`, and what the bus says of it beside."""
-    if not isinstance(fields["Data"], msgspec.Raw):
-        return None
-    said = _object(fields.get("Metadata")) | _object(fields.get("SystemMetadata"))
-    return Wrapped(
-        fields["Data"],
-        "Data",
-        id=string(said.get("aws:EventId")),
-        source=string(said.get("aws:Source")),
-        type=string(said.get("aws:DetailType")),
-        time=string(said.get("aws:IngestionTime")),
-        # A bus that replays gives it no name.
-        replay="REPLAY" if string(said.get("aws:DeliveryType")) == "REPLAY" else "",
-        keep=True,
-    )
-
-
-def event_of(raw: bytes, fields: dict[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
+def event_of(raw: bytes, fields: Fields, headers: Mapping[str, str]) -> Event:
     """The event these fields are, in whatever form it is."""
-    if "detail" in fields or "detail-type" in fields:
-        event = _eventbridge(raw, fields)
-    elif "specversion" in fields and "type" in fields:
-        event = _cloudevent(raw, fields)
-    elif "topicName" in fields:
-        event = _notification(raw, fields)
-    else:
-        event = _cxone(raw, fields) or _plain(raw, fields)
+    found = (form(raw, fields) for form in FORMS)
+    event = next((event for event in found if event is not None), None) or _plain(raw, fields)
     return headed(event, headers) if headers else event
 
 
@@ -181,15 +73,6 @@ def _data(raw: bytes, media: str) -> dict[str, object]:
     return {"data_base64": b64encode(raw).decode()}
 
 
-def _decoded(value: object) -> bytes:
-    from base64 import b64decode  # noqa: PLC0415  slow to import, and few events need it
-
-    try:
-        return b64decode(string(value), validate=True)
-    except ValueError:
-        raise EnvelopeError("this is no base64", place="event_base64") from None
-
-
 def headed(event: Event, headers: Mapping[str, str]) -> Event:
     """The event with the headers it came with: of a CloudEvent in binary mode they say what it is,
     as far as an envelope around its data does not say that already."""
@@ -211,7 +94,9 @@ def headed(event: Event, headers: Mapping[str, str]) -> Event:
     )
 
 
-def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+def _eventbridge(raw: bytes, fields: Fields) -> Event | None:
+    if "detail" not in fields and "detail-type" not in fields:
+        return None
     type_, given = string(fields.get("detail-type")), fields.get("detail")
     detail = raw if given is None else _object_in(given, "detail")
     if detail is None:
@@ -236,7 +121,9 @@ def _eventbridge(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
     )
 
 
-def _cloudevent(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+def _cloudevent(raw: bytes, fields: Fields) -> Event | None:
+    if "specversion" not in fields or "type" not in fields:
+        return None
     data, detail = fields.get("data"), None
     with suppress(EnvelopeError):
         # A text that begins like an object and is none is a text.
@@ -267,9 +154,11 @@ def _object_in(value: msgspec.Raw, place: str) -> bytes | msgspec.Raw | None:
     return None
 
 
-def _notification(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+def _genesys(raw: bytes, fields: Fields) -> Event | None:
     """A Genesys notification, or the detail alone that an input transformer kept."""
-    body = _object(fields.get("eventBody"))
+    if "topicName" not in fields:
+        return None
+    body = members(fields.get("eventBody"))
     return Event(
         raw,
         raw,
@@ -280,8 +169,8 @@ def _notification(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
     )
 
 
-def _cxone(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event | None:
-    postback, payload = _object(fields.get("postback")), fields.get("payload")
+def _cxone(raw: bytes, fields: Fields) -> Event | None:
+    postback, payload = members(fields.get("postback")), fields.get("payload")
     id_ = string(fields.get("eventId"))
     type_ = string(fields.get("eventType")) or string(postback.get("eventType"))
     if type_ and (id_ or postback or "data" in fields):
@@ -294,7 +183,7 @@ def _cxone(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event | None:
             payload,
             id=id_ or string(fields.get("id")),
             source=string(fields.get("source")),
-            type=type_ or string(fields.get("type")) or string(_object(payload).get("type")),
+            type=type_ or string(fields.get("type")) or string(members(payload).get("type")),
             time=string(fields.get("timestamp")),
             form="cxone",
         )
@@ -303,7 +192,7 @@ def _cxone(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event | None:
     return None
 
 
-def _plain(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
+def _plain(raw: bytes, fields: Fields) -> Event:
     """Any other object: what it calls `id` may be anything's id, so it has no transport id."""
     return Event(
         raw,
@@ -314,15 +203,15 @@ def _plain(raw: bytes, fields: dict[str, msgspec.Raw]) -> Event:
     )
 
 
-def _topic(fields: Mapping[str, msgspec.Raw]) -> str:
+def _topic(fields: Fields) -> str:
     topic = string(fields.get("topicName"))
     return template(topic) if topic else ""
 
 
-def _object(raw: object) -> dict[str, Any]:
-    """The fields of an object, none of anything else."""
-    if isinstance(raw, Mapping):
-        return dict(raw)
-    if isinstance(raw, (bytes, msgspec.Raw)) and begins(raw, b"{"):
-        return top_level(raw)
-    return {}
+FORMS: Final[tuple[Callable[[bytes, Fields], Event | None], ...]] = (
+    _eventbridge,
+    _cloudevent,
+    _genesys,
+    _cxone,
+)
+"""The envelopes, in the order they are tried; an object that is none of them is an event too."""

@@ -222,6 +222,14 @@ def top_level(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
         raise _complaint(bytes(raw), error) from None
 
 
+def fields_or_none(raw: bytes) -> dict[str, msgspec.Raw] | None:
+    """The same, None for what is no object or no JSON: for who needs no reason."""
+    try:
+        return _fields(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
 def items(raw: bytes | msgspec.Raw) -> list[msgspec.Raw]:
     """The items of an array, each still JSON."""
     try:
@@ -247,3 +255,19 @@ def string(value: object) -> str:
         return _text(value)
     text = bytes(value).decode()
     return text if text.removeprefix("-").isdigit() else ""
+
+
+def members(value: object) -> dict[str, Any]:
+    """The fields of an object, as JSON or as itself; none of anything else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (bytes, msgspec.Raw)) and begins(value, b"{"):
+        return top_level(value)
+    return {}
+
+
+def elements(value: object) -> list[Any] | None:
+    """The items of an array, as JSON or as itself; None for anything else."""
+    if isinstance(value, msgspec.Raw):
+        value = items(value) if begins(value, b"[") else None
+    return list(value) if isinstance(value, (list, tuple)) else None

@@ -1,6 +1,6 @@
 """Whatever arrives, to events: the common envelope without a detour, carriers unwrapped first.
 
-`jsontext` checks the bytes, `forms` knows the other envelopes.
+`jsontext` checks the bytes, `carriers` knows what stands around an event, `forms` the envelopes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.core.organisations import organisation
-from eventonce.envelope import forms, jsontext
-from eventonce.envelope.carriers import Fields
-from eventonce.envelope.forms import Wrapped
+from eventonce.envelope import carriers, forms, jsontext
+from eventonce.envelope.carriers import Fields, Wrapped
 from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
@@ -30,7 +29,6 @@ Source = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
 _first: Final = Struct("c").unpack_from
 _BRACE: Final = (b"{",)
-_BATCHES: Final = tuple(f'"{mark}"'.encode() for mark in forms.BATCHES)
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -62,29 +60,37 @@ def read(
     if headers is not NO_HEADERS:
         headers = {name.lower(): value for name, value in headers.items()}
     if type(source) is bytes and len(source) <= max_bytes:
-        try:
-            envelope = _classic(source)
-            if (
-                envelope.type
-                and _first(envelope.detail) == _BRACE
-                and (source.isascii() or jsontext.is_text(source))
-                and (len(source) <= SHALLOW or jsontext.is_shallow(source))
-            ):
-                return Event(
-                    source,
-                    envelope.detail,
-                    envelope.id,
-                    envelope.source,
-                    envelope.type,
-                    envelope.time,
-                    envelope.replay,
-                    "eventbridge",
-                    headers,
-                )
-        except (ValueError, RecursionError):
-            # Another envelope, or there is something wrong: both are found out without haste.
-            pass
-    return _read(source, Limits(max_bytes, headers, layers))
+        event = classic(source, headers)
+        if event is not None:
+            return event
+    return read_any(source, Limits(max_bytes, headers, layers))
+
+
+def classic(source: bytes, headers: Mapping[str, str]) -> Event | None:
+    """The event, if it is in EventBridge's own envelope: most are, and this is the quickest way."""
+    try:
+        envelope = _classic(source)
+        if (
+            envelope.type
+            and _first(envelope.detail) == _BRACE
+            and (source.isascii() or jsontext.is_text(source))
+            and (len(source) <= SHALLOW or jsontext.is_shallow(source))
+        ):
+            return Event(
+                source,
+                envelope.detail,
+                envelope.id,
+                envelope.source,
+                envelope.type,
+                envelope.time,
+                envelope.replay,
+                "eventbridge",
+                headers,
+            )
+    except (ValueError, RecursionError):
+        # Another envelope, or there is something wrong: both are found out without haste.
+        pass
+    return None
 
 
 def read_many(
@@ -99,15 +105,15 @@ def read_many(
     event's limit. The error's `place` begins with the element's.
     """
     try:
-        elements = _elements(payload)
+        name, elements = _elements(payload)
     except EnvelopeError as error:
         return [error]
     events: list[Event | EnvelopeError] = []
-    for place, element in elements:
+    for number, element in enumerate(elements):
         try:
             events.append(read(element, max_bytes=max_bytes, headers=headers))
         except EnvelopeError as error:
-            events.append(within(place, error))
+            events.append(error if name is None else within(f"{name}[{number}]", error))
     return events
 
 
@@ -117,7 +123,7 @@ def parts(payload: Any) -> list[Any]:
     The payload itself where it cannot be taken apart.
     """
     try:
-        return [element for _, element in _elements(payload)]
+        return _elements(payload)[1]
     except EnvelopeError:
         return [payload]
 
@@ -148,14 +154,14 @@ class NoEvent(bytes):
     """The same with what came beside them, as a dead letter keeps it."""
 
 
-def refused(raw: bytes, headers: Mapping[str, str], part: str = "") -> bytes:
+def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
     """What is no event, with what came with it: two requests are two dead letters, and one that is
-    mended finds its key."""
-    if not part and all(name == "content-type" for name in headers):
+    mended finds its key. So are equal ones of one request, by their number."""
+    if not number and all(name == "content-type" for name in headers):
         return raw
     carrier: dict[str, object] = {"eventonce": 1, "headers": dict(headers)}
-    if part:
-        carrier["part"] = part
+    if number:
+        carrier["part"] = Event(raw, raw, _number=number).part
     try:
         carrier["event"] = raw.decode()
     except UnicodeDecodeError:
@@ -175,12 +181,12 @@ class Limits(NamedTuple):
     layers: int
 
 
-def _read(source: Any, limits: Limits) -> Event:
+def read_any(source: Any, limits: Limits) -> Event:
     """The event in any form, in any carrier."""
     if isinstance(source, Event):
         return source
     if isinstance(source, Mapping):
-        wrapped = forms.unwrapped(source)
+        wrapped = carriers.unwrapped(source)
         if wrapped is not None:
             return _inside(wrapped, None, limits)
     raw = jsontext.as_bytes(source, limits.max_bytes)
@@ -200,7 +206,7 @@ def _read(source: Any, limits: Limits) -> Event:
         place = f"byte {len(raw) - len(start)}"
         raise EnvelopeError("a list of events, not one event", place=place)
     fields = jsontext.top_level(raw)
-    wrapped = forms.unwrapped(fields)
+    wrapped = carriers.unwrapped(fields)
     if wrapped is not None:
         return _inside(wrapped, raw, limits)
     return forms.event_of(raw, fields, limits.headers)
@@ -237,7 +243,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
-        part=event.part or wrapped.part,
+        _part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers
     return forms.headed(found, headers) if headers else found
@@ -247,30 +253,22 @@ def _is_object(content: bytes | str) -> bool:
     return content.lstrip()[:1] in ("{", b"{")
 
 
-def _elements(payload: Any) -> list[tuple[str, Any]]:
-    """What may be an event each, with its place in the payload."""
+def _elements(payload: Any) -> tuple[str | None, list[Any]]:
+    """What may be an event each, under the name it has in the payload; None if it is all of it."""
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
         raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]
         if start == b"[":
-            return _listed(jsontext.items(raw), "")
-        if start == b"{" and any(mark in raw for mark in _BATCHES):
-            return _batched(jsontext.top_level(raw), raw)
-        return [("", raw)]
+            return "", [bytes(item) for item in jsontext.items(raw)]
+        fields = jsontext.fields_or_none(raw) if start == b"{" else None
+        return _batched(fields, raw) if fields is not None else (None, [raw])
     if isinstance(payload, Mapping):
         return _batched(payload, payload)
-    if isinstance(payload, (list, tuple)):
-        return _listed(payload, "")
-    return [("", payload)]
+    return ("", list(payload)) if isinstance(payload, (list, tuple)) else (None, [payload])
 
 
-def _batched(fields: Fields, payload: Any) -> list[tuple[str, Any]]:
-    found = forms.batch(fields)
-    return [("", payload)] if found is None else _listed(found[1], found[0])
-
-
-def _listed(items: Sequence[Any], name: str) -> list[tuple[str, Any]]:
-    return [
-        (f"{name}[{number}]", bytes(item) if isinstance(item, msgspec.Raw) else item)
-        for number, item in enumerate(items)
-    ]
+def _batched(fields: Fields, payload: Any) -> tuple[str | None, list[Any]]:
+    found = carriers.batch(fields)
+    if found is None:
+        return None, [payload]
+    return found[0], [bytes(it) if isinstance(it, msgspec.Raw) else it for it in found[1]]

@@ -1,18 +1,21 @@
-"""What is under way in the receiver, in requests and in bytes: who may come in beside it, how long
-the oldest is there, and whether anybody gets through."""
+"""What the receiver bears: its limits as checked numbers, what is under way within them, and when
+something that is under way is due."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import count
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
+from eventonce.config import Serve
+from eventonce.errors import ConfigError
 from eventonce.http_report import Answer
-from eventonce.web.limits import Limits
-from eventonce.web.refusals import refuse
+from eventonce.rules.instants import duration
+from eventonce.web.responses import refuse
 
 WARNING_INTERVAL: Final = 10.0
 """Seconds between two lines in the log about the same trouble."""
@@ -20,8 +23,60 @@ WARNING_INTERVAL: Final = 10.0
 log = logging.getLogger("eventonce.web")
 
 
+class Limits(NamedTuple):
+    """How much at once, how large and how slow; times in seconds."""
+
+    max_body: int
+    max_events: int
+    concurrency: int
+    max_in_flight: int
+    header_timeout: float
+    body_timeout: float
+    answer_within: float
+    drain: float
+
+
+def limits(settings: Serve) -> Limits:
+    """The limits these settings name; ConfigError for one that nobody can keep."""
+    if settings.max_in_flight < settings.max_body:
+        raise ConfigError(
+            f"serve: max_in_flight is {settings.max_in_flight}: at least max_body, which is "
+            f"{settings.max_body}, was expected"
+        )
+    return Limits(
+        max_body=_count(settings, "max_body"),
+        max_events=_count(settings, "max_events"),
+        concurrency=_count(settings, "concurrency"),
+        max_in_flight=_count(settings, "max_in_flight"),
+        header_timeout=seconds(settings, "header_timeout"),
+        body_timeout=seconds(settings, "body_timeout"),
+        answer_within=seconds(settings, "answer_within"),
+        drain=seconds(settings, "drain"),
+    )
+
+
+def seconds(settings: Serve, name: str) -> float:
+    """The setting of this name as seconds, more than none."""
+    try:
+        found = duration(getattr(settings, name))
+    except ValueError as error:
+        raise ConfigError(f"serve: {name}: {error}") from None
+    if not found:
+        raise ConfigError(f"serve: {name} is 0: nothing could be done in that time")
+    return found / 1000
+
+
+def _count(settings: Serve, name: str) -> int:
+    found: int = getattr(settings, name)
+    if found < 1:
+        raise ConfigError(f"serve: {name} is {found}: at least 1 was expected")
+    return found
+
+
 class Request:
     """One request that is under way, with the bytes that its body holds."""
+
+    __slots__ = ("held", "since")
 
     def __init__(self, since: float, held: int) -> None:
         self.since = since
@@ -41,7 +96,7 @@ class Admission:
         self._limits = limits
         self._threads = threads
         self._clock = clock
-        self._under_way: dict[int, Request] = {}
+        self._under_way: set[Request] = set()
         self._held = 0
         self._left_at = -inf
         self._warned_at = -inf
@@ -52,7 +107,7 @@ class Admission:
     @property
     def oldest(self) -> float:
         """Seconds that the oldest request is under way."""
-        return max((self._clock() - one.since for one in self._under_way.values()), default=0.0)
+        return max((self._clock() - one.since for one in self._under_way), default=0.0)
 
     @property
     def stuck(self) -> bool:
@@ -61,7 +116,7 @@ class Admission:
         if len(self) >= self._limits.concurrency:
             return True
         now, patience = self._clock(), self._limits.answer_within
-        overdue = sum(now - one.since > patience for one in self._under_way.values())
+        overdue = sum(now - one.since > patience for one in self._under_way)
         return overdue >= self._threads and now - self._left_at > patience
 
     def refusal(self, size: int) -> Answer | None:
@@ -70,18 +125,18 @@ class Admission:
             return self._refuse(f"{len(self)} requests are under way, and that is the limit")
         return self._too_much(size)
 
-    @contextmanager
-    def entered(self, size: int) -> Iterator[Request]:
-        """A request with a body of this size, under way until its handlers are through."""
+    def enter(self, size: int) -> Request:
+        """A request with a body of this size, under way until it leaves."""
         request = Request(self._clock(), size)
-        self._under_way[id(request)] = request
+        self._under_way.add(request)
         self._held += size
-        try:
-            yield request
-        finally:
-            del self._under_way[id(request)]
-            self._held -= request.held
-            self._left_at = self._clock()
+        return request
+
+    def leave(self, request: Request) -> None:
+        """The handlers of this request are through."""
+        self._under_way.discard(request)
+        self._held -= request.held
+        self._left_at = self._clock()
 
     def grow(self, request: Request, size: int) -> Answer | None:
         """Count a body that turned out to have this size; the answer if that is too much."""
@@ -118,3 +173,43 @@ class Admission:
                 len(self),
                 self.oldest,
             )
+
+
+class Deadlines:
+    """Calls that are due the same time after each was set, unless it is cleared before.
+
+    One timer is for all of them, because the first that was set is the first that is due: a timer
+    a request would cost a twentieth of it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due: dict[int, tuple[float, Callable[[], object]]] = {}
+        self._numbers = count()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop whose timer runs."""
+
+    def set(self, call: Callable[[], object]) -> int:
+        """Make this call in time; the number it is cleared by."""
+        loop = asyncio.get_running_loop()
+        number = next(self._numbers)
+        self._due[number] = (loop.time() + self._seconds, call)
+        if self._loop is not loop:
+            self._loop = loop
+            loop.call_later(self._seconds, self._fire, loop)
+        return number
+
+    def clear(self, number: int) -> None:
+        """Not due any more; nothing happens if it was made."""
+        self._due.pop(number, None)
+
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self._due:
+            number, (due, call) = next(iter(self._due.items()))
+            if due > now:
+                loop.call_at(due, self._fire, loop)
+                return
+            del self._due[number]
+            call()
+        self._loop = None

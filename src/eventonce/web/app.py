@@ -2,81 +2,117 @@
 
 from __future__ import annotations
 
-import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import logging
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final
 
+import msgspec
+
+import eventonce
 from eventonce.config import Serve
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError
-from eventonce.web import openapi
-from eventonce.web.admission import Admission
-from eventonce.web.authentication import Gate
+from eventonce.http_report import Answer
+from eventonce.web.admission import Admission, limits
+from eventonce.web.authentication import Authenticator
 from eventonce.web.events import Events
 from eventonce.web.health import Readiness
-from eventonce.web.limits import limits
-from eventonce.web.refusals import KINDS, refuse, response
+from eventonce.web.responses import Receive, Scope, Send, in_json, refuse, send_answer
+
+EVENTS: Final = "/events"
+DESCRIPTION: Final = "/openapi.json"
+_READING: Final = ("GET", "HEAD")
+
+log = logging.getLogger("eventonce.web")
 
 
-def receiver(consumer: Consumer, settings: Serve | None = None) -> Starlette:
+def receiver(consumer: Consumer, settings: Serve | None = None) -> Receiver:
     """An app that gives the events it is sent to this consumer, to serve or to mount.
 
     The settings are those of the `[serve]` table; where it listens is the server's business. The
     consumer stays the caller's, who closes it.
     """
-    given = settings or Serve()
-    gate = Gate(given)
-    if not gate.ways and not given.anyone_may_send_events:
-        raise ConfigError(
-            "receiver: no authentication is set, so anyone who reaches it could send events. Set "
-            "api_keys, users, sns_topics or the secrets of a webhook; or, where something before "
-            "it authenticates, anyone_may_send_events"
-        )
-    described = openapi.description(given, gate)
-    bearable = limits(given)
-    admission = Admission(bearable, consumer.threads)
-
-    readiness = Readiness(consumer, admission)
-
-    async def describe(request: Request) -> Response:
-        servers = [{"url": _path(request) or "/"}]
-        document = msgspec.json.encode({**described, "servers": servers})
-        return Response(document, media_type="application/json")
-
-    app = Starlette(
-        routes=[
-            Route(
-                openapi.EVENTS,
-                Events(consumer, gate, bearable, given.api_key_header, admission),
-                methods=["POST"],
-            ),
-            Route(openapi.HEALTH, readiness.alive),
-            Route(openapi.READY, readiness.ready),
-            Route(openapi.DESCRIPTION, describe),
-        ],
-        exception_handlers={HTTPException: _refused, Exception: _broken},
-    )
-    # A sender of events follows no redirect.
-    app.router.redirect_slashes = False
-    return app
+    return Receiver(consumer, settings or Serve())
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status = error.status_code if error.status_code in KINDS else 404
-    events, rest = (_path(request, path) for path in (openapi.EVENTS, openapi.DESCRIPTION))
-    return response(
-        refuse(status, f"events go to POST {events}; {rest} describes the rest", error.headers)
-    )
+class Receiver:
+    """An ASGI app of four paths, without a framework: one would cost more than all it does here."""
+
+    def __init__(self, consumer: Consumer, settings: Serve) -> None:
+        authenticator = Authenticator(settings)
+        if not authenticator.ways and not settings.anyone_may_send_events:
+            raise ConfigError(
+                "receiver: no authentication is set, so anyone who reaches it could send events. "
+                "Set api_keys, users, sns_topics or the secrets of a webhook; or, where something "
+                "before it authenticates, anyone_may_send_events"
+            )
+        bearable = limits(settings)
+        admission = Admission(bearable, consumer.threads)
+        readiness = Readiness(consumer, admission)
+        self._events = Events(consumer, authenticator, bearable, settings.api_key_header, admission)
+        self._described = description(settings, authenticator)
+        self._read: dict[str, Callable[[str], Awaitable[Answer]]] = {
+            "/health": readiness.alive,
+            "/ready": readiness.ready,
+            DESCRIPTION: self._describe,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await _not_http(scope, receive, send)
+            return
+        # Mounted in another app, all paths begin with the place where it is mounted.
+        root = scope.get("root_path", "")
+        path = scope["path"].removeprefix(root)
+        try:
+            if path == EVENTS and scope["method"] == "POST":
+                await self._events(scope, receive, send)
+            else:
+                await send_answer(await self._other(path, scope["method"], root), send)
+        except Exception:
+            log.exception("a request broke something; its sender is told 500")
+            await send_answer(refuse(500), send)
+
+    async def _other(self, path: str, method: str, root: str) -> Answer:
+        found = self._read.get(path)
+        if found is not None and method in _READING:
+            return await found(root)
+        advice = f"events go to POST {root}{EVENTS}; {root}{DESCRIPTION} describes the rest"
+        if found is None and path != EVENTS:
+            # A sender of events follows no redirect: with a slash more it is another path.
+            return refuse(404, advice)
+        return refuse(405, advice, {"allow": ", ".join(_READING) if found else "POST"})
+
+    async def _describe(self, root: str) -> Answer:
+        return in_json({**self._described, "servers": [{"url": root or "/"}]})
 
 
-async def _broken(_: Request, __: Exception) -> Response:
-    return response(refuse(500))
+async def _not_http(scope: Scope, receive: Receive, send: Send) -> None:
+    """What a server says of its own life, and web sockets, which are refused."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    while scope["type"] == "lifespan":
+        said = (await receive())["type"]
+        await send({"type": f"{said}.complete"})
+        if said == "lifespan.shutdown":
+            return
 
 
-def _path(request: Request, path: str = "") -> str:
-    """As the sender has to write it: mounted, all paths begin with where that is."""
-    return f"{request.scope.get('root_path', '')}{path}"
+def description(settings: Serve, authenticator: Authenticator) -> dict[str, Any]:
+    """The OpenAPI document of a receiver with these settings: `openapi.json` beside this module,
+    with the ways to authenticate that are set, and no others."""
+    text = files("eventonce.web").joinpath("openapi.json").read_bytes()
+    document: dict[str, Any] = msgspec.json.decode(text)
+    known = document["components"]["securitySchemes"]
+    known["api_key"]["name"] = settings.api_key_header
+    schemes = {way.replace(" ", "_"): None for way in authenticator.ways}
+    document["components"]["securitySchemes"] = {name: known[name] for name in schemes}
+    post = document["paths"][EVENTS]["post"]
+    if schemes:
+        post["security"] = [{name: []} for name in schemes]
+    else:
+        del post["security"]
+    document["info"]["version"] = eventonce.__version__
+    return document

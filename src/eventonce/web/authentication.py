@@ -1,6 +1,7 @@
-"""Whom the receiver believes: API keys, Basic, and signatures; any one suffices.
+"""Whom the receiver believes: API keys, Basic, and signatures over the body; any one suffices.
 
-Secrets are kept as digests where that is possible, and compared in constant time.
+Secrets are kept as digests where that is possible. Every credential is compared with every known
+one in constant time, so that the time it takes says nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +12,171 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from eventonce.config import Serve
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import ConfigError
-from eventonce.web.limits import seconds
-from eventonce.web.signatures import SCHEMES
+from eventonce.web.admission import seconds
 from eventonce.web.sns import NOTIFICATION, Topics
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105  it is how a secret begins, not one
+SHORTEST_SECRET: Final = 16
+"""Bytes: the standard asks for 24, and a word that somebody thought of is seldom as long."""
+
+SIGNATURES: Final = 16
+"""Signatures looked at in one header: a sender that rotates its secrets sends two."""
+
+Headers = Mapping[str, str]
+
+
+class Claimed(NamedTuple):
+    """What a request says of its signature."""
+
+    content: bytes
+    """What was signed."""
+    signatures: Sequence[bytes]
+    at: str | None = None
+    """When, in epoch seconds; None where the sender does not say it."""
+
+
+class Scheme(NamedTuple):
+    """One way to sign."""
+
+    way: str
+    setting: str
+    headers: tuple[str, ...]
+    """Where the signature stands; the first is the usual one."""
+    secret: Callable[[str], bytes]
+    """What a setting says, as HMAC takes it."""
+    claimed: Callable[[Headers, bytes], Claimed]
+    encoded: Callable[[bytes], bytes]
+    """The digest as the header has it."""
+
+    def is_on(self, headers: Headers) -> bool:
+        """Whether the request has such a signature."""
+        return any(name in headers for name in self.headers)
+
+    def complaint(
+        self, secrets: Sequence[bytes], headers: Headers, body: bytes, now: float, tolerance: float
+    ) -> str:
+        """What is wrong with the signature, nothing if it is right; `now` in epoch seconds."""
+        content, signatures, at = self.claimed(headers, body)
+        if at is not None:
+            if not (at.isascii() and at.isdigit() and len(at) < 16):
+                return (
+                    f"{self.headers[0]} needs a timestamp in whole seconds, and what goes with it"
+                )
+            if abs(now - int(at)) > tolerance:
+                return f"the timestamp is more than {tolerance:g} seconds off"
+        expected = [self.encoded(hmac.digest(secret, content, "sha256")) for secret in secrets]
+        fits = [
+            hmac.compare_digest(given, right)
+            for given in signatures[:SIGNATURES]
+            for right in expected
+        ]
+        return "" if any(fits) else f"no signature in {self.headers[0]} fits"
+
+
+def _latin(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def _standard(headers: Headers, body: bytes) -> Claimed:
+    kind = "webhook" if "webhook-signature" in headers else "svix"
+    id_, at = headers.get(f"{kind}-id", ""), headers.get(f"{kind}-timestamp", "")
+    given = _latin(headers.get(f"{kind}-signature", "")).split()
+    signatures = [one.removeprefix(b"v1,") for one in given if one.startswith(b"v1,")]
+    return Claimed(_latin(f"{id_}.{at}.") + body, signatures, at if id_ else "")
+
+
+def _stripe(headers: Headers, body: bytes) -> Claimed:
+    pairs = [pair.strip().partition("=") for pair in headers["stripe-signature"].split(",")]
+    at = next((value for name, _, value in pairs if name == "t"), "")
+    signatures = [_latin(value) for name, _, value in pairs if name == "v1"]
+    return Claimed(_latin(f"{at}.") + body, signatures, at)
+
+
+def _github(headers: Headers, body: bytes) -> Claimed:
+    given = _latin(headers["x-hub-signature-256"].strip())
+    return Claimed(body, [given.removeprefix(b"sha256=")] if given[:7] == b"sha256=" else [])
+
+
+def _shopify(headers: Headers, body: bytes) -> Claimed:
+    return Claimed(body, [_latin(headers["x-shopify-hmac-sha256"].strip())])
+
+
+def _decoded(text: str) -> bytes:
+    """The secret of Standard Webhooks: `whsec_` and base64."""
+    digits = text.strip().removeprefix(SECRET_PREFIX).rstrip("=")
+    try:
+        found = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        found = b""
+    if len(found) < SHORTEST_SECRET:
+        raise ConfigError(
+            "serve: webhook_secrets holds something that is no secret: "
+            f"{SECRET_PREFIX} and base64 of {SHORTEST_SECRET} bytes or more was expected, as the "
+            "sender shows it"
+        )
+    return found
+
+
+def _text(setting: str) -> Callable[[str], bytes]:
+    """The secret as its sender shows it, all of it."""
+
+    def secret(text: str) -> bytes:
+        found = text.strip().encode()
+        if len(found) < SHORTEST_SECRET:
+            raise ConfigError(
+                f"serve: {setting} holds a secret of less than {SHORTEST_SECRET} characters; is an "
+                "environment variable empty?"
+            )
+        return found
+
+    return secret
+
+
+def _hex(digest: bytes) -> bytes:
+    return binascii.hexlify(digest)
+
+
+SCHEMES: Final = (
+    Scheme(
+        "signature",
+        "webhook_secrets",
+        ("webhook-signature", "svix-signature"),
+        _decoded,
+        _standard,
+        base64.b64encode,
+    ),
+    Scheme(
+        "stripe",
+        "stripe_secrets",
+        ("stripe-signature",),
+        _text("stripe_secrets"),
+        _stripe,
+        _hex,
+    ),
+    Scheme(
+        "shopify",
+        "shopify_secrets",
+        ("x-shopify-hmac-sha256",),
+        _text("shopify_secrets"),
+        _shopify,
+        base64.b64encode,
+    ),
+    Scheme(
+        "github",
+        "github_secrets",
+        ("x-hub-signature-256",),
+        _text("github_secrets"),
+        _github,
+        _hex,
+    ),
+)
+"""Adding a sender is one function, one line here, and one setting of its name."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -27,8 +184,8 @@ _PEPPER: Final = secrets.token_bytes(16)
 """Of this process alone: digests in its memory say nothing elsewhere."""
 
 
-class Gate:
-    """The credentials that open the receiver."""
+class Authenticator:
+    """The credentials that a receiver takes."""
 
     def __init__(self, settings: Serve) -> None:
         self._header = _header(settings.api_key_header)
@@ -43,14 +200,14 @@ class Gate:
         self._tolerance = seconds(settings, "webhook_tolerance")
         named, off = settings.sns_topics, seconds(settings, "sns_tolerance")
         self.topics = Topics(named, off) if named else None
-
-    @property
-    def ways(self) -> list[str]:
+        found = {
+            "api key": self._keys,
+            "basic": self._users,
+            **{scheme.way: given for scheme, given in self._signing},
+            "sns": self.topics,
+        }
+        self.ways = [way for way, credentials in found.items() if credentials]
         """How one may authenticate, in words; none if nobody needs to."""
-        found = {"api key": self._keys, "basic": self._users}
-        ways = [way for way, credentials in found.items() if credentials]
-        ways += [scheme.way for scheme, _ in self._signing]
-        return [*ways, "sns"] if self.topics else ways
 
     @property
     def challenge(self) -> str:

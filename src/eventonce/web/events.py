@@ -1,4 +1,4 @@
-"""`POST /events`: from a request to the consumer and back, within what is bearable."""
+"""`POST /events`: from a request to the consumer and back, within what the receiver bears."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
-
-from starlette.types import Receive, Scope, Send
 
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.envelope import read_body
+from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
+from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
-from eventonce.web.admission import Admission, Request
-from eventonce.web.authentication import Gate
-from eventonce.web.limits import Limits
-from eventonce.web.reading import declared, unreadable, whole
-from eventonce.web.refusals import refuse, response
+from eventonce.web.admission import Admission, Deadlines, Limits, Request
+from eventonce.web.authentication import Authenticator
+from eventonce.web.responses import Receive, Scope, Send, refuse, send_answer
 from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
 
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
 
-SMALL: Final = 1 << 15
+SMALL: Final = 1 << 17
 """Bytes of a body that are read on the loop, in about a millisecond; larger ones in a thread."""
+
+CHARSETS: Final = frozenset(("", "utf-8", "utf8", "us-ascii"))
 
 log = logging.getLogger("eventonce.web")
 
@@ -43,87 +43,134 @@ class Events:
     def __init__(
         self,
         consumer: Consumer,
-        gate: Gate,
+        authenticator: Authenticator,
         limits: Limits,
         key_header: str,
         admission: Admission,
     ) -> None:
         self._consumer = consumer
-        self._gate = gate
+        self._authenticator = authenticator
         self._limits = limits
         self._key_header = key_header.lower()
         self._admission = admission
+        self._reading = Deadlines(limits.body_timeout)
+        self._answering = Deadlines(limits.answer_within)
         # One thread: several would only take the processor from each other and from the loop.
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        refused = self._refused(headers)
+        size = _declared(headers)
+        refused = self._refused(headers, size)
         if refused is not None:
-            await response(refused)(scope, receive, send)
+            await send_answer(understood(refused, headers), send)
             return
-        with self._admission.entered(declared(headers)) as request:
-            await self._take(request, headers, scope, receive, send)
+        request = self._admission.enter(size)
+        try:
+            await self._take(request, headers, receive, send)
+        finally:
+            self._admission.leave(request)
 
-    def _refused(self, headers: Mapping[str, str]) -> Answer | None:
+    def _refused(self, headers: Mapping[str, str], size: int) -> Answer | None:
         """What can be said before a byte of the body is read."""
-        if not self._gate.knows(headers) and not self._gate.is_signed(headers):
+        authenticator = self._authenticator
+        if not authenticator.knows(headers) and not authenticator.is_signed(headers):
             return self._unauthenticated()
-        unread = unreadable(headers, self._limits)
-        return unread or self._admission.refusal(declared(headers))
+        if size > self._limits.max_body:
+            return _unreadable(headers) or self._too_large()
+        return _unreadable(headers) or self._admission.refusal(size)
 
     def _unauthenticated(self, reason: str = "") -> Answer:
-        return refuse(401, reason, {"www-authenticate": self._gate.challenge})
+        return refuse(401, reason, {"www-authenticate": self._authenticator.challenge})
+
+    def _too_large(self) -> Answer:
+        return refuse(413, f"the body is larger than {self._limits.max_body} bytes")
 
     async def _take(
-        self,
-        request: Request,
-        headers: Mapping[str, str],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, request: Request, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        async def answer(found: Answer) -> None:
-            await response(understood(found, headers))(scope, receive, send)
-
-        body = await whole(receive, self._limits, partial(self._admission.grow, request))
+        body = await self._body(request, receive)
         if body is None:
             return
         events = await self._read(headers, body) if isinstance(body, bytes) else body
         if isinstance(events, Answer):
-            await answer(events)
+            await send_answer(understood(events, headers), send)
             return
-        processing = asyncio.ensure_future(self._consumer.process_async(events))
+        late: list[asyncio.Task[None]] = []
+
+        def answer_now() -> None:
+            self._admission.warn_of_slow()
+            answer = understood(self._unsettled(events), headers)
+            late.append(asyncio.ensure_future(send_answer(answer, send)))
+
+        number = self._answering.set(answer_now)
         try:
-            await asyncio.wait([processing], timeout=self._limits.answer_within)
-            if processing.done():
-                await answer(_settled(processing))
-            else:
-                self._admission.warn_of_slow()
-                await answer(self._unsettled(events))
-                await asyncio.wait([processing])
-                _settled(processing)
-        except BaseException:
-            # The consumer frees what it cannot finish, if it is told to stop.
-            processing.cancel()
-            await asyncio.wait([processing])
-            raise
+            answer = await self._settled(events)
+        finally:
+            self._answering.clear(number)
+        if late:
+            await late[0]
+        else:
+            await send_answer(understood(answer, headers), send)
+
+    async def _body(self, request: Request, receive: Receive) -> bytes | Answer | None:
+        """The body, or why it is not taken; None if the client went away.
+
+        It is counted as it comes: what was declared may be a lie, and a chunked body declares
+        nothing.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        late = False
+
+        def give_up() -> None:
+            nonlocal late
+            late = True
+            task.cancel()
+
+        pieces: list[bytes] = []
+        size = 0
+        number = self._reading.set(give_up)
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if size > self._limits.max_body:
+                    return self._too_large()
+                refused = self._admission.grow(request, size)
+                if refused is not None:
+                    return refused
+                if not message.get("more_body", False):
+                    return b"".join([*pieces, piece]) if pieces else piece
+                pieces.append(piece)
+        except asyncio.CancelledError:
+            # Whoever else cancelled it meant more than the reading.
+            if not late or task.uncancel():
+                raise
+            seconds = self._limits.body_timeout
+            return refuse(408, f"the body did not arrive within {seconds:g} seconds")
+        finally:
+            self._reading.clear(number)
 
     async def _read(
         self, headers: Mapping[str, str], body: bytes
     ) -> Sequence[Event | bytes] | Answer:
-        topics = self._gate.must_prove(headers)
+        topics = self._authenticator.must_prove(headers)
         if topics is not None:
             found = await self._from_sns(topics, headers, body)
             if isinstance(found, Answer):
                 return found
             headers, body = found.headers, found.body
-        read = partial(self._events, headers, body, proved=topics is not None)
+        proved = topics is not None
         if len(body) <= SMALL:
-            return read()
-        return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+            return self._events(headers, body, proved=proved)
+        read = partial(self._events, headers, body, proved=proved)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, read)
 
     async def _from_sns(
         self, topics: Topics, headers: Mapping[str, str], body: bytes
@@ -146,8 +193,8 @@ class Events:
     def _events(
         self, headers: Mapping[str, str], body: bytes, *, proved: bool
     ) -> Sequence[Event | bytes] | Answer:
-        if not proved and not self._gate.knows(headers):
-            complaint = self._gate.complaint(headers, body, time.time())
+        if not proved and not self._authenticator.knows(headers):
+            complaint = self._authenticator.complaint(headers, body, time.time())
             if complaint:
                 return self._unauthenticated(complaint)
         public = {name: value for name, value in headers.items() if name != self._key_header}
@@ -165,6 +212,18 @@ class Events:
         except EnvelopeError as error:
             return refuse(413, str(error))
 
+    async def _settled(self, events: Sequence[Event | bytes]) -> Answer:
+        try:
+            outcomes = await self._consumer.process_async(events)
+        except (StoreError, SourceUnavailable):
+            log.exception("a request could not be processed; its sender is told to send again")
+            return refuse(503, "the store is away")
+        except Exception:
+            # Here, because it may have been answered already that its handlers still run.
+            log.exception("a request broke something; its sender is told 500")
+            return refuse(500)
+        return respond(outcomes, wall_clock())
+
     def _unsettled(self, events: Sequence[Event | bytes]) -> Answer:
         """For handlers that take longer than senders wait: as long again, and then a copy comes."""
         now = wall_clock()
@@ -175,10 +234,44 @@ class Events:
         )
 
 
-def _settled(processing: asyncio.Future[list[Outcome]]) -> Answer:
-    try:
-        outcomes = processing.result()
-    except (StoreError, SourceUnavailable):
-        log.exception("a request could not be processed; its sender is told to send again")
-        return refuse(503, "the store is away")
-    return respond(outcomes, wall_clock())
+def _declared(headers: Mapping[str, str]) -> int:
+    """The size of the body as its sender says it, 0 if not."""
+    said = headers.get("content-length", "")
+    return int(said[:20]) if said.isdecimal() else 0
+
+
+def _unreadable(headers: Mapping[str, str]) -> Answer | None:
+    """Why a body with these headers need not be read at all, None if it must be.
+
+    A body that says nothing, or says it is a form or plain text, is refused: any web page can make
+    a browser send those to a receiver on loopback, and only those.
+    """
+    content_type = headers.get("content-type", "")
+    # No page can make a browser send the attributes of a CloudEvent elsewhere, and its data may be
+    # of any type, or of none. Nor the header of SNS, which calls its JSON plain text.
+    binary = is_binary(headers)
+    named = binary or SNS_TYPE in headers
+    if not named and not _is_json(content_type):
+        media = media_type(content_type)
+        said = f"content-type is {media!r}" if media else "there is no content-type"
+        return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
+    if not binary and _charset(content_type) not in CHARSETS:
+        return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        return refuse(415, "compressed bodies are not taken")
+    return None
+
+
+@lru_cache(maxsize=64)
+def _is_json(content_type: str) -> bool:
+    media = media_type(content_type)
+    return media in ("application/json", *JSON_LINES) or media.endswith("+json")
+
+
+@lru_cache(maxsize=64)
+def _charset(content_type: str) -> str:
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"').lower()
+    return ""

@@ -10,12 +10,12 @@ from math import inf
 from typing import Final, Literal
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from eventonce.consumer import Consumer
 from eventonce.errors import StoreError
+from eventonce.http_report import Answer
 from eventonce.web.admission import Admission
+from eventonce.web.responses import in_json
 
 FRESH: Final = 1.0
 """Seconds for which an answer of the store is passed on: anybody may ask, and each would cost."""
@@ -52,11 +52,11 @@ class Readiness:
         self._answered_at = -inf
         self._fine = False
 
-    async def alive(self, _: Request) -> Response:
+    async def alive(self, _: str) -> Answer:
         """The process answers: that is all that is asked."""
         return self._told("ok")
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self, _: str) -> Answer:
         """Whether events can be taken now."""
         if self._asking is None and time.monotonic() - self._answered_at > FRESH:
             self._asking = asyncio.ensure_future(self._ask())
@@ -76,8 +76,7 @@ class Readiness:
         finally:
             self._answered_at, self._asking = time.monotonic(), None
 
-    def _told(self, status: Status) -> Response:
+    def _told(self, status: Status) -> Answer:
         admission = self._admission
         health = Health(status, len(admission), round(admission.oldest, 1))
-        code = 200 if status == "ok" else 503
-        return Response(msgspec.json.encode(health), code, media_type="application/json")
+        return in_json(health, 200 if status == "ok" else 503)

@@ -1,4 +1,11 @@
-"""Serves the receiver with uvicorn, from where it listens to the end of its last handler."""
+"""Serves the receiver with uvicorn: where it listens, how many connections there may be, how long
+one may be idle, and how it ends.
+
+Uvicorn leaves connections to themselves: its timer starts after the first answer and stops at the
+first byte of a request, so a client that sends nothing, its headers one by one, or requests whose
+answers it does not read, would stay for ever; and httptools takes heads of any size. All of this
+is bounded here by what asyncio, httptools and ASGI tell every protocol and every app.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,22 @@ import asyncio
 import ipaddress
 import signal
 import socket
+from collections import deque
+from functools import partial
 from math import ceil
-from typing import Final
-
-import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import Any, Final
 
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
-from eventonce.web.authentication import Gate
-from eventonce.web.connections import HEAD, cut_off, protocol
-from eventonce.web.limits import Limits
-from eventonce.web.refusals import refuse, response
+from eventonce.web.admission import Deadlines, Limits
+from eventonce.web.authentication import Authenticator
+from eventonce.web.responses import App, Message, Receive, Scope, Send, refuse, send_answer
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ModuleNotFoundError as error:
+    raise ConfigError('serve needs: pip install "eventonce[web]"') from error
 
 BACKLOG: Final = 128
 """Connections that wait to be accepted. The loop accepts as many at once, before it looks whether
@@ -26,7 +37,29 @@ there are too many, and there must be a file for each."""
 PORTS: Final = 1 << 16
 """The system takes a larger one modulo this."""
 
+LOOK: Final = 0.5
+"""Seconds between two looks at the connections."""
+
+HEAD: Final = 1 << 16
+"""Bytes that the head of a request may have."""
+
+SLICE: Final = 1 << 12
+"""Bytes of a head that the parser is given at once: whether the head is too long is seen only
+between two calls, and a socket may bring a quarter of a mebibyte together."""
+
+SPARE: Final = 8
+"""Connections for each request that may be under way: with the usual 64 there are 512, half of the
+files that a process may usually open, so that there is always one left for the store."""
+
+HOLD: Final = 0.4
+"""Seconds that a request waits unread for its turn: with what follows, less than a sender waits."""
+
 ENDING: Final = "the receiver is ending: send again"
+TOO_LONG: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\n"
+    b"connection: close\r\n\r\n"
+)
 
 
 def listen(settings: Serve) -> socket.socket:
@@ -38,7 +71,8 @@ def listen(settings: Serve) -> socket.socket:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
         loopback = ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
-        if not loopback and not settings.anyone_may_send_events and not Gate(settings).ways:
+        open_ = settings.anyone_may_send_events or Authenticator(settings).ways
+        if not loopback and not open_:
             raise ConfigError(
                 f"serve: {place} can be reached from elsewhere, and no authentication is set. Set "
                 "api_keys, users, sns_topics or the secrets of a webhook in [serve]; or listen on "
@@ -59,77 +93,269 @@ def listen(settings: Serve) -> socket.socket:
     return listening
 
 
-def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
-    """How uvicorn shall serve it."""
-    return uvicorn.Config(
-        _ending(app),
-        http=protocol(limits.concurrency, limits.max_in_flight),
-        h11_max_incomplete_event_size=HEAD,
-        lifespan="off",
-        ws="none",
-        backlog=BACKLOG,
-        timeout_keep_alive=ceil(limits.header_timeout),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=ceil(limits.drain),
-    )
-
-
-def serve(app: ASGIApp, listening: socket.socket, limits: Limits) -> None:
+def serve(app: App, listening: socket.socket, limits: Limits) -> None:
     """Serve until SIGTERM or SIGINT; what is under way then is finished and settled first."""
-    config = configured(app, limits)
-    server = uvicorn.Server(config)
+    server = Server(app, limits)
 
     def stop(*_: object) -> None:
-        server.should_exit = True
+        server.uvicorn.should_exit = True
 
     # Uvicorn raises the signal again when it has ended, for whoever handled it before: this does,
     # so that the caller goes on and closes its store.
     former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(_served(server, listening, limits))
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(server.serve(listening))
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
-async def _served(server: uvicorn.Server, listening: socket.socket, limits: Limits) -> None:
-    state = server.server_state
-    watching = asyncio.ensure_future(cut_off(state.connections, limits.header_timeout))
-    try:
-        await server.serve(sockets=[listening])
-        if server.force_exit:
-            # Who interrupts it a second time waits for no handler that can be stopped.
-            for task in state.tasks:
-                task.cancel()
-        if state.tasks:
-            # What outlasted the drain was cancelled, and frees its events now: leaving would cancel
-            # it again, in the midst of that.
-            await asyncio.wait(state.tasks)
-    finally:
-        watching.cancel()
+class Server:
+    """Uvicorn with bounded connections: at most `SPARE` for each request that may be under way.
 
+    Of too many connections the oldest that is idle is dropped, so that who only keeps connections
+    open shuts nobody out. A request beyond `concurrency` is left unread for a moment, up to
+    `max_in_flight` bytes of all such: to refuse it costs half as much as its event, so that a
+    receiver which is sent four times what it bears would spend most of its time on refusals.
+    A request that had no turn in that moment is read, and refused by the app.
+    """
 
-def _ending(app: ASGIApp) -> ASGIApp:
-    """The app, with an answer to what is cancelled when the server ends: its sender shall send it
-    again, and nothing broke."""
+    def __init__(self, app: App, limits: Limits) -> None:
+        self.config = uvicorn.Config(
+            partial(self._run, app),
+            http=partial(Connection, self),  # type: ignore[arg-type] # called, and no more
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            backlog=BACKLOG,
+            timeout_keep_alive=ceil(limits.header_timeout),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=ceil(limits.drain),
+        )
+        self.uvicorn = uvicorn.Server(self.config)
+        self.connections: dict[tuple[str, int], Connection] = {}
+        """By the address of the client, which is what an app is told of a connection."""
+        self.waiting: deque[Connection] = deque()
+        self.turns = Deadlines(HOLD)
+        self._limits = limits
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._begun = 0
+        """Requests whose head is read, and whose task has not begun."""
+        self._held = 0
 
-    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until uvicorn is told to exit, and wait for what is under way then."""
+        looking = asyncio.ensure_future(self._cut_off())
+        try:
+            await self.uvicorn.serve(sockets=[listening])
+            if self.uvicorn.force_exit:
+                # Who interrupts it a second time waits for no handler that can be stopped.
+                for task in self._tasks:
+                    task.cancel()
+            if self._tasks:
+                # What outlasted the drain was cancelled, and frees its events now: leaving would
+                # cancel it again, in the midst of that.
+                await asyncio.wait(self._tasks)
+        finally:
+            looking.cancel()
+
+    async def _run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, until its handlers are through."""
+        connection = self.connections.get(scope["client"])
+        if connection is not None and connection.begun:
+            connection.begun -= 1
+            self._begun -= 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         begun = False
 
         async def sent(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
+            if connection is not None and message["type"] == "http.response.body":
+                connection.answered(more=message.get("more_body", False))
 
         try:
             await app(scope, receive, sent)
         except asyncio.CancelledError:
+            # The server ends: the sender shall send it again, and nothing broke.
             if not begun:
-                answer = refuse(503, ENDING, {"connection": "close"})
-                await response(answer)(scope, receive, send)
+                await send_answer(refuse(503, ENDING, {"connection": "close"}), sent)
+        finally:
+            self._tasks.discard(task)
+            self._let_in()
 
-    return answered
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests are under way as may be."""
+        return len(self._tasks) + self._begun >= self._limits.concurrency
+
+    def made(self, connection: Connection) -> None:
+        """There is one connection more."""
+        self.connections[connection.client_address] = connection
+        most = self._limits.concurrency * SPARE
+        if len(self.connections) > most:
+            idle = [one for one in self.connections.values() if one.is_idle and not one.is_closing]
+            # Those that wait for their turn go last: each has sent a request.
+            oldest = min(idle, key=lambda one: (bool(one.held), one.since))
+            oldest.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self.connections.pop(connection.client_address, None)
+        self._begun -= connection.begun
+        connection.begun = 0
+        self.take(connection)
+        self._let_in()
+
+    def began(self, connection: Connection) -> None:
+        """The head of a request has been read: it counts from now on."""
+        connection.begun += 1
+        self._begun += 1
+
+    def hold(self, connection: Connection, data: bytes) -> bool:
+        """Keep this unread until there is a turn for it; False if too much is kept already."""
+        if self._held + len(data) > self._limits.max_in_flight:
+            return False
+        self._held += len(data)
+        connection.held += data
+        return True
+
+    def take(self, connection: Connection) -> bytes:
+        """What was kept, which is kept no longer."""
+        data, connection.held = connection.held, b""
+        self._held -= len(data)
+        return data
+
+    def _let_in(self) -> None:
+        while self.waiting and (not self.waiting[0].held or not self.is_full):
+            self.waiting.popleft().go_on()
+
+    async def _cut_off(self) -> None:
+        """Drop connections whose client has to do something, and does not, for too long."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(LOOK)
+            late = clock() - self._limits.header_timeout
+            for connection in list(self.connections.values()):
+                if connection.is_idle and not connection.held and connection.since < late:
+                    connection.abort()
+
+
+class Connection(HttpToolsProtocol):
+    """One connection: asyncio's protocol and httptools' callbacks, each counted and passed on."""
+
+    def __init__(self, server: Server, **given: Any) -> None:
+        super().__init__(**given)
+        self._server = server
+        self._clock = asyncio.get_running_loop().time
+        self._asked = 0
+        """Requests whose head is read, and whose answer is not whole."""
+        self._in_body = False
+        self._head = 0
+        """Bytes of a head that is not whole."""
+        self._must_read = False
+        """Whether the client has answers to read before it gets more."""
+        self.begun = 0
+        self.held = b""
+        self.since = 0.0
+        """When the client was last waited for."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the client has to do something: send a request, the rest of one that is answered
+        already, or read its answers."""
+        return not self._asked or self._must_read
+
+    @property
+    def is_closing(self) -> bool:
+        return self._wire.is_closing()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._wire.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wire = transport
+        self.client_address: tuple[str, int] = transport.get_extra_info("peername")[:2]
+        self.since = self._clock()
+        self._server.made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._server.lost(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._must_read, self.since = True, self._clock()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._must_read, self.since = False, self._clock()
+
+    def data_received(self, data: bytes) -> None:
+        server = self._server
+        if self.held:
+            # Only now: most requests come in one piece, and a pause costs two system calls.
+            self._wire.pause_reading()
+            if not server.hold(self, data):
+                self.go_on(data)
+        elif (
+            server.is_full
+            and not self._asked
+            and not self._head
+            # Not the probes, which ask how it is.
+            and data[:5] == b"POST "
+            and server.hold(self, data)
+        ):
+            server.waiting.append(self)
+            self._turn = server.turns.set(self.go_on)
+        else:
+            self._feed(data)
+
+    def go_on(self, more: bytes = b"") -> None:
+        """Read what was held."""
+        data = self._server.take(self)
+        if data and not self._wire.is_closing():
+            self._server.turns.clear(self._turn)
+            self._wire.resume_reading()
+            self._feed(data + more)
+
+    def _feed(self, data: bytes) -> None:
+        # What follows a refused slice is not looked at any more.
+        while data and not self._wire.is_closing():
+            piece = data if self._in_body or len(data) <= SLICE else data[:SLICE]
+            data = data[len(piece) :]
+            super().data_received(piece)
+            if self._head:
+                self._head += len(piece)
+                if self._head > HEAD:
+                    self._wire.write(TOO_LONG)
+                    self._wire.close()
+
+    def on_message_begin(self) -> None:
+        self._head = 1
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head, self._in_body = 0, True
+        self._asked += 1
+        self._server.began(self)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def answered(self, *, more: bool) -> None:
+        """A piece of an answer was sent, or its end."""
+        if not more:
+            self._asked -= 1
+            self.since = self._clock()

@@ -1,4 +1,5 @@
-"""SNS over HTTPS: which of its messages are believed, and the handshake of a subscription.
+"""SNS over HTTPS: which of its messages are believed, the handshake of a subscription, and the few
+requests that the receiver makes for both.
 
 The rules are those of "Verifying the signatures of Amazon SNS messages" in its developer guide, and
 stricter where the guide leaves room: a certificate comes from the host of the topic's own region.
@@ -6,14 +7,20 @@ stricter where the guide leaves room: a certificate comes from the host of the t
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import re
+import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from http.client import HTTPException
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
 import msgspec
 
@@ -21,7 +28,6 @@ from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import instant
 from eventonce.web.admission import WARNING_INTERVAL
-from eventonce.web.fetches import Fetches
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -33,6 +39,17 @@ UNSUBSCRIPTION: Final = "UnsubscribeConfirmation"
 
 CERTIFICATES: Final = 16
 """Kept, the oldest dropped first: SNS has one a region, and another about once a year."""
+
+FETCH_TIMEOUT: Final = 5.0
+"""Seconds for one answer: SNS waits fifteen, and its first message needs two of them."""
+
+FETCHES: Final = 4
+"""Under way at once; beyond that a sender is told to send again."""
+
+MAX_ANSWER: Final = 1 << 16
+"""Bytes: a certificate has two thousand, the answer to a confirmation less."""
+
+Fetch = Callable[[str], bytes]
 
 _HANDSHAKE: Final = (
     "Message",
@@ -262,3 +279,64 @@ def _unproved(message: Message, certificate: Certificate, now: float) -> str:
     except InvalidSignature:
         return "the signature does not fit"
     return ""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would lead to a host that nobody checked."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def fetched(url: str) -> bytes:
+    """The body of the answer to a GET of this URL; OSError for every answer but a whole 200.
+
+    A proxy that the environment names (`https_proxy`) is used.
+    """
+    ends = time.monotonic() + FETCH_TIMEOUT
+    opener = build_opener(_NoRedirects, HTTPSHandler(context=ssl.create_default_context()))
+    try:
+        with opener.open(url, timeout=FETCH_TIMEOUT) as answer:
+            if answer.status != 200:
+                raise OSError(f"status {answer.status}")
+            body = b""
+            while piece := answer.read1(MAX_ANSWER):
+                body += piece
+                if len(body) > MAX_ANSWER:
+                    raise OSError(f"the answer has more than {MAX_ANSWER} bytes")
+                if time.monotonic() > ends:
+                    raise TimeoutError(f"no whole answer within {FETCH_TIMEOUT:g} seconds")
+            return body
+    except HTTPError as error:
+        with error:
+            raise OSError(f"status {error.code}") from None
+    except (HTTPException, ValueError) as error:
+        raise OSError(f"no HTTP answer: {error}") from error
+
+
+class Fetches:
+    """The requests under way; who asks for the same URL meanwhile gets the same answer."""
+
+    def __init__(self, fetch: Fetch = fetched) -> None:
+        self._fetch = fetch
+        self._under_way: dict[str, Future[bytes | OSError]] = {}
+        self._threads = ThreadPoolExecutor(FETCHES, thread_name_prefix="eventonce-fetches")
+
+    async def ask(self, url: str) -> bytes | OSError:
+        """The answer, or why there is none."""
+        asked = self._under_way.get(url)
+        if asked is None:
+            if len(self._under_way) >= FETCHES:
+                return OSError(f"{FETCHES} requests are under way, and that is the limit")
+            asked = self._under_way[url] = self._threads.submit(self._answer, url)
+            asked.add_done_callback(lambda _: self._under_way.pop(url, None))
+        # A time limit of its own: the socket's begins anew with every byte of a slow head.
+        answer = asyncio.wrap_future(asked)
+        await asyncio.wait([answer], timeout=FETCH_TIMEOUT)
+        return answer.result() if answer.done() else TimeoutError("no answer in time")
+
+    def _answer(self, url: str) -> bytes | OSError:
+        try:
+            return self._fetch(url)
+        except OSError as error:
+            return error

@@ -64,7 +64,7 @@ def test_the_second_time_there_is_nothing_to_do(
     assert second.steps == []
     assert second.resources == first.resources
     assert first.resources["QueueArn"] == HERE.queue(f"{name}.fifo" if fifo else name)
-    store = DynamoDBStore(name, region=REGION, endpoint=endpoint)
+    store = DynamoDBStore.from_uri(f"dynamodb://{name}?region={REGION}&endpoint={endpoint}")
     # The emulator's CloudFormation passes over a table's expiry, and over nothing else.
     assert ["expire" in str(found) for found in store.check() if not found.fine] == [True]
     store.close()

@@ -1,14 +1,19 @@
-"""Requests that never become events: which there are, and how they are answered."""
+"""Answers as ASGI messages, and the refusals: answers to requests that never become events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from starlette.responses import Response
 
 from eventonce.http_report import SOONEST_RETRY, Answer
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -18,7 +23,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Kind(NamedTuple):
-    """One way to refuse: what the page says of it, and the headers that go with it."""
+    """One way to refuse: what its reader is told if there is no other reason, and its headers."""
 
     means: str
     headers: Mapping[str, str] = {}
@@ -48,6 +53,16 @@ def refuse(status: int, reason: str = "", headers: Mapping[str, str] | None = No
     return Answer(status, {**known, **(headers or {})}, said)
 
 
-def response(answer: Answer) -> Response:
-    """The answer as Starlette sends it."""
-    return Response(answer.body, answer.status, dict(answer.headers))
+def in_json(document: object, status: int = 200) -> Answer:
+    """The document as an answer."""
+    return Answer(status, {"content-type": "application/json"}, msgspec.json.encode(document))
+
+
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Send it, head and body."""
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()
+    ]
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
