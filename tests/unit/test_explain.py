@@ -77,7 +77,7 @@ def test_two_organisations_make_two_keys_and_it_is_said(explain: Explain) -> Non
 
 def test_type_and_organisation_stand_on_the_page(explain: Explain) -> None:
     told = explain(order(org=ORGS[0], **COMPLETE)).splitlines()
-    assert told[1:3] == ["type   order.paid", f"org    {ORGS[0]}"]
+    assert told[1:3] == ["type      order.paid", f"org       {ORGS[0]}"]
     assert not any(line.startswith("org") for line in explain(order(**COMPLETE)).splitlines())
 
 
@@ -118,7 +118,7 @@ def test_two_rules_of_one_name_are_held_against_each_other(explain: Explain) -> 
 
 
 def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
-    assert "keyed by its content, because detail.c is missing\n" in explain(order(id=1, b=2))
+    assert "keyed by  its content, because detail.c is missing\n" in explain(order(id=1, b=2))
 
 
 @pytest.mark.parametrize(

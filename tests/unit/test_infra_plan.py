@@ -113,7 +113,7 @@ def test_what_is_printed_says_on_stderr_that_no_events_come_there(
 ) -> None:
     file = tmp_path / "eventonce.toml"
     for said, told in (("", True), (f'[infra]\nbus = "{BUS}"\n', False)):
-        file.write_text(f'rules = "genesys"\n{said}')
+        file.write_text(f'presets = ["genesys"]\n{said}')
         heard = CliRunner().invoke(command, [printed, "-c", str(file)])
         assert heard.exit_code == 0, heard.exception
         assert ("arrive only on the bus" in heard.stderr) is told

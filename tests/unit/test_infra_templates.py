@@ -295,7 +295,7 @@ def test_the_command_line_prints_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "eventonce.toml").write_text(
-        'name = "calls"\nrules = "genesys"\n[worker]\n'
+        'name = "calls"\npresets = ["genesys"]\n[worker]\n'
         'queue = "sqs://calls-in?region=eu-central-1"\n'
     )
 

@@ -24,8 +24,9 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     text = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
     for name in VARIABLE.findall(text):
         monkeypatch.setenv(name, SECRETS.get(name, f"a long random text: {name}"))
+    Path("more-rules.toml").write_text('[[rule]]\nname = "more"\nmatch = "more"\nkey = "id"\n')
     with pytest.raises(SystemExit):
-        main(["init", "--preset", "genesys"])
+        main(["init", "--presets", "genesys"])
     return Path("eventonce.toml").read_text(encoding="utf-8")
 
 
@@ -40,8 +41,8 @@ def check(text: str) -> Config:
 def test_as_it_stands_it_names_store_name_and_rules(written: str) -> None:
     config = check(written)
     assert (config.store, config.name) == ("sqlite:///eventonce.db", "my-consumer")
-    assert config.rules == ["genesys"]
-    assert (config.own_rules, config.override, config.sink) == ((), {}, [])
+    assert (config.presets, config.rules) == (["genesys"], [])
+    assert (config.rule, config.override, config.sink) == ((), {}, [])
 
 
 @pytest.mark.parametrize("options", [[], ["--force"]])
@@ -57,7 +58,7 @@ def test_a_folder_that_is_not_there_is_a_matter_of_usage(
 def test_every_example_in_it_is_accepted(written: str) -> None:
     Path("my_module.py").touch()
     config = check(EXAMPLE.sub(r"\1", written))
-    assert [rule.kind for rule in config.own_rules] == ["fact", "state"]
+    assert [rule.kind for rule in config.rule] == ["fact", "state"]
     assert config.override["remember"] == "20d"
     assert [sink.match for sink in config.sink] == ["v2.detail.events.conversation.*", "*"]
     assert config.letters.startswith("sqs://")
@@ -83,11 +84,11 @@ def test_the_rules_in_it_take_events_of_the_demo(
     for number, line in enumerate(Path("capture.jsonl").read_bytes().splitlines()[:40]):
         Path(f"{number}.json").write_bytes(line)
         taken.add(json.loads(ran("explain", f"{number}.json", "--json"))["rule"])
-    assert taken >= {rule.name for rule in config.own_rules}
+    assert taken >= {rule.name for rule in config.rule}
     assert ran("filter", "capture.jsonl").count(b"\n") > 100
 
 
 def test_it_shows_every_table_and_every_field_of_a_rule(written: str) -> None:
     shown = set(re.findall(r"^#? ?(?:\[+)?(\w+)(?:\]+| = )", written, re.MULTILINE))
-    assert set(Config.__struct_fields__) - {"own_rules"} <= shown
+    assert set(Config.__struct_fields__) <= shown
     assert set(Rule.__struct_fields__) <= shown

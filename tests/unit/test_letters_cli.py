@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.cli import main
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
+from tests.helpers import Run
 from tests.unit.test_letters import CALL, call, never
 
 START = 1_700_000_000_000
 """In 2023: the command line goes by the machine's clock, for which this must be long ago."""
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    """The command line in a folder whose store has three letters: of two rules, and one invalid."""
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`letters` in a folder whose store has three dead letters: of two rules, and one invalid."""
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("eventonce.toml").write_text(
         'store = "sqlite:///store.db"\nname = "crm"\n'
@@ -51,14 +38,7 @@ def run(
         consumer.process([{"id": "o-1", "detail-type": "order", "detail": {}}])
         clock.advance(3600)
         consumer.process([b"no event"])
-
-    def run(*args: str) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main(["letters", *args])
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
-    return run
+    return partial(run, "letters")
 
 
 def listed(run: Run, *args: str) -> list[str]:
@@ -216,7 +196,7 @@ def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> Non
 def test_a_redrive_to_nobody_says_that_the_events_go_to_stdout(run: Run) -> None:
     redriven = run("redrive", "--rule", "call")
     assert (redriven.code, redriven.out) == (0, call(1).decode() + "\n")
-    assert "no --handler and no [[sink]]: the events go to stdout" in redriven.err
+    assert "no --handler and no [[sink]]: the events are written to stdout" in redriven.err
 
 
 def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
@@ -246,7 +226,7 @@ def test_a_consumer_of_another_name_runs_no_letters_of_this_one(run: Run) -> Non
     )
     refused = run("redrive", "--name", "crm", "--handler", "theirs:consumer")
     assert refused.code == 2
-    assert "'billing' cannot run letters of 'crm'" in refused.err
+    assert "'billing' cannot run dead letters of 'crm'" in refused.err
 
 
 OWN = """
@@ -274,7 +254,7 @@ def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "leave out --store"),
+        (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "remove --store"),
         (("--handler", "owned:nothing"), "neither a function nor a Consumer"),
     ],
 )

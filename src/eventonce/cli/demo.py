@@ -8,12 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-import msgspec
 
 from eventonce.cli import started_as
 from eventonce.cli.options import json_option
-from eventonce.cli.output import standard_output, write_whole
-from eventonce.cli.table import counted, table
+from eventonce.cli.output import counted, echo_json, standard_output, table, write_whole
 from eventonce.demo import morning, recipes, worker
 from eventonce.demo.morning import Delivery, Fact
 
@@ -21,7 +19,7 @@ from eventonce.demo.morning import Delivery, Fact
 @click.command()
 @click.option("--events", is_flag=True, help="Only print what arrives, one event a line.")
 @json_option
-def command(*, events: bool, as_json: bool) -> None:
+def demo(*, events: bool, as_json: bool) -> None:
     """Play a morning of contact-centre calls, with the copies, re-publishes, reorderings, an outage
     and a crash that really happen, against the usual recipes and against eventonce on SQLite."""
     facts = morning.facts()
@@ -45,7 +43,7 @@ def command(*, events: bool, as_json: bool) -> None:
             "killed": killed,
             "results": [dict(zip(fields, row, strict=True)) for row in rows],
         }
-        click.echo(msgspec.json.encode(document).decode())
+        echo_json(document)
         return
     click.echo(_comparison(rows))
     click.echo(_answers(told, killed))

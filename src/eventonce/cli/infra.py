@@ -13,7 +13,7 @@ import msgspec
 
 from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
-from eventonce.cli.table import table
+from eventonce.cli.output import table
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.infra.plan import Infra, Plan, planned
@@ -203,12 +203,11 @@ def _plan(
 def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]:
     """What the file says, with this as its table `[infra]`, and the plan that follows."""
     infra = _placed(asked, said.worker.queue)
-    named = [said.rules] if isinstance(said.rules, str) else said.rules
     return infra, planned(
         infra,
         name=said.name,
         store=said.store,
-        rules=[*said.own_rules, *named],
+        rules=[*said.rule, *said.rules, *said.presets],
         letters=said.letters,
         sinks=[sink.to for sink in said.sink],
         matching=matching,

@@ -159,7 +159,7 @@ def ran(
     """`eventonce infra apply` beside a file that says it all."""
     monkeypatch.chdir(tmp_path)
     Path("eventonce.toml").write_text(
-        f'name = "{name}"\nrules = "genesys"\nstore = "dynamodb://{name}"\n'
+        f'name = "{name}"\npresets = ["genesys"]\nstore = "dynamodb://{name}"\n'
         f'letters = "sqs://{name}-letters?region={REGION}"\n'
         f'[infra]\nbus = "bus-{name}"\nregion = "{REGION}"\nendpoint = "{endpoint}"\n'
     )
@@ -211,7 +211,7 @@ def test_the_command_says_in_json_too_what_was_done_before_a_failure(ran: Ran, n
 
 
 def test_the_queues_own_uri_may_say_where(ran: Ran, name: str, endpoint: str) -> None:
-    Path("eventonce.toml").write_text(f'name = "{name}"\nrules = "genesys"\n')
+    Path("eventonce.toml").write_text(f'name = "{name}"\npresets = ["genesys"]\n')
     where = f"sqs://{name}?region={REGION}&endpoint={endpoint}"
     code, out, _ = ran("--queue", where, "--store", "redis://elsewhere")
     assert code == 0

@@ -18,7 +18,7 @@ NAMELESS = Rule(name="transport", match="nameless", key=["id"])
 TOML = """
 store = "sqlite:///store.db"
 name = "crm"
-rules = []
+presets = []
 [[rule]]
 name = "call"
 match = "call"
