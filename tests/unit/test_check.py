@@ -321,3 +321,45 @@ def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
 def test_a_misspelt_field_of_a_rule_is_told_what_was_probably_meant(check: Run) -> None:
     found = check('[[rule]]\nname = "call"\nkey = ["id"]\nmissng = "id"\n')
     assert "there is no such field (did you mean 'missing'?)" in found.err
+
+
+HANDLERS = """
+consumer = Consumer("memory:")
+
+@consumer.on("v2.users.*.presence")
+def known(job): ...
+
+@consumer.on("v2.user.*.presence")
+async def misspelt(job): ...
+
+consumer.on("order.created")(known)
+consumer.on()(known)
+consumer.on(PATTERN)(known)
+raise RuntimeError("this module is not run")
+"""
+
+
+@pytest.mark.parametrize("path", ["desk.py", "desk/__init__.py", "desk/calls.py"])
+def test_the_patterns_of_handlers_are_read_from_the_source_of_their_module(
+    check: Run, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "desk").mkdir()
+    (tmp_path / path).write_text(HANDLERS)
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    checked = check("", "--handler", f"{module}:consumer")
+    assert checked.code == 0
+    first, second = checked.err.splitlines()
+    assert f"{path}:7: on: 'v2.user.*.presence' matches no event type" in first
+    assert "did you mean 'v2.users.{id}.presence'?" in first
+    assert f"{path}:10: on: 'order.created' matches no event type" in second
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(None, "there is no source of a module nosuch"), ("def", "nosuch.py:1: invalid syntax")],
+)
+def test_a_handler_that_cannot_be_read_is_named(check: Run, source: str | None, said: str) -> None:
+    if source:
+        Path("nosuch.py").write_text(source)
+    found = check("", "--handler", "nosuch:consumer")
+    assert (found.code, said in found.err) == (2, True)

@@ -90,9 +90,7 @@ def test_variables_are_filled_in_and_a_missing_one_is_named(
 def test_a_field_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         written(tmp_path, 'name = "crm"\nstroe = "memory:"')
-    said = (
-        "some.toml:2: stroe: there is no such field (did you mean 'store'?); the fields are "
-    )
+    said = "some.toml:2: stroe: there is no such field (did you mean 'store'?); the fields are "
     assert said in str(refused.value)
 
 

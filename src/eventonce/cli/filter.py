@@ -42,7 +42,7 @@ _CLEAR: Final = "\r\x1b[K"
     "-s",
     "--store",
     metavar="URI",
-    help="Remember events over runs in this store: sqlite:///seen.db, …",
+    help="Remember events over runs in this store, such as sqlite:///seen.db.",
 )
 @with_settings("presets", "rules", "name", "config")
 @click.option(

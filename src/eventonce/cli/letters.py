@@ -137,9 +137,9 @@ def _selects(function: Any) -> Any:
             click.option(
                 "--from",
                 "source",
-                metavar="store|sqs://QUEUE",
-                help="The store, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS.  "
-                "[default: `letters` of the file, or else the store]",
+                metavar="SOURCE",
+                help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
+                "sqs://NAME.  [default: `letters` of the file, or else the store]",
             ),
         )
     ):
