@@ -101,14 +101,11 @@ def _page(found: Explanation) -> str:
         lines.append(("scope", f"{_name(found.scope)} (in the key in place of the type)"))
     if found.org:
         lines.append(("org", _name(found.org)))
-    text = _labelled(lines)
     if found.parts:
-        text += f"\nparts\n{table(_rows(found.parts), indent=2)}"
+        lines.append(("parts", "\n" + table(_rows(found.parts), indent=2)))
     if found.missing:
-        return "\n".join(
-            [text, click.style("no key", fg="red"), *(f"  {fault}" for fault in found.missing)]
-        )
-    lines = []
+        faults = "".join(f"\n  {fault}" for fault in found.missing)
+        return f"{_labelled(lines)}\n{click.style('no key', fg='red')}{faults}"
     if found.lacking:
         lines.append(("keyed by", _keyed_by(found)))
     if found.replay:
@@ -117,14 +114,17 @@ def _page(found: Explanation) -> str:
         lines.append(("key", found.key.hex()))
     lines.append(("strength", _strength(found)))
     if found.kind == "state":
-        lines.append(("order", str(found.order)))
-        return f"{text}\n{_labelled(lines)}\nstate\n{table(_rows(found.state), indent=2)}"
-    return f"{text}\n{_labelled(lines)}"
+        state = "\n" + table(_rows(found.state), indent=2)
+        lines += [("order", str(found.order)), ("state", state)]
+    return _labelled(lines)
 
 
 def _labelled(lines: Sequence[tuple[str, str]]) -> str:
-    """One line each, with the texts under each other over all parts of the page."""
-    return "\n".join(f"{label:<{LABEL}}{text}" for label, text in lines)
+    """A line each; a text that begins a new line stands below its label."""
+    return "\n".join(
+        label + text if text.startswith("\n") else f"{label:<{LABEL}}{text}"
+        for label, text in lines
+    )
 
 
 def _rows(parts: Sequence[PartFound]) -> list[tuple[str, str]]:
@@ -160,30 +160,23 @@ def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str
     """The differences with both values: the rule, or else the parts of key and version."""
     if first.rule != second.rule:
         return [("rule", first.rule, second.rule)]
-    rows = [
-        ("scope", _name(first.scope), _name(second.scope)),
-        *([] if first.scope else [("type", _name(first.type), _name(second.type))]),
-        ("org", _name(first.org), _name(second.org)),
-    ]
-    if _expressions(first.parts) == _expressions(second.parts):
-        rows += _pairs(first.parts, second.parts)
-    else:
-        rows.append(("keyed by", _keyed_by(first), _keyed_by(second)))
-    if _expressions(first.state) == _expressions(second.state):
-        rows += _pairs(first.state, second.state)
-    else:
-        rows.append(("state", _expressions(first.state), _expressions(second.state)))
-    rows.append(("order", str(first.order), str(second.order)))
-    rows.append(("replay", _name(first.replay), _name(second.replay)))
-    # A type or an organisation may be a part as well, and is named once.
-    differing = {name: (name, one, two) for name, one, two in reversed(rows) if one != two}
-    return list(reversed(differing.values()))
+    same_parts = _expressions(first.parts) == _expressions(second.parts)
+    same_state = _expressions(first.state) == _expressions(second.state)
 
+    def compared(found: Explanation) -> dict[str, str]:
+        named = {
+            "scope": _name(found.scope),
+            "type": _name("" if found.scope else found.type),
+            "org": _name(found.org),
+        }
+        parts = dict(_rows(found.parts)) if same_parts else {"keyed by": _keyed_by(found)}
+        state = dict(_rows(found.state)) if same_state else {"state": _expressions(found.state)}
+        version = {"order": str(found.order), "replay": _name(found.replay)}
+        # A type or an organisation may be a part as well, and is named once.
+        return {**named, **parts, **state, **version, **named}
 
-def _pairs(first: Sequence[PartFound], second: Sequence[PartFound]) -> list[tuple[str, str, str]]:
-    return [
-        (one.expression, _value(one), _value(two)) for one, two in zip(first, second, strict=True)
-    ]
+    ones, twos = compared(first), compared(second)
+    return [(name, one, twos[name]) for name, one in ones.items() if one != twos[name]]
 
 
 def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:

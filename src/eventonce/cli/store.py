@@ -95,7 +95,9 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     if as_json:
         echo_json(findings)
     else:
-        click.echo(table([("ok" if one.fine else "WRONG", one.what, one.fix) for one in findings]))
+        for one in findings:
+            fix = f"\n        {one.fix}" if one.fix else ""
+            click.echo(f"{'ok' if one.fine else 'FAILED':<8}{one.what}{fix}")
     return 0 if all(found.fine for found in findings) else FAILED
 
 
