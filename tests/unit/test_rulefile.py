@@ -175,7 +175,7 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
             "missing: expected 'invalid' or 'hash' or 'id' or 'run', not 'skip'",
         ),
         ({**FACT, "remember": "10 days"}, "remember: expected a duration such as"),
-        ({**FACT, "remember": 0}, "remember: expected more than nothing"),
+        ({**FACT, "remember": 0}, "remember: must be greater than 0"),
         ({**FACT, "lease": -1}, "lease: expected a duration such as"),
         ({**FACT, "attempts": 0}, "attempts: expected a whole number from 1"),
         ({**FACT, "attempts": True}, "attempts: expected a whole number from 1"),

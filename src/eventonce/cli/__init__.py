@@ -65,7 +65,23 @@ MODULES: Final = {
 """The module and function of a command; both have the command's name unless they stand here."""
 
 
-class Commands(click.Group):
+class Subcommands(click.Group):
+    """The subcommands of a command, such as `letters list`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown command and name the nearest one: older releases of click do not, and
+        newer ones know only commands that are imported."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            near = get_close_matches(args[0], names, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Subcommands):
     """Commands whose modules are imported when they are called, listed in groups."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
@@ -78,39 +94,10 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"eventonce.cli.{module}"), function)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        suggest(args, self.list_commands(ctx), ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002  click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(names.items()))
-
-
-class Subcommands(click.Group):
-    """The subcommands of a command, such as `letters list`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        suggest(args, self.list_commands(ctx), ctx)
-        return super().resolve_command(ctx, args)
-
-
-def suggest(args: Sequence[str], commands: Sequence[str], ctx: click.Context) -> None:
-    """Refuse an unknown command and name the nearest one. Older releases of click do not, and it
-    knows only commands that are imported."""
-    if args and not args[0].startswith("-") and args[0] not in commands:
-        near = get_close_matches(args[0], commands, n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
 
 
 @click.command(

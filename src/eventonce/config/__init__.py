@@ -235,10 +235,10 @@ class Reading(NamedTuple):
     """The content of a file, right or wrong."""
 
     document: Document
-    values: dict[str, Any]
-    """The values of the document, with variables filled in."""
     config: Config
     """The settings without the wrong ones."""
+    sinks: list[Sink | None]
+    """The `[[sink]]` tables by their numbers; None for a wrong one."""
     faults: list[Fault]
 
 
@@ -252,21 +252,21 @@ def read(path: Path) -> Reading:
     own, faults = rules_in(document)
     # Rules are left as they are: a key does not depend on the environment.
     without = {name: value for name, value in document.values.items() if name != "rule"}
-    values = _filled(without, faults)
-    given = dict(values)
+    given = _filled(without, faults)
     for field in ("presets", "rules"):
         value = given.get(field)
         if isinstance(value, str) or holds_tables(value):
             del given[field]
             faults.append(Fault((field,), f"{field}: expected a list; {_instead(value)}"))
-    sinks = given.get("sink")
-    if isinstance(sinks, list) and all(isinstance(sink, dict) for sink in sinks):
-        # One by one: a wrong sink is left out, and the others keep their numbers.
-        made = [_converted(Sink, one, faults, ("sink", at)) for at, one in enumerate(sinks)]
-        given["sink"] = [sink for sink in made if sink is not None]
+    sinks: list[Sink | None] = []
+    tables = given.get("sink")
+    if isinstance(tables, list) and all(isinstance(one, dict) for one in tables):
+        sinks = [_converted(Sink, one, faults, ("sink", at)) for at, one in enumerate(tables)]
+        given["sink"] = [sink for sink in sinks if sink is not None]
     config = _converted(Config, given, faults) or Config()
     faults += _override_faults(config.override) + _secret_faults(config.secrets)
-    return Reading(document, values, msgspec.structs.replace(config, rule=tuple(own)), faults)
+    config = msgspec.structs.replace(config, rule=tuple(own))
+    return Reading(document, config, sinks, faults)
 
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")

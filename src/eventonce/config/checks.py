@@ -4,6 +4,7 @@ commands themselves. Nothing is connected to."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
-from eventonce.sinks import Sink, check_sink
+from eventonce.sinks import check_sink
 from eventonce.sources.sqs import SHORTEST
 from eventonce.sqs.address import parse
 from eventonce.sqs.queue import LONGEST_DELAY
@@ -60,13 +61,12 @@ def _is_read(reading: Reading, place: Place) -> bool:
 
 
 def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Fault]:
-    for place, value in _fields(reading.values, checks):
-        if _is_read(reading, place):
-            for said in _complaints(place, checks[place], value):
-                yield Fault(place, said)
+    config = reading.config
+    for place, wrong in checks.items():
+        for said in _complaints(place, wrong, reduce(getattr, map(str, place), config)):
+            yield Fault(place, said)
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
-    config = reading.config
     adapter = _adapter(config.store)
     if adapter is not None and adapter.extra and not (name or config.name):
         said = "name: a shared store needs a name, such as 'crm-sync': it is part of every key"
@@ -76,24 +76,11 @@ def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Faul
 
 
 def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Iterator[str]:
-    """The fault of this value, if it has one."""
     try:
         wrong(value)
     except (ConfigError, ValueError) as error:
         said = str(error).removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
         yield f"{label(place)}: {said}"
-
-
-def _fields(
-    values: Mapping[str, Any], checks: Checks, place: Place = ()
-) -> Iterator[tuple[Place, Any]]:
-    """The fields of the file that have a check."""
-    for name, value in values.items():
-        where = (*place, name)
-        if where in checks:
-            yield where, value
-        elif isinstance(value, dict):
-            yield from _fields(value, checks, where)
 
 
 def _rule_faults(reading: Reading) -> Iterator[Fault]:
@@ -108,10 +95,8 @@ def _rule_faults(reading: Reading) -> Iterator[Fault]:
 
 def _sink_faults(reading: Reading) -> Iterator[Fault]:
     adapter = _adapter(reading.config.store)
-    for number, table in enumerate(_tables(reading.values.get("sink"))):
-        try:
-            sink = msgspec.convert(table, Sink)
-        except msgspec.ValidationError:
+    for number, sink in enumerate(reading.sinks):
+        if sink is None:
             continue
         place: Place = ("sink", number, "to")
         try:
@@ -127,10 +112,6 @@ def _adapter(uri: str) -> Adapter | None:
         return adapter_of(uri)
     except ConfigError:
         return None
-
-
-def _tables(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def seconds(value: float | str) -> float:
