@@ -77,7 +77,7 @@ def test_the_rules_in_it_take_events_of_the_demo(
         return capsysbinary.readouterr().out
 
     Path("capture.jsonl").write_bytes(ran("demo", "--events"))
-    only_rules = written[: written.index("# Fields in place of")]
+    only_rules = written[: written.index("# Fields that replace")]
     config = check(EXAMPLE.sub(r"\1", only_rules))
     capsysbinary.readouterr()
     taken = set()
