@@ -17,7 +17,7 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED, MISUSED, started_as
 from eventonce.cli.infra import plan_of
-from eventonce.cli.options import handler_option, json_option, name_option
+from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, notice, table
 from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
 from eventonce.envelope import read
@@ -111,7 +111,9 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 @click.option(
     "--update", is_flag=True, help="Write the rules and keys of today into the --expect file."
 )
-@handler_option
+@click.option(
+    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
+)
 @name_option
 @json_option
 def check(

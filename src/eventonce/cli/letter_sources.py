@@ -110,7 +110,7 @@ class Queued:
         return outcomes + absent
 
 
-def open_source(
+def open_letters(
     source: str | None, settings: Settings, *, to_run: bool = False, own: Consumer | None = None
 ) -> Stored | Queued:
     """The place that `--from` or the file names, or else the store. If `own` is to run the dead

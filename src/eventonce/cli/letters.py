@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.letter_sources import Queued, Stored, open_source
+from eventonce.cli.letter_sources import Queued, Stored, open_letters
 from eventonce.cli.options import (
     Settings,
     confirmed,
@@ -75,7 +75,7 @@ class Selection(msgspec.Struct):
 
     def open(self, *, to_run: bool = False) -> Stored | Queued:
         """The store or the queue that holds them."""
-        return open_source(self.source, self.settings, to_run=to_run)
+        return open_letters(self.source, self.settings, to_run=to_run)
 
     def among(self, held: Iterable[Held]) -> Iterator[Held]:
         """The selected ones of these, in their order."""
@@ -255,7 +255,7 @@ def redrive_letters(
     statuses: Counter[str] = Counter()
     with (
         runners,
-        open_source(
+        open_letters(
             selection.source, selection.settings, to_run=not dry_run, own=runners.own
         ) as source,
     ):

@@ -71,8 +71,8 @@ rules_option = click.option(
     multiple=True,
     metavar="FILE",
     type=click.Path(),
-    help="A TOML file of [[rule]] tables, instead of the rules of the configuration file. "
-    "Rules are tried before presets; repeat the option for several files.",
+    help="A TOML file of [[rule]] tables, instead of the file's own rules; tried before presets; "
+    "repeat the option for several.",
 )
 handler_option = click.option(
     "--handler",
