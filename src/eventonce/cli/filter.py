@@ -128,7 +128,7 @@ def _sift(
 ) -> None:
     if isinstance(chunk, Long):
         sieve.counts["invalid"] += 1
-        refuse.add_long(f"{file}{chunk.place}", chunk, longest)
+        refuse.add(f"{file}{chunk.place}", "invalid", "", chunk, longest)
         return
     events = chunk.events if chunk.by_line else [_on_one_line(event) for event in chunk.events]
     plan = sieve.plan(events)
@@ -138,7 +138,7 @@ def _sift(
             _sift(some, sieve, refuse, file, longest, may_be_batches=False)
         return
     for one in sieve.sift(plan):
-        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, events[one.at])
+        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, [events[one.at]])
 
 
 def _on_one_line(event: bytes) -> bytes:
@@ -211,37 +211,30 @@ class Rejects:
         self._before = _CLEAR if clear else ""
         self._shown = 0
 
-    def add(self, place: str, status: str, reason: str, event: bytes) -> None:
-        """Keep one reject."""
+    def add(
+        self, place: str, status: str, reason: str, event: Iterable[bytes], limit: int = 0
+    ) -> None:
+        """Keep one reject, as a stream; the reason of one above the limit is its size."""
+        size = 0
         if self._file is None:
-            self._show(place, status, reason, event[: 4 * LONGEST_SHOWN], len(event))
-        else:
-            text = event.decode(errors="backslashreplace")
-            entry = {"place": place, "status": status, "reason": reason, "event": text}
-            self._write(self._file, msgspec.json.encode(entry) + b"\n")
-
-    def add_long(self, place: str, pieces: Iterable[bytes], limit: int) -> None:
-        """Keep a reject of any size as a stream; its size is known at its end."""
-        if self._file is None:
-            begin, size = b"", 0
-            for piece in pieces:
+            begin = b""
+            for piece in event:
                 begin += piece[: 4 * LONGEST_SHOWN - len(begin)]
                 size += len(piece)
-            self._show(place, "invalid", _too_large(size, limit), begin, size)
+            self._show(place, status, _too_large(size, limit) or reason, begin, size)
             return
         text = getincrementaldecoder("utf-8")(errors="backslashreplace").decode
-        entry = msgspec.json.encode({"place": place, "status": "invalid", "event": ""})
+        entry = msgspec.json.encode({"place": place, "status": status, "event": ""})
         self._write(self._file, entry[:-2])
-        size = 0
         try:
-            for piece in pieces:
+            for piece in event:
                 size += len(piece)
                 self._write(self._file, msgspec.json.encode(text(piece))[1:-1])
         finally:
             # Also if the stream breaks off: the next entry must begin a new line.
-            reason = msgspec.json.encode(_too_large(size, limit))
             end = msgspec.json.encode(text(b"", final=True))[1:]
-            self._write(self._file, end + b',"reason":' + reason + b"}\n")
+            why = msgspec.json.encode(_too_large(size, limit) or reason)
+            self._write(self._file, end + b',"reason":' + why + b"}\n")
 
     def close(self) -> None:
         """Report the number of rejects that were not shown."""
@@ -274,4 +267,4 @@ class Rejects:
 
 
 def _too_large(size: int, limit: int) -> str:
-    return f"too large: {size} bytes, and the limit is {limit}"
+    return f"too large: {size} bytes, and the limit is {limit}" if limit else ""
