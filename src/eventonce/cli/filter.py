@@ -225,16 +225,17 @@ class Rejects:
             return
         text = getincrementaldecoder("utf-8")(errors="backslashreplace").decode
         entry = msgspec.json.encode({"place": place, "status": status, "event": ""})
-        self._write(self._file, entry[:-2])
+        self._file.write(entry[:-2])
         try:
             for piece in event:
                 size += len(piece)
-                self._write(self._file, msgspec.json.encode(text(piece))[1:-1])
+                self._file.write(msgspec.json.encode(text(piece))[1:-1])
         finally:
             # Also if the stream breaks off: the next entry must begin a new line.
             end = msgspec.json.encode(text(b"", final=True))[1:]
             why = msgspec.json.encode(_too_large(size, limit) or reason)
-            self._write(self._file, end + b',"reason":' + why + b"}\n")
+            self._file.write(end + b',"reason":' + why + b"}\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Report the number of rejects that were not shown."""
@@ -260,10 +261,6 @@ class Rejects:
         else:
             said = printable(f"{place}: {status}: {reason}\n  {text}")
         click.echo(f"{self._before}{said}", err=True)
-
-    def _write(self, file: BinaryIO, data: bytes) -> None:
-        file.write(data)
-        file.flush()
 
 
 def _too_large(size: int, limit: int) -> str:
