@@ -232,9 +232,11 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(record: Record) -> list[tuple[str, object]]:
+    # `dead` of a fact is one empty text, and says no more than the state above.
     return [
         (name, _instant(value) if name in ("expires", "held_until", "at") else value)
         for name, value in _document(record).items()
+        if value != [""]
     ]
 
 
