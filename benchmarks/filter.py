@@ -65,7 +65,7 @@ def _capture(path: Path) -> None:
 
 
 def _filter(*options: str) -> list[str]:
-    return [sys.executable, "-m", "eventonce", "filter", "--rules", "genesys", *options]
+    return [sys.executable, "-m", "eventonce", "filter", "--presets", "genesys", *options]
 
 
 def _seconds(command: list[str], source: Path, out: Path) -> float:

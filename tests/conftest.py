@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.helpers import Run, runner
 
 pytest_plugins = ["pytester"]
 
@@ -17,3 +23,14 @@ settings.register_profile(
 # For `make quick`: the first of the same examples.
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=15)
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """The command line in a folder of the test's own, without a variable of the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("EVENTONCE_")]:
+        monkeypatch.delenv(name)
+    return runner(capsysbinary)

@@ -86,7 +86,7 @@ def after(old_key: str) -> MemoryStore:
 
 def shown_rule() -> Rule:
     Path("eventonce.toml").write_text(PAGE["From one rule to another"].blocks("toml")[0])
-    (rule,) = load().own_rules
+    (rule,) = load().rule
     return rule
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventonce import Consumer, Event, Job, Letter, Outcome
+import eventonce
+from eventonce import Consumer, Event, Job, Letter, Outcome, Status
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Status
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.docs.tables import plain, tables
 from tests.rows.row import detail_event
@@ -127,6 +127,12 @@ def test_every_field_is_described(type_: type[msgspec.Struct], heading: str, pla
     public = {name for name in type_.__struct_fields__ if not name.startswith("_")}
     public |= {name for name, it in vars(type_).items() if isinstance(it, property)}
     assert names == public
+
+
+def test_every_exported_name_is_described_once() -> None:
+    (table,) = [table for table in TABLES if table.section == "Names"]
+    names = [name for row in table.rows for name in re.findall(r"`(\w+)`", row["name"])]
+    assert sorted(names) == sorted(name for name in eventonce.__all__ if name[0] != "_")
 
 
 def test_as_many_statuses_as_are_said() -> None:

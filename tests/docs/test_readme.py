@@ -7,15 +7,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from eventonce import Consumer, presets
-from eventonce.cli import GROUPS, cli, main
+from eventonce.cli import main
 from eventonce.rules.rulefile import parse_rules
 
 ROOT = Path(__file__).parents[2]
@@ -143,24 +141,6 @@ def test_every_preset_is_described() -> None:
     page = (ROOT / "docs" / "presets.md").read_text()
     for preset in presets.names():
         assert f"`{preset}`" in page, preset
-
-
-def options(command: click.Command) -> Iterator[str]:
-    for parameter in command.params:
-        yield from (name for name in parameter.opts if name.startswith("--"))
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            yield from options(inner)
-
-
-@pytest.mark.parametrize("name", [name for names in GROUPS.values() for name in names])
-def test_every_command_is_described_with_all_its_options(name: str) -> None:
-    page = (ROOT / "docs" / "cli.md").read_text()
-    assert f"### `eventonce {name}" in page
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
-    for option in options(command):
-        assert re.search(rf"`{option}\b", page), option
 
 
 def test_links_lead_somewhere() -> None:

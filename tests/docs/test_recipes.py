@@ -77,7 +77,7 @@ def consumer_of(case: Case, under: str, desk: Desk, folder: Path) -> Consumer:
     else:
         file = folder / "eventonce.toml"
         file.write_text(PAGE[case.section].blocks("toml")[-1])
-        said = replace(load(file), rules=PRESETS)
+        said = replace(load(file), presets=PRESETS)
         shown = said.consumer(store="memory:", name="crm-sync")
         shown.on()(lambda job: desk.work(job.event))
     shown.close()
@@ -168,7 +168,7 @@ def test_every_rule_shown_is_a_rule_and_the_table_of_the_tutorial_opens(tmp_path
         for section in PAGE.values():
             for text in section.blocks("toml"):
                 file.write_text(text)
-                assert load(file).own_rules
+                assert load(file).rule
         file.write_text(PAGE["A hash of the detail"].blocks("toml")[0])
         with load(file).consumer() as consumer:
             assert isinstance(consumer.store, DynamoDBStore)

@@ -89,7 +89,7 @@ def test_every_block_of_toml_is_accepted(
     file = tmp_path / "eventonce.toml"
     file.write_text(text)
     config = load(file)
-    assert len(config.own_rules) == text.count("[[rule]]")
+    assert len(config.rule) == text.count("[[rule]]")
     config.consumer(store="memory:", name="crm-sync").close()
 
 

@@ -40,7 +40,7 @@ VISIBILITY = 1
 CONFIG = f"""
 name = "crm"
 store = "{STORE}"
-rules = "genesys"
+presets = ["genesys"]
 
 [infra]
 bus = "{BUS}"

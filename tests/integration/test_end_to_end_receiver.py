@@ -29,7 +29,7 @@ KEY = "not-a-secret-key"
 CONFIG = f"""
 store = "sqlite:///desk.db"
 name = "desk"
-rules = "genesys"
+presets = ["genesys"]
 
 [[sink]]
 to = "handling:handle"

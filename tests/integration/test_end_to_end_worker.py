@@ -39,7 +39,7 @@ TRIES = 3
 CONFIG = """
 name = "desk"
 store = "{store}"
-rules = "genesys"
+presets = ["genesys"]
 
 [override]
 lease = "{visibility}s"

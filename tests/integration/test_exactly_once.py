@@ -19,6 +19,7 @@ from eventonce import ConfigError, Consumer, Job, Rule
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
 from eventonce.types import Claim, Settlement
+from tests.helpers import call
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease="60s")
 
@@ -29,12 +30,6 @@ STEPS = (
     "settled",
     "committed",
 )
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-    )
 
 
 def die_at(step: str) -> None:

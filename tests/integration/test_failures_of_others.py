@@ -26,6 +26,7 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
+from tests.helpers import call
 from tests.servers import aws, free_port, postgres, valkey
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -120,11 +121,6 @@ def store(place: Place) -> Iterator[Any]:
 def name() -> str:
     """A consumer's name of this test's own: the store is shared by all of them."""
     return token_hex(8)
-
-
-def call(number: int, **more: object) -> bytes:
-    detail = {"call": number, **more}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 def claim(nonce: int, key: bytes, remember: int = 86_400_000) -> Claim:

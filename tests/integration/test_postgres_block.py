@@ -16,6 +16,7 @@ from eventonce.errors import StoreError
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys
 from eventonce.types import Settlement, SettleResult
+from tests.helpers import call
 from tests.integration.granted import completed, opened
 from tests.servers.postgres import Cluster, serving
 
@@ -34,12 +35,6 @@ def store(cluster: Cluster) -> Iterator[PostgresStore]:
     cluster.execute("TRUNCATE effects")
     with opened(cluster) as store:
         yield store
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-    )
 
 
 def effects(cluster: Cluster) -> list[tuple[int]]:

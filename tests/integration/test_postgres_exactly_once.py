@@ -18,6 +18,7 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
+from tests.helpers import call
 from tests.integration.granted import alone
 from tests.servers.postgres import Cluster, serving
 from tests.servers.relay import Relay, relaying
@@ -32,12 +33,6 @@ seconds."""
 
 MOST_PIECES = 60
 """More than any way through the work takes: connecting twice, and five questions."""
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-    )
 
 
 def write(job: Job) -> None:

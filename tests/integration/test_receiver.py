@@ -42,6 +42,7 @@ async def linger(job):
 SETTINGS = """
 store = "{store}"
 name = "desk"
+presets = []
 rules = ["./rules.toml"]
 [[sink]]
 to = "handlers:handle"

@@ -36,6 +36,7 @@ def handle(job):
 SETTINGS = f"""
 store = "sqlite:///desk.db"
 name = "desk"
+presets = []
 rules = ["./rules.toml"]
 [[sink]]
 to = "handlers:handle"

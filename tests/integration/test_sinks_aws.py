@@ -15,6 +15,7 @@ from eventonce.errors import SourceUnavailable
 from eventonce.sinks import EventBus, SQSQueue
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
+from tests.helpers import call
 from tests.servers import free_port
 from tests.servers.aws import emulated, ministack
 
@@ -53,11 +54,6 @@ def received(uri: str) -> list[dict[str, Any]]:
         messages += some
     queue.close()
     return messages
-
-
-def call(number: int, **more: Any) -> bytes:
-    detail = {"call": number, **more}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 def agent(name: str, version: int) -> bytes:

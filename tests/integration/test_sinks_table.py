@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
@@ -18,6 +17,7 @@ from eventonce.config import load
 from eventonce.sinks import Table
 from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Outcome
+from tests.helpers import call
 from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, serving
 
@@ -32,11 +32,6 @@ CREATE TABLE events (
 );
 """
 """As docs/sinks.md shows it."""
-
-
-def call(number: int, **more: Any) -> bytes:
-    detail = {"call": number, **more}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
 from eventonce.errors import ConfigError
 from eventonce.testing.bench import Bench
+from tests.helpers import call
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-    )
 
 
 class Crm:

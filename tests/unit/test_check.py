@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from eventonce import presets
-from eventonce.cli import main
 from eventonce.sinks import Sink, check_sink
 from eventonce.stores import ADAPTERS, check_uri
-
-
-class Checked(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Check = Callable[..., Checked]
+from tests.helpers import Result, Run
 
 
 @pytest.fixture
-def check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Check:
-    monkeypatch.chdir(tmp_path)
+def check(run: Run) -> Run:
+    """Checks a file with this text."""
 
-    def check(text: str, *more: str) -> Checked:
+    def check(text: str, *more: str) -> Result:
         Path("my.toml").write_text(text)
-        with pytest.raises(SystemExit) as ended:
-            main(["check", "my.toml", *more])
-        out, err = capsys.readouterr()
-        return Checked(int(ended.value.code or 0), out, err)
+        return run("check", "my.toml", *more)
 
     return check
 
@@ -57,8 +42,13 @@ def check(
             "1: store: dynamodb://t…: no option 'colour'",
         ),
         ('store = "dynamodb://"\nname = "n"', "1: store: '' cannot be a DynamoDB table"),
-        ('store = "redis://h"', "1: name: a shared store needs one"),
-        ('name = "n"\nrules = ["genesis"]', "2: rules: no preset is called 'genesis'"),
+        ('store = "redis://h"', "1: name: a shared store needs a name"),
+        ('name = "n"\npresets = ["genesis"]', "2: presets: no preset is called 'genesis'"),
+        ('rules = ["auto"]', """1: rules: 'auto' is not a .toml file; write presets = ["auto"]"""),
+        ('rules = "genesys"', '1: rules: expected a list; write presets = ["genesys"]'),
+        ('presets = ["a.toml"]', """1: presets: 'a.toml' is a file; write rules = ["a.toml"]"""),
+        ('presets = "genesys"', '1: presets: expected a list; write presets = ["genesys"]'),
+        ("presets = 7", "1: presets: expected a list, not a whole number"),
         ('rules = ["missing.toml"]', "1: rules: missing.toml cannot be read"),
         ('[[sink]]\nto = "nosuch_module:f"', "2: sink.to: sink 'nosuch_module:f' for '*'"),
         ('[[sink]]\nto = "json:not a name"', "2: sink.to: "),
@@ -73,10 +63,13 @@ def check(
             "3: sink.to: sink 'table:t' for '*': a table",
         ),
         ('letters = "store"', "1: letters: queue: write sqs://NAME"),
-        ('letters = "sqs://x"\n[worker]\nqueue = "sqs://x"', "1: letters: this is the very queue"),
+        (
+            'letters = "sqs://x"\n[worker]\nqueue = "sqs://x"',
+            "1: letters: dead letters must",
+        ),
         (
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',
-            "1: letters: this is the very queue",
+            "1: letters: dead letters must",
         ),
         ('[worker]\nqueue = "calls"', "2: worker.queue: write sqs://NAME"),
         ('[worker]\nvisibility = "3 days"', "2: worker.visibility: expected a duration such as"),
@@ -96,9 +89,7 @@ def check(
         ("[serve]\nport = 65536", "2: serve.port: expected 0 to 65535, not 65536"),
     ],
 )
-def test_what_can_never_work_is_named_with_its_line(
-    check: Check, text: str, complaint: str
-) -> None:
+def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, complaint: str) -> None:
     found = check(text)
     assert found.code == 2
     assert f"my.toml:{complaint}" in found.err
@@ -117,8 +108,8 @@ def test_what_can_never_work_is_named_with_its_line(
         '[[sink]]\nto = "json:nothing"',
     ],
 )
-def test_nothing_is_connected_to_opened_or_made(check: Check, text: str) -> None:
-    assert check(text) == (0, f"my.toml: fine, {RULES} rules\n", "")
+def test_nothing_is_connected_to_opened_or_made(check: Run, text: str) -> None:
+    assert check(text) == (0, f"my.toml: no faults, {RULES} rules\n", "")
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
 
 
@@ -138,31 +129,26 @@ def test_nothing_is_connected_to_opened_or_made(check: Check, text: str) -> None
     ],
 )
 def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
-    check: Check, capsys: pytest.CaptureFixture[str], command: str, text: str
+    check: Run, run: Run, command: str, text: str
 ) -> None:
     said = f"store = 'memory:'\n[[sink]]\nto = 'json:loads'\n{text}\n"
     checked = check(said)
-    with pytest.raises(SystemExit) as ended:
-        main([*command.split(), "--config", "my.toml"])
-    assert (checked.code, ended.value.code) == (2, 2)
-    complaint = capsys.readouterr().err.removeprefix("eventonce: ")
+    refused = run(*command.split(), "--config", "my.toml")
+    assert (checked.code, refused.code) == (2, 2)
+    complaint = refused.err.removeprefix("eventonce: ")
     assert complaint.startswith(text[1:].partition("]")[0])
     assert complaint in checked.err
 
 
 @pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
-def test_the_faults_too_are_json_where_json_is_asked_for(
-    check: Check, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_the_faults_too_are_json_where_json_is_asked_for(check: Run, text: str) -> None:
     complaint = check(text).err.removeprefix("eventonce: ").strip()
-    with pytest.raises(SystemExit) as ended:
-        main(["check", "my.toml", "--json"])
-    assert ended.value.code == 2
-    out, err = capsys.readouterr()
-    assert (json.loads(out), err) == ({"faults": [complaint]}, "")
+    in_json = check(text, "--json")
+    assert (in_json.code, in_json.err) == (2, "")
+    assert in_json.documents == [{"faults": [complaint]}]
 
 
-def test_a_handlers_module_is_looked_for_and_not_run(check: Check) -> None:
+def test_a_handlers_module_is_looked_for_and_not_run(check: Run) -> None:
     Path("sad_handlers.py").write_text("raise RuntimeError\n")
     assert check('[[sink]]\nto = "sad_handlers:take"').code == 0
     assert "sad_handlers" not in sys.modules
@@ -178,23 +164,23 @@ def test_a_handlers_module_is_looked_for_and_not_run(check: Check) -> None:
         'serve.port = "x"',
     ],
 )
-def test_what_is_of_the_wrong_kind_means_nothing_and_is_named_once(check: Check, text: str) -> None:
+def test_what_is_of_the_wrong_kind_means_nothing_and_is_named_once(check: Run, text: str) -> None:
     result = check(f"{text}\n")
     assert result.code == 2
     assert f":1: {text.partition(' ')[0]}: expected a" in result.err
     assert result.err.count("expected") == 1
 
 
-def test_a_name_may_come_from_elsewhere(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "a shared store needs one" in check('store = "redis://localhost"\n').err
+def test_a_name_may_come_from_elsewhere(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a shared store needs a name" in check('store = "redis://localhost"\n').err
     monkeypatch.setenv("EVENTONCE_NAME", "crm")
     assert check('store = "redis://localhost"\n').code == 0
 
 
-def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Check) -> None:
+def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Run) -> None:
     Path("mine.toml").write_text('[[rule]]\nname = "a"\nkeys = 1\n')
     found = check(
-        'stroe = "x"\nstore = "sqlit:///x"\nrules = ["genesis", "mine.toml"]\n'
+        'stroe = "x"\nstore = "sqlit:///x"\npresets = ["genesis"]\nrules = ["mine.toml"]\n'
         '[[rule]]\nname = "own"\nkey = ["nope"]\n[worker]\nvisibility = "3 days"\nwait = true\n'
         '[[sink]]\nto = 1\n[[sink]]\nto = "nosuch_module:f"\n'
     )
@@ -203,20 +189,20 @@ def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Ch
     assert [line.split(": ")[:2] for line in said] == [
         ["my.toml:1", "stroe"],
         ["my.toml:2", "store"],
-        ["my.toml:3", "rules"],
-        ["my.toml:3", "rules"],
-        ["my.toml:3", "rules"],
-        ["my.toml:6", "key of 'own'"],
-        ["my.toml:8", "worker.visibility"],
-        ["my.toml:9", "worker.wait"],
-        ["my.toml:11", "sink.to"],
-        ["my.toml:13", "sink.to"],
+        ["my.toml:3", "presets"],
+        ["my.toml:4", "rules"],
+        ["my.toml:4", "rules"],
+        ["my.toml:7", "key of 'own'"],
+        ["my.toml:9", "worker.visibility"],
+        ["my.toml:10", "worker.wait"],
+        ["my.toml:12", "sink.to"],
+        ["my.toml:14", "sink.to"],
     ]
     assert "mine.toml:3: keys of 'a'" in found.err
 
 
 def test_what_the_environment_does_not_say_is_not_judged(
-    check: Check, monkeypatch: pytest.MonkeyPatch
+    check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
     (line,) = check('store = "${NOWHERE}"').err.splitlines()
@@ -241,12 +227,12 @@ def test_of_a_store_whose_extra_is_not_installed_only_the_scheme_is_looked_at(
 RULES = len(presets.resolve("auto"))
 
 EVENT: dict[str, Any] = {"id": "1", "detail-type": "order", "detail": {"id": 1}}
-OWN = 'rules = []\n[[rule]]\nname = "order"\nkey = ["detail.id"]\n'
+OWN = 'presets = []\n[[rule]]\nname = "order"\nkey = ["detail.id"]\n'
 
 
 @pytest.fixture
-def expect(check: Check) -> Check:
-    def expect(entries: Any, *more: str) -> Checked:
+def expect(check: Run) -> Run:
+    def expect(entries: Any, *more: str) -> Result:
         Path("event.json").write_text(json.dumps(EVENT))
         Path("keys.json").write_text(json.dumps(entries))
         return check(OWN, "--expect", "keys.json", *more)
@@ -256,7 +242,7 @@ def expect(check: Check) -> Check:
 
 @pytest.mark.parametrize("entry", [{"file": "event.json"}, {"event": EVENT}])
 def test_where_nothing_is_expected_nothing_is_as_expected(
-    expect: Check, entry: dict[str, Any]
+    expect: Run, entry: dict[str, Any]
 ) -> None:
     found = expect([entry])
     assert found.code == 1
@@ -274,7 +260,7 @@ def test_where_nothing_is_expected_nothing_is_as_expected(
         assert difference["expected"] == "nothing: run with --update"
 
 
-def test_what_is_no_event_is_expected_to_be_none(expect: Check) -> None:
+def test_what_is_no_event_is_expected_to_be_none(expect: Run) -> None:
     assert expect([{"event": None}]).code == 1
     assert expect([{"event": None}], "--update").code == 0
     (kept,) = json.loads(Path("keys.json").read_text())
@@ -285,11 +271,11 @@ def test_what_is_no_event_is_expected_to_be_none(expect: Check) -> None:
 @pytest.mark.parametrize("entry", [{}, {"key": "invalid"}, {"file": "event.json", "event": EVENT}])
 @pytest.mark.parametrize("more", [(), ("--update",)])
 def test_an_entry_names_a_file_or_holds_an_event(
-    expect: Check, entry: dict[str, Any], more: tuple[str, ...]
+    expect: Run, entry: dict[str, Any], more: tuple[str, ...]
 ) -> None:
     found = expect([{"event": EVENT}, entry], *more)
     assert found.code == 2
-    assert 'keys.json: event 1: expected a "file" or an "event"' in found.err
+    assert 'keys.json: event 1: expected either a "file" or an "event"' in found.err
 
 
 @pytest.mark.parametrize(
@@ -305,7 +291,7 @@ def test_an_entry_names_a_file_or_holds_an_event(
         "com.nice.interaction.routing.updated",
     ],
 )
-def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Check, pattern: str) -> None:
+def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Run, pattern: str) -> None:
     checked = check(f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n')
     assert (checked.code, checked.err) == (0, "")
 
@@ -316,11 +302,11 @@ def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Check, pattern
         ("v2.detail.events.conversations.*.user.end", "v2.detail.events.conversation.{id}."),
         ("v2.user.*.presence", "v2.users.{id}.presence"),
         ("v2.users.0815.presence", "v2.users.{id}.presence"),
-        ("order.created", "A type of your own is fine"),
+        ("order.created", "This is right for a type of your own"),
     ],
 )
 def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
-    check: Check, pattern: str, meant: str
+    check: Run, pattern: str, meant: str
 ) -> None:
     sink = f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n'
     rule = f'[[rule]]\nname = "mine"\nmatch = {{ type = ["{pattern}", "v2.*"] }}\nkey = "id"\n'
@@ -335,6 +321,48 @@ def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
     assert len(told["warnings"]) == 1
 
 
-def test_a_misspelt_field_of_a_rule_is_told_what_was_probably_meant(check: Check) -> None:
+def test_a_misspelt_field_of_a_rule_is_told_what_was_probably_meant(check: Run) -> None:
     found = check('[[rule]]\nname = "call"\nkey = ["id"]\nmissng = "id"\n')
     assert "there is no such field (did you mean 'missing'?)" in found.err
+
+
+HANDLERS = """
+consumer = Consumer("memory:")
+
+@consumer.on("v2.users.*.presence")
+def known(job): ...
+
+@consumer.on("v2.user.*.presence")
+async def misspelt(job): ...
+
+consumer.on("order.created")(known)
+consumer.on()(known)
+consumer.on(PATTERN)(known)
+raise RuntimeError("this module is not run")
+"""
+
+
+@pytest.mark.parametrize("path", ["desk.py", "desk/__init__.py", "desk/calls.py"])
+def test_the_patterns_of_handlers_are_read_from_the_source_of_their_module(
+    check: Run, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "desk").mkdir()
+    (tmp_path / path).write_text(HANDLERS)
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    checked = check("", "--handler", f"{module}:consumer")
+    assert checked.code == 0
+    first, second = checked.err.splitlines()
+    assert f"{path}:7: on: 'v2.user.*.presence' matches no event type" in first
+    assert "did you mean 'v2.users.{id}.presence'?" in first
+    assert f"{path}:10: on: 'order.created' matches no event type" in second
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(None, "there is no source of a module nosuch"), ("def", "nosuch.py:1: invalid syntax")],
+)
+def test_a_handler_that_cannot_be_read_is_named(check: Run, source: str | None, said: str) -> None:
+    if source:
+        Path("nosuch.py").write_text(source)
+    found = check("", "--handler", "nosuch:consumer")
+    assert (found.code, said in found.err) == (2, True)

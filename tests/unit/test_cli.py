@@ -7,50 +7,25 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 
 from eventonce import Consumer, Job, Reject, Rule, presets
-from eventonce.cli import GROUPS, cli, main
+from eventonce.cli import GROUPS, cli
 from eventonce.cli.sieve import Sieve
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
+from tests.helpers import Run, write_lines
 
 SHAPES = Path(__file__).parent.parent / "shapes"
 VOICE = SHAPES / "genesys_acd_end_voice.json"
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str | Path) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main([str(arg) for arg in args])
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
-    return run
 
 
 def event(number: int, *, id: str | None = None, **more: Any) -> dict[str, Any]:
@@ -59,12 +34,6 @@ def event(number: int, *, id: str | None = None, **more: Any) -> dict[str, Any]:
     voice["detail"]["eventBody"]["sessionId"] = f"session-{number}"
     voice["detail"]["eventBody"].update(more)
     return voice
-
-
-def lines(path: Path, *events: Any) -> Path:
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in events]
-    path.write_text("\n".join(texts) + "\n")
-    return path
 
 
 def test_the_help_groups_the_commands_and_names_the_exit_codes(run: Run) -> None:
@@ -102,16 +71,16 @@ def test_what_was_probably_meant_is_named(run: Run, typed: tuple[str, ...], mean
 
 def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None:
     one, two, copy = event(1), event(2), event(1, id="new")
-    capture = lines(tmp_path / "capture.jsonl", one, two, copy)
+    capture = write_lines(tmp_path / "capture.jsonl", one, two, copy)
     result = run("filter", capture)
     assert [json.loads(line) for line in result.out.splitlines()] == [one, two]
     assert result.code == 0
-    assert "remembers nothing beyond this run" in result.err
+    assert "remembered only during this run" in result.err
     assert "3 events, 2 new" in result.err
 
 
 def test_filter_with_a_store_remembers_over_runs(run: Run, tmp_path: Path) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1), event(2))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1), event(2))
     first = run("filter", capture, "--store", "sqlite:///seen.db")
     second = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
     assert len(first.out.splitlines()) == 2
@@ -120,7 +89,7 @@ def test_filter_with_a_store_remembers_over_runs(run: Run, tmp_path: Path) -> No
 
 
 def test_filter_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1), event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1), event(1))
     with capture.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         result = run("filter")
@@ -131,7 +100,7 @@ def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
     run: Run, tmp_path: Path
 ) -> None:
     Path("mine.toml").write_text('[[rule]]\nname = "mine"\nkey = ["body.sessionId"]\n')
-    capture = lines(tmp_path / "capture.jsonl", event(1), "{", "", event(2, sessionId=None))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1), "{", "", event(2, sessionId=None))
     result = run("filter", capture, "--rejects", "bad.jsonl", "--rules", "mine.toml", "--json")
     assert result.code == 1
     assert len(result.out.splitlines()) == 1
@@ -144,7 +113,7 @@ def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
 
 
 def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: Path) -> None:
-    result = run("filter", lines(tmp_path / "capture.jsonl", "{", event(1)))
+    result = run("filter", write_lines(tmp_path / "capture.jsonl", "{", event(1)))
     assert ":1: invalid: not JSON" in result.err
     assert result.code == 1
 
@@ -159,7 +128,7 @@ class FullDisk:
 def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1))
     with monkeypatch.context() as patch:
         patch.setattr("eventonce.cli.filter.standard_output", FullDisk)
         failed = run("filter", capture, "--store", "sqlite:///seen.db")
@@ -190,7 +159,7 @@ def test_filter_passes_on_what_a_pipe_brings_before_the_pipe_ends(tmp_path: Path
 
 def test_filter_refuses_a_line_that_is_too_long_and_goes_on(run: Run, tmp_path: Path) -> None:
     long = event(1, note="x" * 3_000_000)
-    capture = lines(tmp_path / "capture.jsonl", event(0), long, event(2))
+    capture = write_lines(tmp_path / "capture.jsonl", event(0), long, event(2))
     result = run("filter", capture, "--rejects", "bad.jsonl", "--json")
     assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["id-0", "id-2"]
     (rejected,) = Path("bad.jsonl").read_text().splitlines()
@@ -208,7 +177,7 @@ def test_filter_judges_versions_of_one_subject_one_after_the_other(
     def version(number: int, state: str) -> dict[str, Any]:
         return {"id": f"{number}", "detail-type": "s", "detail": {"a": 1, "v": number, "s": state}}
 
-    capture = lines(
+    capture = write_lines(
         tmp_path / "capture.jsonl",
         version(1, "A"),
         version(3, "B"),
@@ -224,7 +193,7 @@ def test_filter_judges_versions_of_one_subject_one_after_the_other(
 
 def test_a_file_that_is_no_store_is_exit_code_2(run: Run, tmp_path: Path) -> None:
     (tmp_path / "not-a-database.db").write_bytes(b"x" * 5000)
-    capture = lines(tmp_path / "capture.jsonl", event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1))
     result = run("filter", capture, "--store", "sqlite:///not-a-database.db")
     assert result.code == 2
     assert result.err.startswith("eventonce: ")
@@ -232,7 +201,7 @@ def test_a_file_that_is_no_store_is_exit_code_2(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_store_that_is_away_is_exit_code_3(run: Run, tmp_path: Path) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1))
     with SQLiteStore("held.db").transaction():
         result = run("filter", capture, "--store", "sqlite:///held.db?wait=0.1")
     assert result.code == 3
@@ -246,7 +215,7 @@ def test_looking_at_a_store_does_not_make_it(run: Run) -> None:
 
 
 def test_an_unknown_store_is_named_without_its_password(run: Run, tmp_path: Path) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1))
     result = run("filter", capture, "--store", "oracle://me:hunter2@host/db")
     assert result.code == 2
     assert "hunter2" not in result.err
@@ -263,22 +232,22 @@ def test_explain_shows_rule_parts_and_key(run: Run) -> None:
 
 
 def test_explain_names_a_missing_part_and_fails(run: Run, tmp_path: Path) -> None:
-    broken = lines(tmp_path / "event.json", event(1, sessionId=None))
+    broken = write_lines(tmp_path / "event.json", event(1, sessionId=None))
     Path("mine.toml").write_text('[[rule]]\nname = "mine"\nkey = ["body.sessionId"]\n')
     result = run("explain", broken, "--rules", "mine.toml")
     assert result.code == 1
     assert "sessionId" in result.out
-    result = run("explain", broken, "--rules", "genesys")
+    result = run("explain", broken, "--presets", "genesys")
     assert result.code == 0
-    assert "keyed by its transport id, because body.sessionId is null" in result.out
+    assert "keyed by  its transport id, because body.sessionId is null" in result.out
 
 
 def test_explain_says_how_strong_a_key_is_and_when_there_is_none(run: Run, tmp_path: Path) -> None:
-    assert "strength business key, remembered for 10d" in run("explain", VOICE).out
-    unknown = lines(tmp_path / "unknown.json", '{"light": "green"}')
+    assert "strength  business key, remembered for 10d" in run("explain", VOICE).out
+    unknown = write_lines(tmp_path / "unknown.json", '{"light": "green"}')
     result = run("explain", unknown)
     assert result.code == 0
-    assert "strength none: nothing tells a copy of it, so that every delivery runs" in result.out
+    assert "strength  none: a copy cannot be recognised, so every delivery runs" in result.out
     document = json.loads(run("explain", unknown, "--json").out)
     assert (document["key"], document["strength"], document["remember"]) == (None, "none", 0)
     compared = run("explain", unknown, unknown)
@@ -287,9 +256,9 @@ def test_explain_says_how_strong_a_key_is_and_when_there_is_none(run: Run, tmp_p
 
 
 def test_explain_compares_two_events(run: Run, tmp_path: Path) -> None:
-    one = lines(tmp_path / "one.json", event(1))
-    copy = lines(tmp_path / "copy.json", event(1, id="new"))
-    other = lines(tmp_path / "other.json", event(2))
+    one = write_lines(tmp_path / "one.json", event(1))
+    copy = write_lines(tmp_path / "copy.json", event(1, id="new"))
+    other = write_lines(tmp_path / "other.json", event(2))
     assert "same key" in run("explain", one, copy).out
     different = run("explain", one, other)
     assert "different keys" in different.out
@@ -308,7 +277,7 @@ def test_explain_of_no_event_is_readable(run: Run, tmp_path: Path) -> None:
 
 
 def test_init_writes_a_file_that_check_accepts_and_does_not_overwrite(run: Run) -> None:
-    assert run("init", "--preset", "genesys").code == 0
+    assert run("init", "--presets", "genesys").code == 0
     assert run("check", "eventonce.toml").code == 0
     again = run("init")
     assert again.code == 2
@@ -327,8 +296,8 @@ def test_check_names_every_fault_with_its_line(run: Run, tmp_path: Path) -> None
 
 
 def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> None:
-    run("init", "--preset", "genesys")
-    lines(tmp_path / "event.json", event(1))
+    run("init", "--presets", "genesys")
+    write_lines(tmp_path / "event.json", event(1))
     (tmp_path / "keys.json").write_text('[{"file": "event.json"}]')
     assert run("check", "eventonce.toml", "--expect", "keys.json", "--update").code == 0
     assert run("check", "eventonce.toml", "--expect", "keys.json").code == 0
@@ -342,7 +311,7 @@ def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> No
 def test_configuration_may_stand_in_the_environment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capture = lines(tmp_path / "capture.jsonl", event(1))
+    capture = write_lines(tmp_path / "capture.jsonl", event(1))
     run("filter", capture, "--store", "sqlite:///twin.db", "--name", "crm")
     monkeypatch.setenv("EVENTONCE_STORE", "sqlite:///twin.db")
     monkeypatch.setenv("EVENTONCE_NAME", "crm")
@@ -361,34 +330,33 @@ def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
 
 def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:
     twins = {param.envvar for _, param in _options(cli) if param.envvar}
-    words = ("STORE", "NAME", "RULES", "CONFIG", "QUEUE", "HEADER")
+    words = ("STORE", "NAME", "PRESETS", "CONFIG", "QUEUE", "HEADER")
     assert twins == {f"EVENTONCE_{word}" for word in words}
     queues = [name for name, param in _options(cli) if param.envvar == "EVENTONCE_QUEUE"]
     assert queues == ["run --queue"]
 
 
-def test_several_rules_in_the_environment_stand_with_spaces_between_them(
+def test_several_presets_in_the_environment_stand_with_spaces_between_them(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EVENTONCE_RULES", "stripe genesys")
-    capture = lines(tmp_path / "one.json", event(1))
+    monkeypatch.setenv("EVENTONCE_PRESETS", "stripe genesys")
+    capture = write_lines(tmp_path / "one.json", event(1))
     assert "genesys.session" in run("explain", capture).out
 
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("gen", {"genesys", "genesys:latest"}), ("", set(presets.names())), ("my-", {"my-"})],
+    [("gen", {"genesys", "genesys:latest"}), ("", set(presets.names())), ("my-", set())],
 )
-def test_the_shell_completes_presets_and_else_files(typed: str, offered: set[str]) -> None:
+def test_the_shell_completes_presets(typed: str, offered: set[str]) -> None:
     completion = ShellComplete(cli, {}, "eventonce", "_EVENTONCE_COMPLETE")
-    items = completion.get_completions(["filter", "--rules"], typed)
+    items = completion.get_completions(["filter", "--presets"], typed)
     assert {item.value for item in items} == offered
-    assert {item.type for item in items} == {"file" if typed == "my-" else "plain"}
 
 
 def test_show_forget_and_sweep_work_on_the_store_of_the_file(run: Run, tmp_path: Path) -> None:
-    run("init", "--preset", "genesys")
-    one = lines(tmp_path / "one.json", event(1))
+    run("init", "--presets", "genesys")
+    one = write_lines(tmp_path / "one.json", event(1))
     here = ("--store", "sqlite:///eventonce.db")
     run("filter", one, *here)
     shown = run("show", one)
@@ -396,7 +364,7 @@ def test_show_forget_and_sweep_work_on_the_store_of_the_file(run: Run, tmp_path:
     assert ": done" in shown.out
     key = json.loads(run("show", one, "--json").out)["key"]
     assert run("show", key).code == 0
-    assert run("sweep").out == "swept 0 of 1 record\n"
+    assert run("sweep").out == "deleted 0 of 1 record\n"
     assert run("forget", key, "--yes").code == 0
     assert run("show", key).code == 1
     assert len(run("filter", one, *here).out.splitlines()) == 1

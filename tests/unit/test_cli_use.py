@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -12,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Rule
-from eventonce.cli import main, started_as
+from eventonce import Consumer, Job, Rule
+from eventonce.cli import started_as
 from eventonce.sending import Outgoing, Refusal, Summary, published, send_all
+from tests.helpers import Run, reject
 from tests.unit.made import classic
 
 RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
@@ -27,38 +27,8 @@ PATIENCE = 120
 """Seconds for a process: one is enough on a quiet machine."""
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EVENTONCE_")]:
-        monkeypatch.delenv(name)
-
-    def run(*args: str) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main(list(args))
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
-    return run
-
-
 def event(call: int, id: str = "1") -> dict[str, Any]:
     return classic({"eventBody": {"call": call}}, id=id)
-
-
-def reject(_: Job) -> None:
-    raise Reject("no such customer")
 
 
 def settle(name: str, call: int, handler: Callable[[Job], object]) -> None:
@@ -114,7 +84,7 @@ def test_an_id_that_no_dead_letter_has_is_said_by_every_command(
     known = json.loads(run("letters", "list", "--store", STORE, "--json").out)["id"]
     missed = run("letters", *command, "abc", known, "--store", STORE, *options)
     assert missed.code == 1
-    assert "no dead letter's id begins with 'abc'" in missed.err
+    assert "no dead letter has an id that begins with 'abc'" in missed.err
     for text in missed.err.splitlines() if options else ():
         json.loads(text)
 
@@ -127,8 +97,8 @@ def test_one_thing_is_not_called_several(run: Run) -> None:
     assert run("letters", "drop", "--yes", "--store", STORE).out == "dropped 1 dead letter\n"
     Path("capture").write_text(json.dumps(event(1)))
     assert "1 event, 1 new" in run("filter", "capture").err
-    Path("rules.toml").write_text("rules = []\n" + RULE)
-    assert run("check", "rules.toml").out == "rules.toml: fine, 1 rule\n"
+    Path("rules.toml").write_text("presets = []\n" + RULE)
+    assert run("check", "rules.toml").out == "rules.toml: no faults, 1 rule\n"
 
 
 # Questions
@@ -173,22 +143,36 @@ def test_to_look_makes_no_file_and_no_tables_in_another(run: Run, command: tuple
 # Options and file
 
 
-def test_rules_that_are_typed_win_over_those_of_the_file(
+def test_an_option_replaces_the_field_of_the_file_that_has_its_name(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("eventonce.toml").write_text('rules = "stripe"\n' + RULE)
+    Path("eventonce.toml").write_text('presets = ["stripe"]\n' + RULE)
     Path("other.toml").write_text(RULE.replace('"call"', '"other"'))
+    Path("narrow.toml").write_text(RULE.replace("key", 'match = "other"\nkey'))
     Path("event.json").write_text(json.dumps(event(1)))
 
     def rule(*options: str) -> str:
         found: str = json.loads(run("explain", "event.json", "--json", *options).out)["rule"]
         return found
 
-    assert rule() == "call"
+    assert rule() == rule("--presets", "eventbridge") == "call"
     assert rule("--rules", "other.toml") == "other"
-    monkeypatch.setenv("EVENTONCE_RULES", "other.toml")
-    assert rule() == "other"
-    assert rule("--rules", "eventbridge").startswith("eventbridge")
+    assert rule("--rules", "narrow.toml", "--rules", "other.toml") == "other"
+    assert rule("--rules", "narrow.toml") == "transport-id"
+    assert rule("--rules", "narrow.toml", "--presets", "eventbridge") == "eventbridge"
+    monkeypatch.setenv("EVENTONCE_PRESETS", "stripe eventbridge")
+    assert rule() == "call"
+    assert rule("--rules", "narrow.toml") == "eventbridge"
+
+
+def test_a_preset_and_a_file_of_rules_are_not_taken_for_each_other(run: Run) -> None:
+    Path("event.json").write_text(json.dumps(event(1)))
+    preset = run("explain", "event.json", "--rules", "genesys")
+    assert (preset.code, 'write presets = ["genesys"]' in preset.err) == (2, True)
+    file = run("explain", "event.json", "--presets", "a.toml")
+    assert (file.code, 'write rules = ["a.toml"]' in file.err) == (2, True)
+    unknown = run("explain", "event.json", "--presets", "genesis")
+    assert unknown.err.startswith("eventonce: presets: no preset is called 'genesis'")
 
 
 # For machines
@@ -239,7 +223,7 @@ def test_the_commands_that_the_demo_shows_work_as_they_stand(
     demo = subprocess.run(
         [*command, "demo"], capture_output=True, text=True, cwd=tmp_path, check=True, env={}
     )
-    rows = demo.stdout.partition("What to type next")[2].splitlines()[2:]
+    rows = demo.stdout.partition("\nNext, with")[2].splitlines()[2:]
     typed = [row.strip().partition("  ")[0] for row in rows]
     assert len(typed) == 4
     for line in typed:

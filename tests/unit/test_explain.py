@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.cli import main
+from tests.helpers import Run
 
 Explain = Callable[..., str]
 
@@ -28,20 +28,16 @@ def order(type: str = "order.paid", org: str = "", **detail: Any) -> dict[str, A
 
 
 @pytest.fixture
-def explain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Explain:
-    monkeypatch.chdir(tmp_path)
+def explain(run: Run) -> Explain:
     Path("rules.toml").write_text(HASHED)
 
     def explain(*events: dict[str, Any], code: int = 0, more: tuple[str, ...] = ()) -> str:
         names = [f"{number}.json" for number in range(len(events))]
         for name, event in zip(names, events, strict=True):
             Path(name).write_text(json.dumps(event))
-        with pytest.raises(SystemExit) as ended:
-            main(["explain", *names, "--rules", "rules.toml", *more])
-        assert (ended.value.code or 0) == code
-        return capsys.readouterr().out
+        told = run("explain", *names, "--rules", "rules.toml", *more)
+        assert told.code == code
+        return told.out
 
     return explain
 
@@ -77,7 +73,7 @@ def test_two_organisations_make_two_keys_and_it_is_said(explain: Explain) -> Non
 
 def test_type_and_organisation_stand_on_the_page(explain: Explain) -> None:
     told = explain(order(org=ORGS[0], **COMPLETE)).splitlines()
-    assert told[1:3] == ["type   order.paid", f"org    {ORGS[0]}"]
+    assert told[1:3] == ["type      order.paid", f"org       {ORGS[0]}"]
     assert not any(line.startswith("org") for line in explain(order(**COMPLETE)).splitlines())
 
 
@@ -118,7 +114,7 @@ def test_two_rules_of_one_name_are_held_against_each_other(explain: Explain) -> 
 
 
 def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
-    assert "keyed by its content, because detail.c is missing\n" in explain(order(id=1, b=2))
+    assert "keyed by  its content, because detail.c is missing\n" in explain(order(id=1, b=2))
 
 
 @pytest.mark.parametrize(
@@ -129,12 +125,8 @@ def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
         ("", "there is no [[rule]] in it"),
     ],
 )
-def test_a_file_named_as_rules_that_is_none_is_refused(
-    explain: Explain, text: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_named_as_rules_that_is_none_is_refused(run: Run, text: str, complaint: str) -> None:
     Path("rules.toml").write_text(text)
     Path("event.json").write_text(json.dumps(order(**COMPLETE)))
-    with pytest.raises(SystemExit) as ended:
-        main(["explain", "event.json", "--rules", "rules.toml"])
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
+    refused = run("explain", "event.json", "--rules", "rules.toml")
+    assert (refused.code, complaint in refused.err) == (2, True)

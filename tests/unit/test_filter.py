@@ -10,16 +10,16 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.cli import main
 from eventonce.cli.sieve import Sieve
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict
+from tests.helpers import Result, Run
 from tests.unit.made import classic
 
 EVENTS = [
@@ -31,28 +31,9 @@ NEW = EVENTS[:2]
 RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run) -> Run:
     Path("eventonce.toml").write_text(RULE)
-
-    def run(*args: str) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main(list(args))
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
     return run
 
 
@@ -131,7 +112,7 @@ def test_a_capture_that_ends_too_soon_is_said_after_the_others(run: Run) -> None
     result = run("filter", "1.gz", "2")
     assert result.code == 2
     assert json.dumps(EVENTS[1]) in result.out
-    assert "1.gz cannot be read to its end" in result.err
+    assert "1.gz cannot be read completely" in result.err
     assert "2 new" in result.err
 
 
@@ -236,7 +217,7 @@ def test_a_filter_writes_to_no_store_but_the_one_it_is_given(
     Path("capture").write_text(CAPTURES["lines"])
     result = run("filter", "capture")
     assert not Path("live.db").exists()
-    assert "remembers nothing beyond this run" in result.err
+    assert "remembered only during this run" in result.err
     assert "sqlite:///live.db is not touched" in result.err
     rules = Rule(name="call", key=["body.call"])
     with Consumer("sqlite:///live.db", name="crm", rules=rules) as consumer:
@@ -249,11 +230,13 @@ def test_a_filter_says_where_it_remembers_and_for_how_long(run: Run) -> None:
     Path("rules.toml").write_text(RULE)
     uri = "sqlite:///seen.db?synchronous=full"
     told = run("filter", "capture", "--store", uri, "--rules", "rules.toml").err
-    assert told.startswith("eventonce: remembers in sqlite:///seen.db… for 10 days\n")
+    assert told.startswith("eventonce: events are remembered in sqlite:///seen.db… for 10 days\n")
     with Path("rules.toml").open("a") as file:
         file.write('[[rule]]\nname = "brief"\nkey = ["id"]\nremember = "5m"\n')
     several = run("filter", "capture", "--store", uri, "--rules", "rules.toml").err
-    assert several.startswith("eventonce: remembers in sqlite:///seen.db… for up to 10 days\n")
+    assert several.startswith(
+        "eventonce: events are remembered in sqlite:///seen.db… for up to 10 days\n"
+    )
     counted = json.loads(run("filter", "capture", "-s", "sqlite:///seen.db", "--json").err)
     assert counted["store"] == "sqlite:///seen.db"
     assert json.loads(run("filter", "capture", "--json").err)["store"] is None
@@ -318,7 +301,7 @@ def test_explain_counts_the_events_of_a_capture_and_says_how_to_give_it_one(
     Path("capture").write_text(CAPTURES[name])
     result = run("explain", "capture")
     assert result.code == 2
-    assert "capture: 3 events; explain takes one" in result.err
+    assert "capture: 3 events; explain takes a file with one" in result.err
 
 
 def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
@@ -328,7 +311,7 @@ def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
     assert "same key" in run("explain", "0.gz", "1.gz").out
     Path("0.gz").write_bytes(Path("1.gz").read_bytes()[:-4])
     broken = run("explain", "0.gz")
-    assert (broken.code, "cannot be read to its end" in broken.err) == (2, True)
+    assert (broken.code, "cannot be read completely" in broken.err) == (2, True)
 
 
 def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_path: Path) -> None:

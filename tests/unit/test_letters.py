@@ -19,15 +19,10 @@ from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, Sto
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.bench import START, ManualClock
 from eventonce.types import Claim, Letter, Outcome, Verdict
+from tests.helpers import call, reject
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", START, 5)
-
-
-def call(number: int, **more: Any) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number, **more}}
-    )
 
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:
@@ -302,13 +297,9 @@ class Box:
     def close(self) -> None: ...
 
 
-def never(_: Job) -> None:
-    raise Reject("no such customer")
-
-
 def test_letters_go_where_the_consumer_is_told() -> None:
     box = Box()
-    with Consumer("memory:", rules=CALL, handler=never, letters=box) as consumer:
+    with Consumer("memory:", rules=CALL, handler=reject, letters=box) as consumer:
         assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
         assert list(consumer.letters()) == []
     assert [letter.status for letter in box.letters] == ["invalid", "dead"]
@@ -319,7 +310,7 @@ def test_letters_go_where_the_consumer_is_told() -> None:
 )
 def test_what_a_letterbox_does_not_take_is_not_acknowledged(trouble: EventonceError) -> None:
     box = Box(trouble)
-    with Consumer("memory:", rules=CALL, handler=never, letters=box) as consumer:
+    with Consumer("memory:", rules=CALL, handler=reject, letters=box) as consumer:
         outcomes = consumer.process([call(1), b"no event"])
         assert statuses(outcomes) == ["failed", "failed"]
         assert not any(outcome.ack for outcome in outcomes)
@@ -398,7 +389,7 @@ def test_a_letter_run_again_in_vain_says_the_newest_reason() -> None:
 
 def test_a_letter_keeps_its_reason_when_nobody_ran_it() -> None:
     store = MemoryStore()
-    Consumer(store, rules=CALL, handler=never).process([call(1)])
+    Consumer(store, rules=CALL, handler=reject).process([call(1)])
     other = Consumer(store, rules=CALL)
     other.on("other")(lambda _: None)
     before = list(other.letters())
@@ -416,7 +407,7 @@ def test_a_letter_keeps_its_reason_when_the_store_did_not_let_it_run() -> None:
             return super().claim(claims, now)
 
     store = Away()
-    consumer = Consumer(store, rules=CALL, handler=never)
+    consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])
     before = list(consumer.letters())
     store.away = True
@@ -446,7 +437,7 @@ class Stops(MemoryStore):
 @pytest.mark.parametrize("operations", range(1, 7))
 def test_a_crash_while_a_letter_is_rewritten_leaves_it_there(operations: int) -> None:
     store = Stops()
-    consumer = Consumer(store, rules=CALL, handler=never)
+    consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])
     store.left = operations
     try:

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.cli import main
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.bench import ManualClock
-from tests.unit.test_letters import CALL, call, never
+from tests.helpers import Run, call, reject
+from tests.unit.test_letters import CALL
 
 START = 1_700_000_000_000
 """In 2023: the command line goes by the machine's clock, for which this must be long ago."""
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    """The command line in a folder whose store has three letters: of two rules, and one invalid."""
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`letters` in a folder whose store has three dead letters: of two rules, and one invalid."""
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("eventonce.toml").write_text(
         'store = "sqlite:///store.db"\nname = "crm"\n'
@@ -45,20 +32,13 @@ def run(
     clock = ManualClock(START)
     store = SQLiteStore("store.db", clock=clock)
     other = Rule(name="other", key=["id"])
-    with Consumer(store, name="crm", rules=[CALL, other], handler=never, clock=clock) as consumer:
+    with Consumer(store, name="crm", rules=[CALL, other], handler=reject, clock=clock) as consumer:
         consumer.process([call(1)])
         clock.advance(3600)
         consumer.process([{"id": "o-1", "detail-type": "order", "detail": {}}])
         clock.advance(3600)
         consumer.process([b"no event"])
-
-    def run(*args: str) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main(["letters", *args])
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
-    return run
+    return partial(run, "letters")
 
 
 def listed(run: Run, *args: str) -> list[str]:
@@ -143,7 +123,7 @@ def test_letters_that_nobody_can_read_are_shown_all_the_same(
 
 
 def test_letters_without_a_key_are_chosen_by_the_rule_that_took_the_event(run: Run) -> None:
-    with Consumer("sqlite:///store.db", name="crm", rules=[CALL], handler=never) as consumer:
+    with Consumer("sqlite:///store.db", name="crm", rules=[CALL], handler=reject) as consumer:
         consumer.process([{"id": "c-0", "detail-type": "call", "detail": {}}])
     found = run("list", "--rule", "call", "--json").out.splitlines()
     assert [json.loads(line)["status"] for line in found] == ["dead", "invalid"]
@@ -206,7 +186,7 @@ def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
 def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
-    with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=never) as consumer:
+    with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=reject) as consumer:
         consumer.process([{"a": 1}])
     *_, foretold = json.loads(run("redrive", "--dry-run", "--json").out)["letters"]
     assert foretold["would"] == "invalid"
@@ -216,7 +196,7 @@ def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> Non
 def test_a_redrive_to_nobody_says_that_the_events_go_to_stdout(run: Run) -> None:
     redriven = run("redrive", "--rule", "call")
     assert (redriven.code, redriven.out) == (0, call(1).decode() + "\n")
-    assert "no --handler and no [[sink]]: the events go to stdout" in redriven.err
+    assert "no --handler and no [[sink]]: the events are written to stdout" in redriven.err
 
 
 def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
@@ -232,11 +212,11 @@ def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
 
 def test_a_handler_wins_over_the_sinks(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
-        file.write('[[sink]]\nto = "file:never.jsonl"\n')
+        file.write('[[sink]]\nto = "file:reject.jsonl"\n')
     Path("mine.py").write_text("def take(job):\n    print(job.event.id)\n")
     redriven = run("redrive", "--rule", "call", "--handler", "mine:take")
     assert (redriven.code, redriven.out) == (0, "id-1\n")
-    assert not Path("never.jsonl").exists()
+    assert not Path("reject.jsonl").exists()
 
 
 def test_a_consumer_of_another_name_runs_no_letters_of_this_one(run: Run) -> None:
@@ -246,7 +226,7 @@ def test_a_consumer_of_another_name_runs_no_letters_of_this_one(run: Run) -> Non
     )
     refused = run("redrive", "--name", "crm", "--handler", "theirs:consumer")
     assert refused.code == 2
-    assert "'billing' cannot run letters of 'crm'" in refused.err
+    assert "'billing' cannot run dead letters of 'crm'" in refused.err
 
 
 OWN = """
@@ -262,7 +242,7 @@ def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> 
     """Those of another store it would run without knowing what took effect there."""
     Path("owned.py").write_text(OWN)
     rule = Rule(name="call", key=["detail.call"])
-    with Consumer("sqlite:///own.db", name="crm", rules=rule, handler=never) as consumer:
+    with Consumer("sqlite:///own.db", name="crm", rules=rule, handler=reject) as consumer:
         consumer.process([call(7)])
     redriven = run("redrive", "--handler", "owned:consumer", "--json")
     assert json.loads(redriven.err) == {"done": 1}
@@ -274,7 +254,7 @@ def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "leave out --store"),
+        (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "remove --store"),
         (("--handler", "owned:nothing"), "neither a function nor a Consumer"),
     ],
 )

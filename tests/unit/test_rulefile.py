@@ -110,7 +110,7 @@ OWN = '[[rule]]\nname = "r"\nkey = ["id"]\n'
             "f:1: rules: expected nothing but [[rule]] tables",
         ),
         ('[[rules]]\nname = "r"\n', "(did you mean 'rule'?)"),
-        (f'rules = ["auto"]\n{OWN}', "f:1: rules: belongs to a whole eventonce.toml"),
+        (f'presets = ["auto"]\n{OWN}', "f:1: presets: belongs to a whole eventonce.toml"),
         (f'secrets = ["x"]\n{OWN}', "f:1: secrets: belongs to a whole eventonce.toml"),
         (f'{OWN}[override]\nremember = "1d"\n', "f:4: override: belongs to a whole eventonce.toml"),
         (f'store = "memory:"\n{OWN}', "--config, or in Python use eventonce.config.load(path)"),
@@ -134,7 +134,7 @@ def test_what_is_out_of_place_is_named_together_with_the_faults_of_rules() -> No
 
 
 def test_what_belongs_elsewhere_is_what_a_whole_file_says_beside_its_rules() -> None:
-    assert {*ELSEWHERE, "rule", "own_rules"} == set(Config.__struct_fields__)
+    assert {*ELSEWHERE, "rule"} == set(Config.__struct_fields__)
 
 
 FACT: dict[str, Any] = {"name": "r", "key": "id"}
@@ -174,7 +174,7 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
             "missing: expected 'invalid' or 'hash' or 'id' or 'run', not 'skip'",
         ),
         ({**FACT, "remember": "10 days"}, "remember: expected a duration such as"),
-        ({**FACT, "remember": 0}, "remember: expected more than nothing"),
+        ({**FACT, "remember": 0}, "remember: must be greater than 0"),
         ({**FACT, "lease": -1}, "lease: expected a duration such as"),
         ({**FACT, "attempts": 0}, "attempts: expected a whole number from 1"),
         ({**FACT, "attempts": True}, "attempts: expected a whole number from 1"),

@@ -18,15 +18,11 @@ from eventonce.envelope import read
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.sinks.webhook import retry_after
 from eventonce.types import Claim
+from tests.helpers import call
 
 CALL = Rule(name="call", match="call", key=["detail.call"], lease="1s")
 DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
 NOON = 1_794_744_000.0
-
-
-def call(number: int, **more: Any) -> bytes:
-    detail = {"call": number, **more}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 def job(raw: bytes) -> Job:

@@ -16,7 +16,8 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.sinks import JsonLines, Table
-from tests.unit.test_sinks import CALL, call, job
+from tests.helpers import call
+from tests.unit.test_sinks import CALL, job
 
 
 def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:

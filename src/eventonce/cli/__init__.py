@@ -1,4 +1,4 @@
-"""The command line: its frame, its groups and its exit codes; each command has its own module."""
+"""The command line: groups of commands, errors and exit codes. Commands are in modules beside."""
 
 from __future__ import annotations
 
@@ -24,40 +24,65 @@ from eventonce.errors import (
 FAILED: Final = 1
 """Some events failed."""
 MISUSED: Final = 2
-"""Usage or configuration is wrong; trying again will not help."""
-AWAY: Final = 3
-"""The store or the queue is unavailable; trying again may help."""
+"""The usage or the configuration is wrong; another try will not help."""
+UNAVAILABLE: Final = 3
+"""The store or the queue is unavailable; another try may help."""
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it."""
 
 GROUPS: Final = {
     "Start": {
-        "demo": "A morning of calls: what recipes lose, and what eventonce does.",
+        "demo": "Play a morning of calls against the usual recipes and eventonce.",
         "init": "Write a commented eventonce.toml.",
-        "explain": "Show an event's rule, key parts and key; or compare two events.",
-        "filter": "Pass on the events that are new, drop copies, count why.",
-        "check": "Check a rule file, and the keys it gives, in CI.",
+        "explain": "Show the rule, the key parts and the key of an event; or compare two events.",
+        "filter": "Write the new events, drop copies, and count both.",
+        "check": "Check a configuration file, and the keys of your events, in CI.",
     },
     "Run": {
-        "run": "Work through an SQS queue, or a capture.",
+        "run": "Process the events of an SQS queue, or of a capture.",
         "serve": "Receive events over HTTP.",
-        "store": "Make, upgrade and verify a store: create, migrate, check.",
-        "send": "Put events on a bus, a queue or a receiver, several times over.",
+        "store": "Create, upgrade and check a store.",
+        "send": "Send events to a bus, a queue or a receiver, to try a set-up.",
         "infra": "Deploy the AWS resources, or print them: apply, sam, terraform, iam.",
     },
     "Operate": {
-        "stats": "Show how full the store is.",
-        "show": "Show what the store knows of an event.",
+        "stats": "Count the records and dead letters of the store.",
+        "show": "Show the record of an event.",
         "letters": "List, show, export, redrive and drop dead letters.",
-        "sweep": "Drop expired records.",
-        "forget": "Forget an event, so that it may run again.",
+        "sweep": "Delete expired records.",
+        "forget": "Delete the record of an event, so that it can run again.",
     },
 }
-"""The commands as the help groups them. Each is loaded from the module of its name when called."""
+"""The commands as the help groups them."""
+
+MODULES: Final = {
+    "init": "config:init",
+    "check": "config:check",
+    "filter": "filter:filter_events",
+    "infra": "infra:command",
+    **{name: f"store:{name}" for name in ("stats", "show", "sweep", "forget")},
+}
+"""The module and function of a command; both have the command's name unless they stand here."""
 
 
-class Commands(click.Group):
-    """Loads a command's module when it is called, and lists commands by what they are for."""
+class Subcommands(click.Group):
+    """The subcommands of a command, such as `letters list`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown command and name the nearest one: older releases of click do not, and
+        newer ones know only commands that are imported."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            near = get_close_matches(args[0], names, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Subcommands):
+    """Commands whose modules are imported when they are called, listed in groups."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return [name for names in GROUPS.values() for name in names]
@@ -65,50 +90,23 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"eventonce.cli.{cmd_name}").command
+        module, _, function = MODULES.get(cmd_name, f"{cmd_name}:{cmd_name}").partition(":")
+        command: click.Command = getattr(import_module(f"eventonce.cli.{module}"), function)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        suggest(args, self.list_commands(ctx), ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002  click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(names.items()))
 
 
-class Subcommands(click.Group):
-    """The commands of one command, such as `letters list`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        suggest(args, self.list_commands(ctx), ctx)
-        return super().resolve_command(ctx, args)
-
-
-def suggest(args: Sequence[str], commands: Sequence[str], ctx: click.Context) -> None:
-    """Refuse a command that is none of these, and name the one that was probably meant. click
-    itself does so only of late, and knows only commands that are loaded."""
-    if args and not args[0].startswith("-") and args[0] not in commands:
-        near = get_close_matches(args[0], commands, n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
-
-
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Configuration may stand in the environment: EVENTONCE_STORE, EVENTONCE_NAME, "
-    "EVENTONCE_RULES, EVENTONCE_CONFIG, and for run EVENTONCE_QUEUE. "
-    "Exit codes: 0 fine, 1 some events failed, 2 usage or configuration, 3 store or queue away.",
+    epilog="Environment variables: EVENTONCE_STORE, EVENTONCE_NAME, EVENTONCE_PRESETS, "
+    "EVENTONCE_CONFIG, and EVENTONCE_QUEUE for run. "
+    "Exit codes: 0 success, 1 some events failed or were not found, 2 wrong usage or "
+    "configuration, 3 store or queue unavailable, 130 interrupted.",
 )
 @click.version_option(package_name="eventonce", message="eventonce %(version)s")
 def cli() -> None:
@@ -116,7 +114,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command; what goes wrong is one readable message and an exit code."""
+    """Run a command; an error is one readable message and an exit code."""
     given = list(sys.argv[1:] if args is None else args)
     complain = _complaint_in_json if "--json" in given else _complaint
     try:
@@ -148,7 +146,7 @@ def _complaint_in_json(_error: BaseException, said: str) -> None:
 
 
 def started_as() -> str:
-    """What people type to start this, so that a command that is shown works as it stands."""
+    """The command that started this process, so that commands we print work as they stand."""
     typed = sys.argv[0]
     if Path(typed).name == "__main__.py":
         found = shutil.which("python")
@@ -161,7 +159,7 @@ def started_as() -> str:
 
 
 def exit_code(error: EventonceError) -> int:
-    """The exit code an error asks for."""
+    """The exit code of an error."""
     if isinstance(error, ConfigError | StoreMismatch):
         return MISUSED
-    return AWAY if isinstance(error, StoreError | SourceUnavailable) else FAILED
+    return UNAVAILABLE if isinstance(error, StoreError | SourceUnavailable) else FAILED

@@ -8,31 +8,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-import msgspec
 
+from eventonce import demo as played
 from eventonce.cli import started_as
 from eventonce.cli.options import json_option
-from eventonce.cli.output import standard_output, write_whole
-from eventonce.cli.table import counted, table
-from eventonce.demo import morning, recipes, worker
-from eventonce.demo.morning import Delivery, Fact
+from eventonce.cli.output import counted, echo_json, standard_output, table, write_whole
+from eventonce.demo import worker
 
 
 @click.command()
-@click.option("--events", is_flag=True, help="Only print what arrives, one event a line.")
+@click.option("--events", is_flag=True, help="Only print the events as they arrive, one a line.")
 @json_option
-def command(*, events: bool, as_json: bool) -> None:
-    """Play a morning of contact-centre calls, with the copies, re-publishes, reorderings, an outage
-    and a crash that really happen, against the usual recipes and against eventonce on SQLite."""
-    facts = morning.facts()
-    deliveries = morning.deliveries(facts)
+def demo(*, events: bool, as_json: bool) -> None:
+    """Play a morning of contact-centre calls against the usual recipes and against eventonce on
+    SQLite, with copies, re-publishes, reorderings, an outage and a crash, as they really happen."""
+    facts = played.facts()
+    deliveries = played.deliveries(facts)
     if events:
         arrived = b"".join(delivery.event + b"\n" for delivery in deliveries)
         write_whole(standard_output(), arrived)
         return
     if not as_json:
         click.echo(_story(facts, deliveries))
-    results = {recipe.name: recipes.effects(recipe, deliveries) for recipe in recipes.RECIPES}
+    results = {recipe.name: played.effects(recipe, deliveries) for recipe in played.RECIPES}
     with TemporaryDirectory() as folder:
         ours, told, killed = worker.effects(deliveries, Path(folder) / "demo.db")
     results["eventonce"] = ours
@@ -45,24 +43,27 @@ def command(*, events: bool, as_json: bool) -> None:
             "killed": killed,
             "results": [dict(zip(fields, row, strict=True)) for row in rows],
         }
-        click.echo(msgspec.json.encode(document).decode())
+        echo_json(document)
         return
     click.echo(_comparison(rows))
     click.echo(_answers(told, killed))
-    click.echo(f"\nWhat to type next, or with a capture of your own:\n\n{_next(started_as())}")
+    click.echo(f"\nNext, with these events or a capture of your own:\n\n{_next(started_as())}")
 
 
 def _next(eventonce: str) -> str:
     rows = [
-        (f"{eventonce} demo --events > capture.jsonl", "what arrived this morning"),
-        (f"head -1 capture.jsonl | {eventonce} explain -", "its rule, and what its key is made of"),
-        (f"{eventonce} filter capture.jsonl > new.jsonl", "drop the copies, and count why"),
+        (f"{eventonce} demo --events > capture.jsonl", "the events of this morning"),
+        (f"head -1 capture.jsonl | {eventonce} explain -", "the rule and the key of an event"),
+        (
+            f"{eventonce} filter capture.jsonl > new.jsonl",
+            "the new events; copies are counted",
+        ),
         (f"{eventonce} init", "a commented eventonce.toml"),
     ]
     return table(rows, indent=2)
 
 
-def _story(facts: Sequence[Fact], deliveries: Sequence[Delivery]) -> str:
+def _story(facts: Sequence[played.Fact], deliveries: Sequence[played.Delivery]) -> str:
     ways = Counter(delivery.how for delivery in deliveries)
     conversations = len({fact.body["conversationId"] for fact in facts})
     rows = [
@@ -73,9 +74,9 @@ def _story(facts: Sequence[Fact], deliveries: Sequence[Delivery]) -> str:
         (ways["re-published"], "published again by Genesys, up to four days later, under a new id"),
     ]
     return (
-        f"A Monday morning: {conversations} calls, queued, rejected, answered and transferred.\n"
+        f"A Monday morning: {conversations} calls are queued, rejected, answered and transferred.\n"
         f"{len(deliveries)} deliveries arrive, not in order:\n\n{table(rows, indent=2)}\n\n"
-        "For four of them the store is away, and one worker is killed in the middle of its work.\n"
+        "The store is unavailable for four of them, and one worker is killed during its work.\n"
     )
 
 
@@ -87,7 +88,7 @@ def _judged(effects: Mapping[int, int], facts: int) -> tuple[int, int, int]:
 
 
 def _comparison(rows: Sequence[tuple[str, int, int, int]]) -> str:
-    head = ("what remembers", "once", "lost", "copies let through")
+    head = ("how copies are recognised", "once", "lost", "copies run")
     lines = table(rows, head=head, indent=2).splitlines()
     return "\n".join([*lines[:-1], click.style(lines[-1], fg="green", bold=True)])
 
@@ -97,5 +98,7 @@ def _answers(told: Sequence[worker.EventReport], killed: int) -> str:
         (one.status, one.reason.partition(":")[0]) for one in told if one.status != "done"
     )
     rows = [(status, count, reason) for (status, reason), count in reasons.most_common()]
-    dead = f"{counted(killed, 'worker')} really killed, after its write and before its commit"
-    return f"\nWhat eventonce said of what it did not run ({dead}):\n\n{table(rows, indent=2)}"
+    killed_ = f"{counted(killed, 'worker')} really killed, after its write and before its commit"
+    return (
+        f"\nDeliveries that eventonce did not run, and why ({killed_}):\n\n{table(rows, indent=2)}"
+    )

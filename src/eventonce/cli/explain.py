@@ -1,24 +1,17 @@
-"""`eventonce explain`: which rule takes an event, and why it has the key it has."""
+"""`eventonce explain`: the rule that takes an event, and the parts of its key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import (
-    config_option,
-    json_option,
-    name_option,
-    rules_option,
-    ruleset,
-)
-from eventonce.cli.table import one_line, table
+from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.output import echo_json, one_line, table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
@@ -26,43 +19,38 @@ from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.instants import duration_text
 from eventonce.sources.json_stream import Chunk, Unreadable, chunks, unpacked
 
+LABEL: Final = 10
+"""Characters of a label, with the space after it: the longest are `strength` and `keyed by`."""
+
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.argument(
     "other", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
-@rules_option
-@name_option
-@config_option
+@with_settings("presets", "rules", "name", "config")
 @json_option
-def command(
-    file: str,
-    other: str | None,
-    rules: tuple[str, ...],
-    name: str | None,
-    config: Path | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Explain the event in FILE (- is stdin): the rule that takes it, each part of its key with its
-    path and value, the key, how strong it is and for how long it is remembered, the order, the
-    state. A missing part is named, and the exit code is 1.
+def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) -> int:
+    """Explain the event in FILE (- is stdin): its rule, each part of its key with path and value,
+    the key, its strength, how long it is remembered, and for a state the order and the state.
+    A missing part is named, and the exit code is 1.
 
-    With two files: whether both have the same key, or which parts differ.
+    With two files: whether both events have the same key, or which parts differ.
     """
-    chosen = ruleset(config, rules, name)
-    first = _explained(file, chosen)
+    rules = settings.file.ruleset()
+    first = _explained(file, rules)
     if other is None:
-        click.echo(_json(first) if as_json else _page(first))
+        if as_json:
+            echo_json(_document(first))
+        else:
+            click.echo(_page(first))
         return _exit_code(first)
-    second = _explained(other, chosen)
+    second = _explained(other, rules)
     same = first.key is not None and first.key == second.key
     if as_json:
         differ = [name for name, _, _ in _differences(first, second)]
         documents = [_document(first), _document(second)]
-        compared = {"same": same, "differ": differ, "events": documents}
-        click.echo(msgspec.json.encode(compared).decode())
+        echo_json({"same": same, "differ": differ, "events": documents})
     else:
         click.echo(_comparison(first, second, same=same))
     return max(_exit_code(first), _exit_code(second))
@@ -77,7 +65,7 @@ def _explained(file: str, rules: Ruleset) -> Explanation:
         with click.open_file(file, "rb") as stream:
             data = b"".join(unpacked(stream))
     except Unreadable as error:
-        raise ConfigError(f"{file} cannot be read to its end: {error}") from error
+        raise ConfigError(f"{file} cannot be read completely: {error}") from error
     found = read_many(data)
     several = len(found)
     if several == 1:
@@ -88,13 +76,13 @@ def _explained(file: str, rules: Ruleset) -> Explanation:
         if several < 2:
             raise EnvelopeError(f"{file}: {event}", place=event.place)
     raise ConfigError(
-        f"{file}: {several} events; explain takes one event a file, "
+        f"{file}: {several} events; explain takes a file with one event, "
         "or one line of a capture: sed -n 1p FILE | eventonce explain -"
     )
 
 
 def _captured(data: bytes) -> int:
-    """How many events stand in this as they do in a capture."""
+    """The number of events in this data, if it is a capture."""
     found = (chunk for chunk in chunks(BytesIO(data), len(data)) if isinstance(chunk, Chunk))
     read = (one for chunk in found for event in chunk.events for one in read_many(event))
     return sum(not isinstance(one, EnvelopeError) for one in read)
@@ -106,29 +94,36 @@ def _document(found: Explanation) -> dict[str, Any]:
     return document
 
 
-def _json(found: Explanation) -> str:
-    return msgspec.json.encode(_document(found)).decode()
-
-
 def _page(found: Explanation) -> str:
-    lines = [f"rule   {found.rule} ({found.kind})"]
-    lines += [f"type   {_name(found.type)}"]
-    lines += [f"scope  {_name(found.scope)} (in the key in place of the type)"] * bool(found.scope)
-    lines += [f"org    {_name(found.org)}"] if found.org else []
-    lines += ["parts", table(_rows(found.parts), indent=2)] if found.parts else []
+    lines = [("rule", f"{found.rule} ({found.kind})"), ("type", _name(found.type))]
+    if found.scope:
+        lines.append(("scope", f"{_name(found.scope)} (in the key in place of the type)"))
+    if found.org:
+        lines.append(("org", _name(found.org)))
+    if found.parts:
+        lines.append(("parts", "\n" + table(_rows(found.parts), indent=2)))
     if found.missing:
-        lines += [click.style("no key", fg="red")]
-        lines += [f"  {fault}" for fault in found.missing]
-        return "\n".join(lines)
+        faults = "".join(f"\n  {fault}" for fault in found.missing)
+        return f"{_labelled(lines)}\n{click.style('no key', fg='red')}{faults}"
     if found.lacking:
-        lines += [f"keyed by {_keyed_by(found)}"]
+        lines.append(("keyed by", _keyed_by(found)))
     if found.replay:
-        lines += [f"replay {found.replay} (a part of the key, for it is forced)"]
-    lines += [f"key    {found.key.hex()}"] if found.key is not None else []
-    lines += [f"strength {_strength(found)}"]
+        lines.append(("replay", f"{found.replay} (a part of the key, because it is forced)"))
+    if found.key is not None:
+        lines.append(("key", found.key.hex()))
+    lines.append(("strength", _strength(found)))
     if found.kind == "state":
-        lines += [f"order  {found.order}", "state", table(_rows(found.state), indent=2)]
-    return "\n".join(lines)
+        state = "\n" + table(_rows(found.state), indent=2)
+        lines += [("order", str(found.order)), ("state", state)]
+    return _labelled(lines)
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> str:
+    """A line each; a text that begins a new line stands below its label."""
+    return "\n".join(
+        label + text if text.startswith("\n") else f"{label:<{LABEL}}{text}"
+        for label, text in lines
+    )
 
 
 def _rows(parts: Sequence[PartFound]) -> list[tuple[str, str]]:
@@ -145,7 +140,7 @@ def _name(text: str) -> str:
 
 def _strength(found: Explanation) -> str:
     if found.strength == "none":
-        return "none: nothing tells a copy of it, so that every delivery runs"
+        return "none: a copy cannot be recognised, so every delivery runs"
     return f"{found.strength}, remembered for {duration_text(int(found.remember * 1000))}"
 
 
@@ -161,33 +156,26 @@ def _expressions(parts: Sequence[PartFound]) -> str:
 
 
 def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str, str]]:
-    """What differs, with what each event has: the rule, or else whatever is in a key or version."""
+    """The differences with both values: the rule, or else the parts of key and version."""
     if first.rule != second.rule:
         return [("rule", first.rule, second.rule)]
-    rows = [
-        ("scope", _name(first.scope), _name(second.scope)),
-        *([] if first.scope else [("type", _name(first.type), _name(second.type))]),
-        ("org", _name(first.org), _name(second.org)),
-    ]
-    if _expressions(first.parts) == _expressions(second.parts):
-        rows += _pairs(first.parts, second.parts)
-    else:
-        rows.append(("keyed by", _keyed_by(first), _keyed_by(second)))
-    if _expressions(first.state) == _expressions(second.state):
-        rows += _pairs(first.state, second.state)
-    else:
-        rows.append(("state", _expressions(first.state), _expressions(second.state)))
-    rows.append(("order", str(first.order), str(second.order)))
-    rows.append(("replay", _name(first.replay), _name(second.replay)))
-    # A type or an organisation may be a part as well, and is named once.
-    differing = {name: (name, one, two) for name, one, two in reversed(rows) if one != two}
-    return list(reversed(differing.values()))
+    same_parts = _expressions(first.parts) == _expressions(second.parts)
+    same_state = _expressions(first.state) == _expressions(second.state)
 
+    def compared(found: Explanation) -> dict[str, str]:
+        named = {
+            "scope": _name(found.scope),
+            "type": _name("" if found.scope else found.type),
+            "org": _name(found.org),
+        }
+        parts = dict(_rows(found.parts)) if same_parts else {"keyed by": _keyed_by(found)}
+        state = dict(_rows(found.state)) if same_state else {"state": _expressions(found.state)}
+        version = {"order": str(found.order), "replay": _name(found.replay)}
+        # A type or an organisation may be a part as well, and is named once.
+        return {**named, **parts, **state, **version, **named}
 
-def _pairs(first: Sequence[PartFound], second: Sequence[PartFound]) -> list[tuple[str, str, str]]:
-    return [
-        (one.expression, _value(one), _value(two)) for one, two in zip(first, second, strict=True)
-    ]
+    ones, twos = compared(first), compared(second)
+    return [(name, one, twos[name]) for name, one in ones.items() if one != twos[name]]
 
 
 def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
@@ -196,7 +184,7 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
     if first.missing or second.missing:
         return "\n".join([*first.missing, *second.missing])
     if first.key is None or second.key is None:
-        return f"no key: {first.rule}\nnothing tells a copy, so that every delivery runs"
+        return f"no key: {first.rule}\na copy cannot be recognised, so every delivery runs"
     verdict = "same key" if same else "different keys"
     rows = _differences(first, second)
     if same and first.kind == "fact":

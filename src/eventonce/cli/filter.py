@@ -1,29 +1,22 @@
-"""`eventonce filter`: the events that are new, out of a stream."""
+"""`eventonce filter`: write the new events of a stream, and keep what is no event."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
+from codecs import getincrementaldecoder
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO, Final
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import (
-    config_option,
-    json_option,
-    name_option,
-    rules_option,
-    ruleset,
-)
-from eventonce.cli.output import standard_output
-from eventonce.cli.rejects import Rejects
+from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.output import counted, echo_json, notice, printable, standard_output, table
 from eventonce.cli.sieve import Sieve
-from eventonce.cli.table import counted, table
-from eventonce.config import load
 from eventonce.core.masking import masked
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import COPIES
@@ -33,51 +26,63 @@ from eventonce.rules import Ruleset
 from eventonce.sources.json_stream import Chunk, Long, Unreadable, chunks, inside
 from eventonce.stores import open_store
 
+SHOWN: Final = 20
+"""Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
 
-@click.command()
+LONGEST_SHOWN: Final = 500
+"""Characters of one reject that stderr shows."""
+
+_CLEAR: Final = "\r\x1b[K"
+"""Empties the line of a progress bar."""
+
+
+@click.command("filter")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@rules_option
-@click.option("-s", "--store", metavar="URI", help="Remember here over runs: sqlite:///seen.db, …")
-@name_option
-@config_option
 @click.option(
-    "--rejects", type=click.File("ab"), help="Append invalid input here, whole, with the reason."
+    "-s",
+    "--store",
+    metavar="URI",
+    help="Remember events over runs in this store, such as sqlite:///seen.db.",
+)
+@with_settings("presets", "rules", "name", "config")
+@click.option(
+    "--rejects",
+    type=click.File("ab"),
+    help="Append invalid input to this file, complete and with the reason.",
 )
 @click.option(
     "--max-bytes",
     type=click.IntRange(1),
     default=MAX_BYTES,
     show_default=True,
-    help="The bytes of the longest event accepted.",
+    help="The size of the largest event accepted.",
 )
 @json_option
-def command(
+def filter_events(
+    settings: Settings,
     files: tuple[str, ...],
-    rules: tuple[str, ...],
     store: str | None,
-    name: str | None,
-    config: Path | None,
     rejects: BinaryIO | None,
     max_bytes: int,
     *,
     as_json: bool,
 ) -> int:
-    """Read events from FILES, or from stdin, and write those that are new to stdout, one a line.
+    """Read events from FILES, or from stdin, and write the new ones to stdout, one a line.
 
-    They are JSON Lines, a JSON array, or documents one after the other, maybe compressed with gzip.
-    Copies are dropped, whichever transport id they came with. A summary goes to stderr.
+    The input is JSON Lines, a JSON array, or JSON documents one after the other, also compressed
+    with gzip. Copies are dropped, whatever their transport ids. A summary goes to stderr.
 
-    Only --store makes it remember: the store of eventonce.toml or EVENTONCE_STORE is your
-    consumer's, for which an event that was filtered would be done and never run. An event is
-    marked done only after its line was written, so a filter that is killed and started again on
-    the same store loses nothing.
+    Only with --store are events remembered after the run: the store of eventonce.toml or
+    EVENTONCE_STORE belongs to your consumer, which would take filtered events for done and never
+    run them. An event is marked done only after its line was written, so a filter that is killed
+    and started again with the same store loses nothing.
     """
-    chosen = ruleset(config, rules, name)
+    chosen = settings.file.ruleset()
     if not as_json:
-        click.echo(f"eventonce: {_memory(store, chosen, config)}", err=True)
+        notice(_memory(store, chosen, settings))
         if not files and sys.stdin is not None and sys.stdin.isatty():
-            click.echo("eventonce: reads what you type; Ctrl-D ends it", err=True)
-    # Little that a filter makes is part of a cycle: looking for them is a tenth of its time.
+            notice("reading from the terminal; Ctrl-D ends the input")
+    # A filter makes few reference cycles, and the search for them takes a tenth of its time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     opened = open_store(store or "memory:")
@@ -100,10 +105,13 @@ def command(
                         _sift(chunk, sieve, refuse, "stdin" if file == "-" else file, max_bytes)
                         bar.update(begun + _position(stream) - bar.pos)
                 except Unreadable as error:
-                    unread.append(f"{file} cannot be read to its end: {error}")
+                    unread.append(f"{file} cannot be read completely: {error}")
     opened.close()
     refuse.close()
-    click.echo(_summary_in_json(sieve, store) if as_json else _summary(sieve), err=True)
+    if as_json:
+        echo_json(_summary_document(sieve, store), err=True)
+    else:
+        click.echo(_summary(sieve), err=True)
     if unread:
         raise ConfigError("; ".join(unread))
     return 0 if sieve.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
@@ -120,7 +128,7 @@ def _sift(
 ) -> None:
     if isinstance(chunk, Long):
         sieve.counts["invalid"] += 1
-        refuse.add_long(f"{file}{chunk.place}", chunk, longest)
+        refuse.add(f"{file}{chunk.place}", "invalid", "", chunk, longest)
         return
     events = chunk.events if chunk.by_line else [_on_one_line(event) for event in chunk.events]
     plan = sieve.plan(events)
@@ -130,7 +138,7 @@ def _sift(
             _sift(some, sieve, refuse, file, longest, may_be_batches=False)
         return
     for one in sieve.sift(plan):
-        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, events[one.at])
+        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, [events[one.at]])
 
 
 def _on_one_line(event: bytes) -> bytes:
@@ -139,7 +147,7 @@ def _on_one_line(event: bytes) -> bytes:
     try:
         return msgspec.json.format(event, indent=-1)
     except (msgspec.DecodeError, RecursionError):
-        # No event either, and refused: but not in lines that would be taken for others.
+        # Not an event, and refused; but not over several lines that would be read as events.
         return event.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
@@ -147,18 +155,18 @@ def _position(stream: IO[bytes]) -> int:
     try:
         return stream.tell()
     except OSError:
-        # A pipe, of which nobody knows the length either.
+        # A pipe has no position, and its length is not known either.
         return 0
 
 
-def _memory(store: str | None, rules: Ruleset, config: Path | None) -> str:
+def _memory(store: str | None, rules: Ruleset, settings: Settings) -> str:
     if store is not None:
         spans = {rule.remember for rule in rules.rules}
         most = "up to " if len(spans) > 1 else ""
-        return f"remembers in {masked(store)} for {most}{_span(max(spans))}"
-    theirs = load(config).store or os.environ.get("EVENTONCE_STORE", "")
-    left = f"; {masked(theirs)} is not touched" if theirs else ""
-    return f"remembers nothing beyond this run (--store URI does){left}"
+        return f"events are remembered in {masked(store)} for {most}{_span(max(spans))}"
+    consumers = settings.file.store or os.environ.get("EVENTONCE_STORE", "")
+    untouched = f"; {masked(consumers)} is not touched" if consumers else ""
+    return f"events are remembered only during this run (--store URI keeps them){untouched}"
 
 
 def _span(milliseconds: int) -> str:
@@ -169,18 +177,17 @@ def _span(milliseconds: int) -> str:
 
 
 def _causes(sieve: Sieve) -> dict[str, int]:
-    """The duplicates by what their reason begins with: redelivery, re-publish."""
+    """The duplicates by cause: redelivery, re-publish."""
     return {AGAIN[cause].partition(":")[0]: many for cause, many in sieve.again.most_common()}
 
 
-def _summary_in_json(sieve: Sieve, store: str | None) -> str:
-    document = {
+def _summary_document(sieve: Sieve, store: str | None) -> dict[str, Any]:
+    return {
         "events": sieve.counts.total(),
         "statuses": sieve.counts,
         "duplicates": _causes(sieve),
         "store": store and masked(store),
     }
-    return msgspec.json.encode(document).decode()
 
 
 def _summary(sieve: Sieve) -> str:
@@ -192,3 +199,69 @@ def _summary(sieve: Sieve) -> str:
         for status, many in counts.most_common()
     ]
     return f"{said}\n{table(rows, indent=2)}" if rows else said
+
+
+class Rejects:
+    """Keeps invalid input: all of it, complete, in a file, or the first of it on stderr."""
+
+    def __init__(self, file: BinaryIO | None, *, as_json: bool, clear: bool) -> None:
+        """`clear` is whether a progress bar is on the line that is written to."""
+        self._file = file
+        self._as_json = as_json
+        self._before = _CLEAR if clear else ""
+        self._shown = 0
+
+    def add(
+        self, place: str, status: str, reason: str, event: Iterable[bytes], limit: int = 0
+    ) -> None:
+        """Keep one reject, as a stream; the reason of one above the limit is its size."""
+        size = 0
+        if self._file is None:
+            begin = b""
+            for piece in event:
+                begin += piece[: 4 * LONGEST_SHOWN - len(begin)]
+                size += len(piece)
+            self._show(place, status, _too_large(size, limit) or reason, begin, size)
+            return
+        text = getincrementaldecoder("utf-8")(errors="backslashreplace").decode
+        entry = msgspec.json.encode({"place": place, "status": status, "event": ""})
+        self._file.write(entry[:-2])
+        try:
+            for piece in event:
+                size += len(piece)
+                self._file.write(msgspec.json.encode(text(piece))[1:-1])
+        finally:
+            # Also if the stream breaks off: the next entry must begin a new line.
+            end = msgspec.json.encode(text(b"", final=True))[1:]
+            why = msgspec.json.encode(_too_large(size, limit) or reason)
+            self._file.write(end + b',"reason":' + why + b"}\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Report the number of rejects that were not shown."""
+        left = self._shown - SHOWN
+        if left <= 0:
+            return
+        hint = "--rejects FILE keeps all of them, complete"
+        if self._as_json:
+            echo_json({"not_shown": left, "hint": hint}, err=True)
+        else:
+            click.echo(f"and {left} more; {hint}", err=True)
+
+    def _show(self, place: str, status: str, reason: str, begin: bytes, size: int) -> None:
+        self._shown += 1
+        if self._shown > SHOWN:
+            return
+        text = begin.decode(errors="backslashreplace")
+        if size > len(begin) or len(text) > LONGEST_SHOWN:
+            text = f"{text[:LONGEST_SHOWN]}… ({size} bytes)"
+        if self._as_json:
+            entry = {"place": place, "status": status, "reason": reason, "event": text}
+            said = msgspec.json.encode(entry).decode()
+        else:
+            said = printable(f"{place}: {status}: {reason}\n  {text}")
+        click.echo(f"{self._before}{said}", err=True)
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"too large: {size} bytes, and the limit is {limit}" if limit else ""

@@ -15,7 +15,7 @@ import msgspec
 from eventonce.aws.sqs import parse
 from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import config_option, json_option, name_option, store_option
-from eventonce.cli.table import table
+from eventonce.cli.output import table
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError
 from eventonce.infra import iam, template
@@ -238,12 +238,11 @@ def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]
     infra = _placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
         template.typed(parameter, text)
-    named = [said.rules] if isinstance(said.rules, str) else said.rules
     return infra, planned(
         infra,
         name=said.name,
         store=said.store,
-        rules=[*said.own_rules, *named],
+        rules=[*said.rule, *said.rules, *said.presets],
         letters=said.letters,
         sinks=[sink.to for sink in said.sink],
         matching=matching,

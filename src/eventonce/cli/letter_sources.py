@@ -1,17 +1,15 @@
-"""Where letters are, as the command line goes through them: on a store's shelf or in a queue."""
+"""The places of dead letters, as the command line reads them: a store or a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import Final, Self
 
 from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, Held
 from eventonce.aws.sqs import Queue
-from eventonce.cli.options import opened
+from eventonce.cli.options import Settings
 from eventonce.clock import wall_clock
-from eventonce.config import Config
 from eventonce.consumer import Consumer
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
@@ -19,14 +17,14 @@ from eventonce.errors import ConfigError
 from eventonce.types import Outcome
 
 STORE: Final = "store"
-"""What `--from` calls the store."""
+"""The name of the store in `--from`."""
 
 TOGETHER: Final = 100
-"""Letters run as one batch: their leases must not wait for too many others."""
+"""Dead letters that run as one batch: a lease must not wait for too many others."""
 
 
 class Stored:
-    """The letters of a store."""
+    """The dead letters of a store."""
 
     def __init__(self, shelf: StoreAdmin, consumer: str | None) -> None:
         self._shelf = shelf
@@ -39,7 +37,7 @@ class Stored:
         self._shelf.close()
 
     def read(self) -> Iterator[list[Held]]:
-        """A few at a time, oldest first, each once: one that is rewritten meanwhile is younger."""
+        """Batches, oldest first, each dead letter once: a rewritten one would come again."""
         seen: set[str] = set()
         letters = self._shelf.letters(self._consumer)
         while some := list(islice(letters, TOGETHER)):
@@ -48,20 +46,20 @@ class Stored:
             yield fresh
 
     def all(self) -> Iterator[Held]:
-        """Every one, oldest first."""
+        """All dead letters, oldest first."""
         return chain.from_iterable(self.read())
 
     def drop(self, held: Sequence[Held]) -> int:
-        """Forget these; answers how many there were."""
+        """Delete these; the number that were found."""
         return self._shelf.drop_letters([one.letter.id for one in held])
 
     def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
-        """Run these; the consumer drops those that are settled."""
+        """Run these; the consumer deletes the settled ones."""
         return consumer.redrive(one.letter for one in held)
 
 
 class Queued:
-    """The letters of a queue, each given back unless it was dropped or settled."""
+    """The dead letters of a queue; each becomes visible again unless it is dropped or settled."""
 
     def __init__(self, letters: DeadLetters, consumer: str | None) -> None:
         self._letters = letters
@@ -76,8 +74,8 @@ class Queued:
         self._letters.__exit__()
 
     def read(self) -> Iterator[list[Held]]:
-        """A few at a time, as the queue gives them; not what was given up again meanwhile, whose
-        new letters may come to this very queue."""
+        """Batches, as the queue gives them, without the events that were given up again meanwhile:
+        their new dead letters may come to this very queue."""
         for held in self._letters.read():
             yield [
                 one
@@ -87,16 +85,16 @@ class Queued:
             ]
 
     def all(self) -> Iterator[Held]:
-        """Every one, oldest first: a queue gives them in no order."""
+        """All dead letters, oldest first: a queue gives them in no order."""
         return iter(sorted(chain.from_iterable(self.read()), key=lambda one: one.letter.at))
 
     def drop(self, held: Sequence[Held]) -> int:
-        """Delete these; answers how many the queue let go."""
+        """Delete these; the number that the queue deleted."""
         return self._letters.delete(held)
 
     def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
-        """Run these, and delete what is settled, or is a letter of this consumer now: that one says
-        the newest reason."""
+        """Run these, and delete the settled ones and those that the consumer has written as dead
+        letters again, with the newest reason."""
         whole = [one for one in held if one.whole]
         outcomes = consumer.run_again([one.letter.event for one in whole])
         forgettable = []
@@ -110,24 +108,18 @@ class Queued:
         return outcomes + absent
 
 
-def opened_place(
-    place: str | None,
-    said: Config,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    *,
-    to_run: bool = False,
-    own: Consumer | None = None,
+def open_letters(
+    source: str | None, settings: Settings, *, to_run: bool = False, own: Consumer | None = None
 ) -> Stored | Queued:
-    """Where `--from` points, or the file, or else the store: that of one's own consumer, if it is
-    to run them, for what it does there no other store would know."""
+    """The place that `--from` or the file names, or else the store. If `own` is to run the dead
+    letters, it is its store: no other store knows what it does there."""
+    name = settings.given_name
     if own is not None and name not in (None, own.name):
-        raise ConfigError(f"--handler: {own.name!r} cannot run letters of {name!r}")
-    consumer = own.name if own is not None else name or said.name or None
-    where = place or said.letters or STORE
+        raise ConfigError(f"--handler: {own.name!r} cannot run dead letters of {name!r}")
+    consumer = own.name if own is not None else settings.file.name or None
+    where = source or settings.file.letters or STORE
     if where == STORE:
-        return Stored(opened(config, store) if own is None else own.shelf, consumer)
+        return Stored(settings.open_store() if own is None else own.shelf, consumer)
     queue = Queue.from_uri(where, awaited=False)
     visibility = REDRIVE_VISIBILITY if to_run else LIST_VISIBILITY
     return Queued(DeadLetters(queue, consumer or "default", visibility=visibility), consumer)

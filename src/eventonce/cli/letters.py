@@ -1,197 +1,277 @@
-"""`eventonce letters`: the events that were given up, to look at, take out and run again."""
+"""`eventonce letters`: list, show, export, drop and redrive dead letters."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, BinaryIO, Final
 
 import click
 import msgspec
 
 from eventonce.aws.dlq import Held
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.letter_filter import Choice, chosen_by
-from eventonce.cli.letter_format import HEAD, document, line, page, rows_of, whole
-from eventonce.cli.letter_sources import Queued, Stored, opened_place
-from eventonce.cli.options import confirmed, json_option, rules_option, yes_option
+from eventonce.cli.letter_sources import Queued, Stored, open_letters
+from eventonce.cli.options import (
+    Settings,
+    confirmed,
+    handler_option,
+    json_option,
+    presets_option,
+    rules_option,
+    with_settings,
+    yes_option,
+)
+from eventonce.cli.output import (
+    counted,
+    echo_json,
+    notice,
+    one_event_a_line,
+    one_line,
+    printable,
+    table,
+)
 from eventonce.cli.redrive import Runners, by_consumer, foreseen
-from eventonce.cli.table import counted, table
-from eventonce.config import load
-from eventonce.core.status import EFFECTIVE
+from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
+from eventonce.types import Letter
+
+HEAD: Final = ("id", "when", "status", "rule", "reason")
+
+SHORT_ID: Final = 12
+"""Characters of an id that are listed, unless more are needed to tell two dead letters apart."""
+
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Errors of an event that is not JSON: some are dead letters for that very reason."""
+
+
+# The dead letters that a command is for
+
+
+def _moment(text: str) -> datetime:
+    """A time as people and `letters list` write it, in UTC if it names no offset."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "expected a time such as 2026-11-15, 2026-11-15T13:30 or 2026-11-15T13:30:00Z"
+        raise click.BadParameter(f"{text!r}: {expected}") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+class Selection(msgspec.Struct):
+    """The dead letters that a command is for, and the ids that none of them has."""
+
+    settings: Settings
+    source: str | None
+    ids: tuple[str, ...]
+    status: str | None
+    rule: str | None
+    reason: str | None
+    since: datetime | None
+    until: datetime | None
+    _met: set[str] = msgspec.field(default_factory=set)
+
+    def open(self, *, to_run: bool = False) -> Stored | Queued:
+        """The store or the queue that holds them."""
+        return open_letters(self.source, self.settings, to_run=to_run)
+
+    def among(self, held: Iterable[Held]) -> Iterator[Held]:
+        """The selected ones of these, in their order."""
+        since, until = _millis(self.since, 0), _millis(self.until, 1 << 62)
+        for one in held:
+            letter = one.letter
+            named = [begin for begin in self.ids if letter.id.startswith(begin)]
+            self._met.update(named)
+            if (
+                (not self.ids or named)
+                and self.status in (None, letter.status)
+                and self.rule in (None, letter.rule)
+                and (self.reason or "") in letter.reason
+                and since <= letter.at < until
+            ):
+                yield one
+
+    @property
+    def missed(self) -> list[str]:
+        """The ids that no dead letter begins with."""
+        return [begin for begin in self.ids if begin not in self._met]
+
+    def report_missed(self, *, as_json: bool) -> int:
+        """Report each missed id; the exit code."""
+        for begin in self.missed:
+            notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
+        return FAILED if self.missed else 0
+
+
+def _millis(at: datetime | None, default: int) -> int:
+    return default if at is None else int(at.timestamp() * 1000)
+
+
+def _selects(function: Any) -> Any:
+    """Give a command the arguments and options of a `Selection`."""
+
+    @wraps(function)
+    def command(settings: Settings, **given: Any) -> Any:
+        chosen = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
+        return function(Selection(settings, **chosen), **given)
+
+    decorated: Any = with_settings("name", "store", "config")(command)
+    for decorate in reversed(
+        (
+            click.argument("ids", nargs=-1),
+            click.option(
+                "--status",
+                type=click.Choice(sorted(DEAD_LETTERS)),
+                help="Only dead letters of this status.",
+            ),
+            click.option("--rule", help="Only dead letters of this rule."),
+            click.option("--reason", help="Only dead letters whose reason contains this text."),
+            click.option(
+                "--since", type=_moment, metavar="TIME", help="Only dead letters since TIME (UTC)."
+            ),
+            click.option(
+                "--until", type=_moment, metavar="TIME", help="Only dead letters before TIME (UTC)."
+            ),
+            click.option(
+                "--from",
+                "source",
+                metavar="SOURCE",
+                help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
+                "sqs://NAME.  [default: `letters` of the file, or else the store]",
+            ),
+        )
+    ):
+        decorated = decorate(decorated)
+    return decorated
+
+
+# The commands
 
 
 @click.group(cls=Subcommands)
-def command() -> None:
-    """The events that were given up, each whole and with its reason.
+def letters() -> None:
+    """Dead letters: the events that were given up, each complete and with its reason.
 
-    They are in the store, or in a dead-letter queue: --from. They are chosen by id (or its
-    beginning), --status, --rule, --reason, --since, --until and --name.
+    They are in the store, or in a dead-letter queue (--from). They are selected by their IDS (the
+    beginning of an id is enough), --status, --rule, --reason, --since, --until and --name.
     """
 
 
-def _opened(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    *,
-    to_run: bool = False,
-) -> Stored | Queued:
-    return opened_place(place, load(config), store, config, name, to_run=to_run)
-
-
-@command.command("list")
-@chosen_by
+@letters.command("list")
+@_selects
 @json_option
-def list_letters(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    *,
-    as_json: bool,
-    **choice: Any,
-) -> int:
+def list_letters(selection: Selection, *, as_json: bool) -> int:
     """List dead letters, oldest first."""
     found = []
-    meant = Choice(**choice)
-    with _opened(place, store, config, name) as letters:
-        for held in meant.among(letters.all()):
+    with selection.open() as source:
+        for held in selection.among(source.all()):
             if as_json:
-                click.echo(msgspec.json.encode(document(held.letter)))
+                echo_json(_document(held.letter))
             else:
                 found.append(held.letter)
     if found:
-        click.echo(table(rows_of(found), head=HEAD))
-    elif not meant.missed and not as_json:
+        click.echo(table(_rows(found), head=HEAD))
+    elif not selection.missed and not as_json:
         click.echo("no dead letters")
-    return _missed(meant, as_json=as_json)
+    return selection.report_missed(as_json=as_json)
 
 
-@command.command("show")
-@chosen_by
+@letters.command("show")
+@_selects
 @json_option
-def show_letters(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    *,
-    as_json: bool,
-    **choice: Any,
-) -> int:
-    """Show dead letters whole, with their events."""
-    meant = Choice(**choice)
-    with _opened(place, store, config, name) as letters:
-        found = [held.letter for held in meant.among(letters.all())]
+def show_letters(selection: Selection, *, as_json: bool) -> int:
+    """Show dead letters completely, with their events."""
+    with selection.open() as source:
+        found = [held.letter for held in selection.among(source.all())]
     for letter in found:
-        click.echo(msgspec.json.encode(whole(letter)) if as_json else f"{page(letter)}\n")
-    if not found and not meant.missed and not as_json:
+        if as_json:
+            echo_json(_document(letter) | {"event": _event(letter)})
+        else:
+            click.echo(f"{_page(letter)}\n")
+    if not found and not selection.missed and not as_json:
         click.echo("no dead letters", err=True)
-    return _missed(meant, as_json=as_json) or (0 if found else FAILED)
+    return selection.report_missed(as_json=as_json) or (0 if found else FAILED)
 
 
-@command.command("export")
-@chosen_by
+@letters.command("export")
+@_selects
 @click.option(
     "-o", "--output", type=click.File("wb"), default="-", help="A file instead of stdout."
 )
 @json_option
-def export_letters(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    output: BinaryIO,
-    *,
-    as_json: bool,
-    **choice: Any,
-) -> int:
-    """Write the events of dead letters as JSON Lines; the letters stay."""
+def export_letters(selection: Selection, output: BinaryIO, *, as_json: bool) -> int:
+    """Write the events of dead letters as JSON FileSource; the dead letters stay."""
     count = 0
-    meant = Choice(**choice)
-    with _opened(place, store, config, name) as letters:
-        for held in meant.among(letters.all()):
-            output.write(line(held.letter))
+    with selection.open() as source:
+        for held in selection.among(source.all()):
+            output.write(one_event_a_line(held.letter.event))
             count += 1
     _tell("exported", count, as_json=as_json, err=True)
-    return _missed(meant, as_json=as_json)
+    return selection.report_missed(as_json=as_json)
 
 
-@command.command("drop")
-@chosen_by
+@letters.command("drop")
+@_selects
 @yes_option
 @json_option
-def drop_letters(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
-    *,
-    yes: bool,
-    as_json: bool,
-    **choice: Any,
-) -> int:
-    """Drop dead letters for good."""
-    meant = Choice(**choice)
-    with _opened(place, store, config, name, to_run=True) as letters:
-        found = list(meant.among(letters.all()))
+def drop_letters(selection: Selection, *, yes: bool, as_json: bool) -> int:
+    """Delete dead letters for good."""
+    with selection.open(to_run=True) as source:
+        found = list(selection.among(source.all()))
         question = f"Drop {counted(len(found), 'dead letter')} for good?"
         if found and not confirmed(question, yes=yes):
             return FAILED
-        dropped = letters.drop(found)
+        dropped = source.drop(found)
     _tell("dropped", dropped, as_json=as_json)
-    return _missed(meant, as_json=as_json) or (FAILED if dropped < len(found) else 0)
+    return selection.report_missed(as_json=as_json) or (FAILED if dropped < len(found) else 0)
 
 
-@command.command("redrive")
-@chosen_by
+@letters.command("redrive")
+@_selects
+@presets_option
 @rules_option
-@click.option(
-    "--handler",
-    metavar="MODULE:NAME",
-    help="A handler or a Consumer of yours; without it the file's sinks, or else stdout.",
-)
-@click.option("--dry-run", is_flag=True, help="Only list what would run.")
+@handler_option
+@click.option("--dry-run", is_flag=True, help="Only list which dead letters would run.")
 @json_option
 def redrive_letters(
-    place: str | None,
-    store: str | None,
-    config: Path | None,
-    name: str | None,
+    selection: Selection,
+    presets: tuple[str, ...],
     rules: tuple[str, ...],
     handler: str | None,
     *,
     dry_run: bool,
     as_json: bool,
-    **choice: Any,
 ) -> int:
-    """Run dead letters again; what is settled by it is dropped.
+    """Run dead letters again, and drop those that are settled.
 
-    An event that took effect meanwhile is not run again.
+    An event that took effect meanwhile does not run again. Without --handler and without a
+    [[sink]] in the file, the events are written to stdout.
     """
-    runners = Runners(handler, load(config), rules, config, store)
+    runners = Runners(handler, selection.settings.also(presets=presets, rules=rules))
     if runners.to_stdout and not dry_run and not as_json:
-        click.echo("eventonce: no --handler and no [[sink]]: the events go to stdout", err=True)
-    meant = Choice(**choice)
+        notice("no --handler and no [[sink]]: the events are written to stdout")
     statuses: Counter[str] = Counter()
     with (
         runners,
-        opened_place(
-            place, runners.said, store, config, name, to_run=not dry_run, own=runners.own
-        ) as letters,
+        open_letters(
+            selection.source, selection.settings, to_run=not dry_run, own=runners.own
+        ) as source,
     ):
         if dry_run:
-            _foretell(runners, list(meant.among(letters.all())), as_json=as_json)
-            return _missed(meant, as_json=as_json)
-        for some in letters.read():
-            for consumer, held in by_consumer(list(meant.among(some))).items():
-                outcomes = letters.run_again(runners.of(consumer), held)
+            _foretell(runners, list(selection.among(source.all())), as_json=as_json)
+            return selection.report_missed(as_json=as_json)
+        for some in source.read():
+            for consumer, held in by_consumer(list(selection.among(some))).items():
+                outcomes = source.run_again(runners.of(consumer), held)
                 statuses.update(outcome.status for outcome in outcomes)
-    said = msgspec.json.encode(statuses).decode()
-    click.echo(said if as_json else table(statuses.most_common()) or "no dead letters", err=True)
-    return _missed(meant, as_json=as_json) or (FAILED if statuses.keys() - EFFECTIVE else 0)
+    if as_json:
+        echo_json(statuses, err=True)
+    else:
+        click.echo(table(statuses.most_common()) or "no dead letters", err=True)
+    return selection.report_missed(as_json=as_json) or (
+        FAILED if statuses.keys() - EFFECTIVE else 0
+    )
 
 
 def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
@@ -199,30 +279,75 @@ def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
     would_run = sum(kind == "run" for _, kind, _ in foretold)
     if as_json:
         documents = [
-            document(letter) | {"would": kind, "why": why} for letter, kind, why in foretold
+            _document(letter) | {"would": kind, "why": why} for letter, kind, why in foretold
         ]
-        click.echo(msgspec.json.encode({"would_run": would_run, "letters": documents}).decode())
+        echo_json({"would_run": would_run, "letters": documents})
         return
     click.echo(f"{counted(would_run, 'dead letter')} would run again")
     rows = [
         (*first, kind, why or reason)
         for (*first, reason), (_, kind, why) in zip(
-            rows_of([letter for letter, _, _ in foretold]), foretold, strict=True
+            _rows([letter for letter, _, _ in foretold]), foretold, strict=True
         )
     ]
     if rows:
         click.echo(table(rows, head=(*HEAD[:-1], "would", HEAD[-1])))
 
 
-def _tell(what: str, count: int, *, as_json: bool, err: bool = False) -> None:
-    said = msgspec.json.encode({what: count}).decode()
-    click.echo(said if as_json else f"{what} {counted(count, 'dead letter')}", err=err)
+def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:
+    if as_json:
+        echo_json({verb: count}, err=err)
+    else:
+        click.echo(f"{verb} {counted(count, 'dead letter')}", err=err)
 
 
-def _missed(meant: Choice, *, as_json: bool) -> int:
-    """The exit code: ids that no dead letter here begins with are said."""
-    for begin in meant.missed:
-        said = f"no dead letter's id begins with {begin!r} here"
-        in_json = msgspec.json.encode({"error": said}).decode()
-        click.echo(in_json if as_json else f"eventonce: {said}", err=True)
-    return FAILED if meant.missed else 0
+# A dead letter as text and as JSON
+
+
+def _rows(found: Sequence[Letter]) -> list[tuple[str, ...]]:
+    """A row for each. The versions of one subject have ids that begin alike."""
+    ids = {letter.id for letter in found}
+    short = SHORT_ID
+    while len({name[:short] for name in ids}) < len(ids):
+        short += 1
+    return [
+        (letter.id[:short], _when(letter), letter.status, letter.rule, letter.reason)
+        for letter in found
+    ]
+
+
+def _page(letter: Letter) -> str:
+    """All fields and the event, for people."""
+    fields = [
+        f"{name:<10}{one_line(str(value))}" for name, value in _document(letter).items() if value
+    ]
+    try:
+        event = msgspec.json.format(letter.event, indent=2)
+    except _UNREADABLE:
+        event = letter.event
+    return "\n".join([*fields, printable(event.decode(errors="replace"))])
+
+
+def _document(letter: Letter) -> dict[str, Any]:
+    """All fields but the event, for machines."""
+    return {
+        "id": letter.id,
+        "when": _when(letter),
+        "consumer": letter.consumer,
+        "status": letter.status,
+        "reason": letter.reason,
+        "rule": letter.rule,
+        "key": letter.key.hex(),
+        "attempt": letter.attempt,
+    }
+
+
+def _event(letter: Letter) -> Any:
+    try:
+        return msgspec.json.decode(letter.event)
+    except _UNREADABLE:
+        return letter.event.decode(errors="replace")
+
+
+def _when(letter: Letter) -> str:
+    return datetime.fromtimestamp(letter.at / 1000, UTC).isoformat(timespec="seconds")

@@ -1,105 +1,177 @@
-"""Options that commands share, and the file and environment that they fall back on."""
+"""Options that commands share: the configuration from command line, environment and file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
 from eventonce import presets
-from eventonce.config import DEFAULT_STORE, load
+from eventonce.config import DEFAULT_STORE, Config, load
+from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreMismatch
-from eventonce.rules import Ruleset
+from eventonce.sinks import imported
 from eventonce.stores import adapter_of, open_schema, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
-    """An option that the environment may say too: `--store` is `EVENTONCE_STORE`.
+    """An option with an environment variable: `--store` has `EVENTONCE_STORE`.
 
-    For configuration alone. An action or a confirmation is typed: a variable that somebody set
-    for another command must neither answer a question nor choose where events are sent.
+    For configuration alone. An action or a confirmation is typed: a variable that was set for
+    another command must neither answer a question nor choose where events are sent.
     """
     long = next(name for name in names if name.startswith("--"))
     twin = "EVENTONCE_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=twin, show_envvar=True, **attributes)
 
 
-def _presets_and_files(
+def _preset_names(
     ctx: click.Context,  # noqa: ARG001  click's signature
     param: click.Parameter,  # noqa: ARG001  likewise
     incomplete: str,
 ) -> list[Any]:
-    """The presets that begin like this, or else whatever file the shell finds."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415  for a shell that asks
 
-    found = [
+    return [
         CompletionItem(name, help=line)
         for name, line in presets.names().items()
         if name.startswith(incomplete)
     ]
-    return found or [CompletionItem(incomplete, type="file")]
 
 
 config_option = configured(
     "-c",
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A TOML file with store, name, rules and [[rule]] tables; eventonce.toml if it is there.",
+    help="The configuration file.  [default: eventonce.toml, if it exists]",
 )
 store_option = configured(
-    "-s", "--store", metavar="URI", help="Where to remember: sqlite:///file.db, …"
+    "-s", "--store", metavar="URI", help="The store, such as sqlite:///file.db."
 )
-name_option = configured("--name", help="The consumer's name: part of every key.")
-rules_option = configured(
+name_option = configured("--name", help="The consumer's name, which is part of every key.")
+presets_option = configured(
+    "-p",
+    "--presets",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=_preset_names,
+    help="A preset, instead of the file's presets; repeat the option for several.  [default: auto]",
+)
+rules_option = click.option(
     "-r",
     "--rules",
     multiple=True,
-    metavar="PRESET|FILE",
-    shell_complete=_presets_and_files,
-    help="A preset or a TOML file, instead of the file's rules; several are tried in turn. "
-    "[default: auto]",
+    metavar="FILE",
+    type=click.Path(),
+    help="A TOML file of [[rule]] tables, instead of the file's own rules; tried before presets; "
+    "repeat the option for several.",
+)
+handler_option = click.option(
+    "--handler",
+    metavar="MODULE:NAME",
+    help="A handler or a Consumer of yours, instead of the file's sinks.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+_OPTIONS: Final = {
+    "config": config_option,
+    "store": store_option,
+    "name": name_option,
+    "presets": presets_option,
+    "rules": rules_option,
+}
 
 
-DEFAULT_NAME: Final = "default"
-"""What a consumer on an embedded store is called that was given no name."""
+class Settings:
+    """The configuration of a command: options and environment win over the file."""
+
+    def __init__(self, config: Path | None = None, **given: Any) -> None:
+        self._path = config
+        self._given = {field: value for field, value in given.items() if value}
+
+    @cached_property
+    def file(self) -> Config:
+        """The file, with the given options in place of its fields."""
+        given = {name: [*it] if isinstance(it, tuple) else it for name, it in self._given.items()}
+        if "rules" in given:
+            given["rule"] = ()
+        return msgspec.structs.replace(load(self._path), **given)
+
+    @property
+    def given_store(self) -> str | None:
+        """The store that an option or the environment names, not the file."""
+        return self._given.get("store")
+
+    @property
+    def given_name(self) -> str | None:
+        """The name that an option or the environment gives, not the file."""
+        return self._given.get("name")
+
+    def also(self, **given: Any) -> Settings:
+        """The same settings with more options."""
+        return Settings(self._path, **self._given, **given)
+
+    def open_store(self) -> Any:
+        """The store, to look at: no file or table is made by opening it."""
+        uri = self.file.store or DEFAULT_STORE
+        if adapter_of(uri).schema:
+            # A store of this kind is made, and upgraded, by being opened.
+            with closing(open_schema(uri)) as upkeep:
+                try:
+                    steps = upkeep.migrate(dry_run=True)
+                except StoreMismatch as error:
+                    raise ConfigError(f"{error}; another store is named with --store") from error
+            if steps:
+                shown = masked(uri)
+                raise StoreMismatch(f"{shown}: {steps[0]}: eventonce store migrate {shown}")
+        return open_store(uri)
+
+    def consumer(self, handler: str | None, *, command: str) -> Consumer:
+        """The consumer that a command runs: the file's, with its sinks or with this handler
+        (`module:name`), or the `Consumer` of that name with its own store, name and rules."""
+        if handler is None:
+            if not self.file.sink:
+                raise ConfigError(
+                    f"{command}: no sink and no handler: write a [[sink]] table into "
+                    f"eventonce.toml, or name a handler with --handler MODULE:NAME"
+                )
+            return self.file.consumer()
+        target = imported(handler)
+        if isinstance(target, Consumer):
+            return target
+        made = msgspec.structs.replace(self.file, sink=[]).consumer()
+        made.on()(target)
+        return made
 
 
-def ruleset(config: Path | None, rules: Sequence[str], name: str | None) -> Ruleset:
-    """The rules that options give; or else those of the file, its own first, then presets."""
-    said = load(config)
-    return Ruleset(
-        presets.resolve(said.ruling(rules)),
-        name=name or said.name or DEFAULT_NAME,
-        secrets=[secret.encode() for secret in said.secrets],
-    )
+def with_settings(*names: str) -> Callable[[Any], Any]:
+    """Options of configuration by their names, given to a command as one `Settings`."""
 
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def command(*args: Any, **given: Any) -> Any:
+            chosen = Settings(**{name: given.pop(name) for name in names})
+            return function(*args, chosen, **given)
 
-def opened(config: Path | None, store: str | None) -> Any:
-    """The store that options and file name, to look at: nothing is made by opening it."""
-    uri = store or load(config).store or DEFAULT_STORE
-    if adapter_of(uri).schema:
-        # This store is made, and brought up to date, by being opened.
-        with closing(open_schema(uri)) as upkeep:
-            try:
-                steps = upkeep.migrate(dry_run=True)
-            except StoreMismatch as error:
-                raise ConfigError(f"{error}; --store names another") from error
-        if steps:
-            raise StoreMismatch(f"{masked(uri)}: {steps[0]}: eventonce store migrate {masked(uri)}")
-    return open_store(uri)
+        decorated: Any = command
+        for name in reversed(names):
+            decorated = _OPTIONS[name](decorated)
+        return decorated
+
+    return decorate
 
 
 def confirmed(question: str, *, yes: bool) -> bool:
-    """Whether the person says so; UsageError where nobody is there to ask."""
+    """Whether the user confirms; UsageError if standard input has no answer."""
     if yes:
         return True
     try:
@@ -107,5 +179,7 @@ def confirmed(question: str, *, yes: bool) -> bool:
     except click.Abort as error:
         if isinstance(error.__context__, EOFError):
             click.echo(err=True)
-            raise click.UsageError("nobody answered on standard input: --yes does") from None
+            raise click.UsageError(
+                "standard input gave no answer; --yes confirms without a question"
+            ) from None
         raise

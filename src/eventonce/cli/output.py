@@ -1,25 +1,76 @@
-"""Standard output for events: all of it is written, or an error says that it was not."""
+"""Output of the commands: tables no wider than the terminal, JSON, and events."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from typing import BinaryIO
+from collections.abc import Sequence
+from shutil import get_terminal_size
+from typing import Any, BinaryIO
+
+import click
+import msgspec
 
 from eventonce.errors import ConfigError
 
 
+def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: int = 0) -> str:
+    """The rows under their head; on a terminal the last column is cut where the screen ends."""
+    texts = [[one_line(str(cell)) for cell in row] for row in ([head, *rows] if head else rows)]
+    if not texts:
+        return ""
+    widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
+    taken = indent + sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = get_terminal_size().columns - taken if sys.stdout.isatty() else sys.maxsize
+    lines = []
+    for number, row in enumerate(texts):
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        last = row[-1] if len(row[-1]) <= max(room, 20) else row[-1][: max(room, 20) - 1] + "…"
+        line = " " * indent + "  ".join([*cells, last]).rstrip()
+        lines.append(click.style(line, bold=True) if head and number == 0 else line)
+    return "\n".join(lines)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 event`, `2 events`; `many` is the plural where it is not `one` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters that a terminal would obey."""
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """The text, line by line, without control characters that a terminal would obey."""
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else repr(line)[1:-1] for line in lines)
+
+
+def echo_json(document: Any, *, err: bool = False) -> None:
+    """Print one JSON document on a line."""
+    click.echo(msgspec.json.encode(document).decode(), err=err)
+
+
+def notice(text: str, *, as_json: bool = False) -> None:
+    """Print a message for people to stderr; an object with `error` where JSON is asked for."""
+    if as_json:
+        echo_json({"error": text}, err=True)
+    else:
+        click.echo(f"eventonce: {text}", err=True)
+
+
 def standard_output() -> BinaryIO:
-    """Where events are written to."""
+    """The stream that events are written to."""
     if sys.stdout is None:
-        raise ConfigError("standard output is closed: there is nowhere to write events to")
+        raise ConfigError("standard output is closed: events cannot be written")
     return sys.stdout.buffer
 
 
 def write_whole(out: BinaryIO, data: bytes) -> None:
-    """Write and flush. Under `python -u` the stream is the bare file, whose `write` may take only
-    a part, or nothing if it would have to wait, and raises neither time."""
+    """Write all of the data and flush. Under `python -u` the stream is the bare file, whose `write`
+    may take only a part, or nothing if it would block, without an error."""
     rest = memoryview(data)
     while rest:
         taken = out.write(rest)
@@ -27,3 +78,8 @@ def write_whole(out: BinaryIO, data: bytes) -> None:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         rest = rest[taken:]
     out.flush()
+
+
+def one_event_a_line(event: bytes) -> bytes:
+    """The JSON of an event as one line of a file."""
+    return event.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"

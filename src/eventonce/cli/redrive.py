@@ -1,17 +1,15 @@
-"""Who runs letters again, and what would come of it."""
+"""The consumers that run dead letters again, and a forecast of what each would do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from eventonce.aws.dlq import Held
-from eventonce.cli.options import opened
-from eventonce.cli.output import standard_output, write_whole
-from eventonce.config import Config
+from eventonce.cli.options import Settings
+from eventonce.cli.output import one_event_a_line, standard_output, write_whole
 from eventonce.consumer import Consumer
 from eventonce.core.plan import Handler
 from eventonce.core.reasons import reason
@@ -23,28 +21,19 @@ from eventonce.types import Job
 
 
 class Runners:
-    """The consumers that letters are run by, one for each name, opened when first needed."""
+    """The consumers that run dead letters, one for each name, opened when first needed."""
 
-    def __init__(
-        self,
-        handler: str | None,
-        said: Config,
-        rules: Sequence[str],
-        config: Path | None,
-        store: str | None,
-    ) -> None:
+    def __init__(self, handler: str | None, settings: Settings) -> None:
         target: Any = None if handler is None else imported(handler)
         self.own: Consumer | None = target if isinstance(target, Consumer) else None
-        """The consumer that `--handler` names, which brings its own store, name and rules."""
-        if self.own is not None and store is not None:
-            raise ConfigError(f"--handler: {handler} brings its own store; leave out --store")
+        """The consumer that `--handler` names, with its own store, name and rules."""
+        if self.own is not None and settings.given_store is not None:
+            raise ConfigError(f"--handler: {handler} has its own store; remove --store")
         if self.own is None and target is not None and not callable(target):
             raise ConfigError(f"--handler: {handler} is neither a function nor a Consumer")
-        self.said = said
-        self.to_stdout = target is None and not said.sink
+        self.to_stdout = target is None and not settings.file.sink
         self._handler: Handler | None = _to_stdout if self.to_stdout else target
-        self._rules = rules
-        self._open: Callable[[], Any] = lambda: opened(config, store)
+        self._settings = settings
         self._made: dict[str, Consumer] = {}
 
     def __enter__(self) -> Self:
@@ -55,21 +44,22 @@ class Runners:
             consumer.close()
 
     def of(self, name: str) -> Consumer:
-        """Who runs the letters of this consumer: yours, or one with the file's rules and sinks."""
+        """The consumer for dead letters of this name: yours, or one with the file's rules."""
         if name not in self._made:
             self._made[name] = self.own or self._opened(name)
         return self._made[name]
 
     def _opened(self, name: str) -> Consumer:
-        said = self.said if self._handler is None else replace(self.said, sink=[])
-        consumer = said.consumer(store=self._open(), name=name, rules=self._rules)
+        file = self._settings.file
+        file = file if self._handler is None else replace(file, sink=[])
+        consumer = file.consumer(store=self._settings.open_store(), name=name)
         if self._handler is not None:
             consumer.on()(self._handler)
         return consumer
 
 
 def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
-    """The letters of each consumer."""
+    """The dead letters of each consumer."""
     found: dict[str, list[Held]] = {}
     for one in held:
         found.setdefault(one.letter.consumer, []).append(one)
@@ -77,7 +67,7 @@ def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
 
 
 def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
-    """What running this letter would come to, and why; the store is only looked at."""
+    """The verdict that a redrive of this dead letter would get, and why; the store is only read."""
     letter = held.letter
     if not held.whole:
         return "invalid", letter.reason
@@ -98,5 +88,4 @@ def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
 
 
 def _to_stdout(job: Job) -> None:
-    line = job.event.raw.replace(b"\n", b" ").replace(b"\r", b" ")
-    write_whole(standard_output(), line + b"\n")
+    write_whole(standard_output(), one_event_a_line(job.event.raw))

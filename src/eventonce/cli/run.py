@@ -19,18 +19,15 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.consumers import consumer
 from eventonce.cli.options import (
-    config_option,
+    Settings,
     configured,
+    handler_option,
     json_option,
-    name_option,
-    rules_option,
-    store_option,
+    with_settings,
 )
-from eventonce.cli.table import counted, table
+from eventonce.cli.output import counted, echo_json, notice, table
 from eventonce.config import Worker as Table
-from eventonce.config import load
 from eventonce.config.checks import check_table, seconds
 from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
@@ -38,94 +35,80 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
 from eventonce.stores.probe import PROBE
-from eventonce.worker import Report, Settings, Worker
+from eventonce.worker import Report, Worker
+from eventonce.worker import Settings as WorkerSettings
 from eventonce.worker.health import listening
 
 ALL_IGNORED: Final = (
-    "nothing but ignored events came: look at the match of the sinks; --verbose says of each event "
-    "why"
+    "all events were ignored: check `match` of the sinks; --verbose logs the reason for each event"
 )
 
-DRAW: Final = 0.2
-"""Seconds between two looks of the progress bar."""
+DRAW_INTERVAL: Final = 0.2
+"""Seconds between two updates of the progress bar."""
 
 
 @click.command()
-@config_option
-@configured("--queue", metavar="URI", help="sqs://NAME?region=…, or the queue's URL.")
+@configured("--queue", metavar="URI", help="The queue: sqs://NAME?region=…, or its URL.")
 @click.option(
     "--from",
     "captured",
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
-    help="A file or folder of events instead of a queue; may be given several times.",
+    help="A file or folder of events instead of a queue; repeat the option for several.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
-    help="With --from: events a second at the most.",
+    help="With --from: at most this many events a second.",
+)
+@handler_option
+@with_settings("store", "name", "presets", "rules", "config")
+@click.option("--concurrency", type=int, help="Handlers at the same time.  [default: 10]")
+@click.option(
+    "--drain", help="How long running handlers have to finish after SIGTERM.  [default: 25s]"
 )
 @click.option(
-    "--handler",
-    metavar="MODULE:NAME",
-    help="A handler or a Consumer of yours, in place of the sinks.",
-)
-@store_option
-@name_option
-@rules_option
-@click.option("--concurrency", type=int, help="Handlers side by side. [default: 10]")
-@click.option(
-    "--drain", help='How long running handlers may take to end after SIGTERM. [default: "25s"]'
+    "--health", metavar="[HOST:]PORT", help="The address of /health/live and /health/ready."
 )
 @click.option(
-    "--health", metavar="[HOST:]PORT", help="Where to answer /health/live and /health/ready."
-)
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Log every event's outcome, not only the bad ones."
+    "-v", "--verbose", is_flag=True, help="Log the outcome of every event, not only failures."
 )
 @json_option
-def command(
-    config: Path | None,
-    queue: str | None,
+def run(
+    settings: Settings,
     captured: tuple[Path, ...],
     rate: float | None,
     handler: str | None,
-    store: str | None,
-    name: str | None,
-    rules: tuple[str, ...],
-    concurrency: int | None,
-    drain: str | None,
-    health: str | None,
     *,
     verbose: bool,
     as_json: bool,
+    **worker_options: str | int | None,
 ) -> int:
     """Receive events from an SQS queue, or read them from a capture, and give them to the sinks.
 
-    Ends after SIGTERM or Ctrl-C with what is in work finished; the second one ends it at once.
+    SIGTERM or Ctrl-C ends the worker after the running handlers; the second signal ends it at once.
     """
-    said = load(config)
-    own = {"queue": queue, "concurrency": concurrency, "drain": drain, "health": health}
-    given = {option: value for option, value in own.items() if value is not None}
-    asked = msgspec.structs.replace(said.worker, **given)
-    said = msgspec.structs.replace(said, worker=asked)
+    given = {option: value for option, value in worker_options.items() if value is not None}
+    asked = msgspec.structs.replace(settings.file.worker, **given)
+    settings = settings.also(worker=asked)
     if rate is not None and not captured:
-        raise ConfigError("--rate is for --from; a queue is worked through as it comes")
+        raise ConfigError("--rate needs --from: a queue has no rate limit")
     check_table("worker", asked)
     receivers = 1 if captured else asked.receivers
-    settings = Settings(asked.concurrency, receivers, seconds(asked.drain))
     source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
     tally = Tally()
-    made = consumer(said, handler, command="run", store=store, name=name, rules=rules)
-    with made, closing(source):
+    consumer = settings.consumer(handler, command="run")
+    with consumer, closing(source):
         _log(verbose=verbose)
-        made.observers += [tally, to_log()]
+        consumer.observers += [tally, to_log()]
         if isinstance(source, FileSource):
             if source.capture.passed_over:
-                click.echo(f"eventonce: {source.capture.passed_over}", err=True)
-            # Somebody waits for this run, and shall know at once that it cannot begin.
-            made.store.claim([PROBE])
-        worker = Worker(made, source, settings)
+                notice(source.capture.passed_over)
+            # A person waits for this run, and must know at once that it cannot begin.
+            consumer.store.claim([PROBE])
+        worker = Worker(
+            consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
+        )
         with ExitStack() as stack:
             if asked.health:
                 stack.enter_context(listening(str(asked.health), worker.state))
@@ -135,10 +118,10 @@ def command(
             report = worker.run()
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
-            click.echo(f"eventonce: {ALL_IGNORED}", err=True)
+            notice(ALL_IGNORED)
         failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts)
         if report.unfinished:
-            # What still runs in this process would go on while it ends.
+            # A handler that still runs in this process would go on while the process ends.
             _end(FAILED)
     if report.error is not None:
         raise _readable(report.error)
@@ -146,27 +129,25 @@ def command(
 
 
 def _is_wanting(source: FileSource, counts: Counter[str]) -> bool:
-    """Whether some event was given up, or not come to."""
+    """Whether some event was given up or not read."""
     if not source.ended:
-        click.echo(
-            "eventonce: not all was read; the same command goes on where this ended", err=True
-        )
+        notice("not all events were read; the same command continues where this one ended")
     if source.unread:
-        click.echo(f"eventonce: {source.unread}", err=True)
+        notice(source.unread)
     return not source.ended or bool(source.unread) or bool(counts.keys() & DEAD_LETTERS)
 
 
 def _from_queue(asked: Table) -> Source:
     if not asked.queue:
         raise ConfigError(
-            "run: no queue is named; give --queue sqs://NAME?region=…, write queue = … into the "
+            "run: no queue is given; use --queue sqs://NAME?region=…, or write queue = … into the "
             "table [worker], or read a capture with --from"
         )
     return open_source(asked.queue, visibility=seconds(asked.visibility), wait=seconds(asked.wait))
 
 
 def _log(*, verbose: bool) -> None:
-    """Say what the worker does on stderr, unless the sinks' own modules have arranged for it."""
+    """Log to stderr, unless a module of the sinks has configured logging."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("eventonce").setLevel(logging.INFO)
     logging.getLogger("eventonce.outcomes").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -174,7 +155,7 @@ def _log(*, verbose: bool) -> None:
 
 @contextmanager
 def _signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT ask to stop; the second of them ends the process as it is."""
+    """SIGTERM and SIGINT stop the worker; the second signal ends the process at once."""
     asked: list[int] = []
 
     def on(number: int, _frame: FrameType | None) -> None:
@@ -204,7 +185,7 @@ def _progress(source: FileSource) -> Iterator[None]:
     ) as bar:
 
         def draw() -> None:
-            while not ended.wait(DRAW):
+            while not ended.wait(DRAW_INTERVAL):
                 bar.update(source.capture.position - bar.pos)
 
         thread = threading.Thread(target=draw, daemon=True)
@@ -219,8 +200,7 @@ def _progress(source: FileSource) -> Iterator[None]:
 
 def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
     if as_json:
-        told = {**counts, "unfinished": report.unfinished}
-        click.echo(msgspec.json.encode(told).decode())
+        echo_json({**counts, "unfinished": report.unfinished})
         return
     total = sum(counts.values())
     rows = [*counts.most_common(), *([("unfinished", report.unfinished)] * bool(report.unfinished))]
@@ -229,10 +209,10 @@ def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
 
 
 def _readable(error: BaseException) -> BaseException:
-    """Our own errors as they are; a defect with its name, for the log has its traceback."""
+    """Our own errors as they are; a defect by its name, because the log has its traceback."""
     if isinstance(error, EventonceError | OSError):
         return error
-    return EventonceError(f"the worker ended by a defect: {type(error).__name__}: {error}")
+    return EventonceError(f"the worker ended with a defect: {type(error).__name__}: {error}")
 
 
 def _end(code: int) -> None:

@@ -1,4 +1,4 @@
-"""`eventonce send`: events put on a bus, a queue or a receiver, several times over."""
+"""`eventonce send`: send events to a bus, a queue or a receiver, several times if wanted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import click
-import msgspec
 from click.core import ParameterSource
 
 from eventonce.aws.eventbridge import Bus
@@ -22,14 +21,14 @@ from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
 from eventonce.cli.options import configured, json_option
-from eventonce.cli.table import counted, table
+from eventonce.cli.output import counted, echo_json, table
 from eventonce.errors import ConfigError
 from eventonce.sending import Receiver, Summary, send_all, to_bus, to_queue
 
-PLACES: Final = ("bus", "queue", "url")
+TARGETS: Final = ("bus", "queue", "url")
 
-LONGEST: Final = 86_400.0
-"""Seconds between copies: a day, beyond which nobody waits for a trial."""
+LONGEST_PAUSE: Final = 86_400.0
+"""Seconds between copies: nobody waits longer than a day for a trial."""
 
 _HEADER: Final = re.compile(
     r"\s*(?P<name>[A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*:(?P<value>[\t\x20-\x7e\x80-\xff]*)"
@@ -37,7 +36,7 @@ _HEADER: Final = re.compile(
 
 
 class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic of late
-    """A header; several in the environment stand on lines of their own, as each has a space."""
+    """A header. In the environment several are on separate lines, because each has a space."""
 
     name = "header"
     envvar_list_splitter = "\n"
@@ -46,25 +45,29 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--bus", metavar="NAME", help="Put the events on this EventBridge bus.")
-@click.option("--queue", metavar="URI", help="Send them to this queue: sqs://NAME, or its URL.")
-@click.option("--url", help="Post them to this receiver, one a request.")
 @click.option(
-    "--copies", type=click.IntRange(1), default=1, show_default=True, help="How often each is sent."
+    "--queue", metavar="URI", help="Send the events to this queue: sqs://NAME, or its URL."
+)
+@click.option("--url", help="Post the events to this receiver, one a request.")
+@click.option(
+    "--copies",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How often each event is sent.",
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0, LONGEST),
+    type=click.FloatRange(0, LONGEST_PAUSE),
     default=0.5,
     show_default=True,
     metavar="SECONDS",
-    help="The pause before all are sent once more.",
+    help="The pause before all events are sent once more.",
 )
+@click.option("--fresh", is_flag=True, help="Give copies new ids, as if they were published again.")
+@click.option("--source", default="", help="With --bus: the source, instead of the events' own.")
 @click.option(
-    "--fresh", is_flag=True, help="Give copies a new id, as if they were published again."
-)
-@click.option("--source", default="", help="With --bus: their source, instead of their own.")
-@click.option(
-    "--type", "type_", default="", help="With --bus: their detail-type, instead of their own."
+    "--type", "type_", default="", help="With --bus: the detail-type, instead of the events' own."
 )
 @configured(
     "--header",
@@ -72,46 +75,46 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     type=Header(),
     multiple=True,
     metavar="NAME: VALUE",
-    help="With --url: a header of each request; may be given several times.",
+    help="With --url: a header of each request; repeat the option for several.",
 )
-@click.option("--region", help="The AWS region; as boto3 finds it, if not given.")
+@click.option("--region", help="The AWS region.  [default: as boto3 finds it]")
 @click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's.")
 @json_option
-def command(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
-    """Send the events of FILE (one, an array, or JSON Lines; - is stdin) as often as you like.
+def send(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
+    """Send the events of FILE (one event, an array, or JSON Lines; - is stdin).
 
     Entries of PutEvents are sent as the events that EventBridge makes of them.
-    Says what was refused, and why; the exit code is 1 then.
+    Refused events are listed with the reason, and the exit code is 1.
     """
     if math.isnan(every):
-        raise click.BadParameter("a number of seconds was expected", param_hint="--every")
+        raise click.BadParameter("expected a number of seconds", param_hint="--every")
     target = _target(**_meant(to))
     summary = Summary()
     try:
-        with _named(file) as path:
+        with _as_file(file) as path:
             send_all(target, path, summary, copies=copies, every=every, fresh=fresh)
     finally:
         target.close()
         _tell(summary, as_json=as_json)
     if not summary.events:
-        raise ConfigError(f"{file}: there is no event in it")
+        raise ConfigError(f"{file}: the file has no events")
     return FAILED if summary.refused else 0
 
 
 def _meant(to: dict[str, Any]) -> dict[str, Any]:
-    """Where to, and what goes with it; a header in the environment may be for another run."""
+    """The options, checked together; a header in the environment may be for another command."""
     context = click.get_current_context()
 
     def typed(parameter: str) -> bool:
         return context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
-    chosen = [place for place in PLACES if to[place] is not None]
+    chosen = [place for place in TARGETS if to[place] is not None]
     if len(chosen) != 1:
-        raise click.UsageError("give one of --bus, --queue and --url")
+        raise click.UsageError("one of --bus, --queue and --url is needed")
     (place,) = chosen
     for beside, wanted in (("source", "bus"), ("type_", "bus"), ("headers", "url")):
         if typed(beside) and place != wanted:
-            raise click.UsageError(f"--{beside.rstrip('_s')} goes with --{wanted} alone")
+            raise click.UsageError(f"--{beside.rstrip('_s')} needs --{wanted}")
     return to
 
 
@@ -126,7 +129,7 @@ def _target(
     region: str | None,
     endpoint: str | None,
 ) -> Any:
-    """What sends."""
+    """The sender, imported only when it is used, because each needs other libraries."""
     if bus is not None:
         there = Bus(bus, Access(region, endpoint), awaited=False)
         return to_bus(there, source=source, type=type_)
@@ -136,7 +139,7 @@ def _target(
 
 
 def _reached(queue: str, region: str | None, endpoint: str | None) -> str:
-    """The URI with the options that it does not say itself."""
+    """The URI with region and endpoint added, unless it has its own."""
     given = {"region": region, "endpoint": endpoint}
     said = [
         f"{key}={quote(value)}" for key, value in given.items() if value and f"{key}=" not in queue
@@ -147,14 +150,14 @@ def _reached(queue: str, region: str | None, endpoint: str | None) -> str:
 def _headers(texts: Sequence[str]) -> Mapping[str, str]:
     found = [_HEADER.fullmatch(text) for text in texts]
     if not all(found):
-        # Not repeated: a header is where a secret stands.
-        raise click.UsageError("--header: write NAME: VALUE, on one line and in plain letters")
+        # The header is not repeated: it may hold a secret.
+        raise click.UsageError("--header: write NAME: VALUE, on one line and in plain characters")
     return {header["name"].lower(): header["value"].strip() for header in found if header}
 
 
 @contextmanager
-def _named(file: str) -> Iterator[Path]:
-    """The file by its name; what comes from stdin is kept meanwhile, to be sent several times."""
+def _as_file(file: str) -> Iterator[Path]:
+    """The file; stdin is copied to a temporary one, so that it can be sent several times."""
     if file != "-":
         yield Path(file)
         return
@@ -166,11 +169,11 @@ def _named(file: str) -> Iterator[Path]:
 
 def _tell(summary: Summary, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(summary))
+        echo_json(summary)
         return
     said = (
         f"{counted(summary.events, 'event')}, "
-        f"{counted(summary.copies, 'copy', 'copies')}: {summary.sent} taken"
+        f"{counted(summary.copies, 'copy', 'copies')}: {summary.sent} accepted"
     )
     click.echo(f"{said}, {summary.refused} refused" if summary.refused else said)
     if summary.answers:

@@ -1,8 +1,13 @@
-"""`eventonce store`: make, upgrade and verify the store itself."""
+"""Commands on a store: `eventonce store`, and `stats`, `show`, `sweep` and `forget`."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,20 +15,35 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.options import config_option, json_option
-from eventonce.cli.table import table
-from eventonce.config import DEFAULT_STORE, load
-from eventonce.core.ports import Finding, StoreSchema
-from eventonce.stores import open_schema
-
-NOTHING_THERE: Final = (
-    "it lives and ends with its process: nothing need be made, upgraded or checked"
+from eventonce.cli.options import (
+    Settings,
+    config_option,
+    confirmed,
+    json_option,
+    with_settings,
+    yes_option,
 )
+from eventonce.cli.output import counted, echo_json, notice, table
+from eventonce.clock import wall_clock
+from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
+from eventonce.core.ledger import Record
+from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
+from eventonce.envelope import read
+from eventonce.stores import open_schema
+from eventonce.types import Event
+
+IN_MEMORY: Final = "a store in memory needs no file and no table"
+
+SWEEP_STEP: Final = 10_000
+"""Records that one call looks at, between two updates of the progress bar."""
+
+
+# eventonce store
 
 
 @click.group(cls=Subcommands)
-def command() -> None:
-    """Make, upgrade and verify a store: the one URI names, or the file's, or the default."""
+def store() -> None:
+    """Create, upgrade and check a store: URI, or the store of the file, or the default."""
 
 
 def _on_store(function: Any) -> Any:
@@ -36,47 +56,249 @@ def _opened(uri: str | None, config: Path | None) -> Any:
     return open_schema(load(config).store or DEFAULT_STORE if uri is None else uri)
 
 
-@command.command("create")
+@store.command("create")
 @_on_store
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Make what the store needs: a file, a table, a schema. Nothing, where it is there already."""
+    """Create the file, table or schema of the store, if it does not exist."""
     _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
 
 
-@command.command("migrate")
+@store.command("migrate")
 @_on_store
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Bring an older store up to what this release works with."""
+    """Upgrade an older store to the format of this release."""
     _keep_up(uri, config, "migrate", dry_run=dry_run, as_json=as_json)
 
 
 def _keep_up(
-    uri: str | None, config: Path | None, what: str, *, dry_run: bool, as_json: bool
+    uri: str | None, config: Path | None, verb: str, *, dry_run: bool, as_json: bool
 ) -> None:
-    with closing(_opened(uri, config)) as store:
-        needed = isinstance(store, StoreSchema)
-        steps: list[str] = getattr(store, what)(dry_run=dry_run) if needed else []
+    with closing(_opened(uri, config)) as opened:
+        needed = isinstance(opened, StoreSchema)
+        steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
     if as_json:
-        click.echo(msgspec.json.encode({"dry_run": dry_run, "steps": steps}).decode())
-    elif steps:
-        click.echo("\n".join(steps))
+        echo_json({"dry_run": dry_run, "steps": steps})
     else:
-        all_there = "all that the store needs is there" if needed else NOTHING_THERE
-        click.echo(f"nothing to do: {all_there}")
+        complete = "the store is complete" if needed else IN_MEMORY
+        click.echo("\n".join(steps) if steps else f"nothing to do: {complete}")
 
 
-@command.command("check")
+@store.command("check")
 @_on_store
 def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
-    """Verify that the store is there, is of this release's format, and lets us work."""
-    with closing(_opened(uri, config)) as store:
-        needed = isinstance(store, StoreSchema)
-        findings = store.check() if needed else [Finding(NOTHING_THERE, fine=True)]
+    """Check that the store exists, has the format of this release, and allows our operations."""
+    with closing(_opened(uri, config)) as opened:
+        needed = isinstance(opened, StoreSchema)
+        findings = opened.check() if needed else [Finding(IN_MEMORY, fine=True)]
     if as_json:
-        click.echo(msgspec.json.encode(findings).decode())
+        echo_json(findings)
     else:
-        rows = [("ok" if found.fine else "NO", found.what, found.fix) for found in findings]
-        click.echo(table(rows))
+        for one in findings:
+            fix = f"\n        {one.fix}" if one.fix else ""
+            click.echo(f"{'ok' if one.fine else 'FAILED':<8}{one.what}{fix}")
     return 0 if all(found.fine for found in findings) else FAILED
+
+
+# eventonce stats
+
+
+@click.command()
+@with_settings("store", "config")
+@json_option
+def stats(settings: Settings, *, as_json: bool) -> None:
+    """Show how many records and dead letters the store holds, the latter by status and rule."""
+    with closing(settings.open_store()) as opened:
+        found = opened.stats()
+        groups = Counter((one.consumer, one.status, one.rule) for one in opened.letters())
+    head = ("consumer", "status", "rule", "count")
+    counts = [(*group, count) for group, count in groups.most_common()]
+    if as_json:
+        by_reason = [dict(zip(head, row, strict=True)) for row in counts]
+        echo_json({**msgspec.to_builtins(found), "by_reason": by_reason})
+        return
+    rows: list[tuple[str, object]] = [("records", found.records), ("dead letters", found.letters)]
+    if found.bytes is not None:
+        rows.append(("bytes", found.bytes))
+    click.echo(table(rows))
+    if counts:
+        click.echo("\n" + table(counts, head=(*head[:-1], "dead letters")))
+
+
+# eventonce show
+
+
+@click.command()
+@click.argument("what", metavar="KEY|FILE")
+@with_settings("store", "presets", "rules", "name", "config")
+@json_option
+def show(settings: Settings, what: str, *, as_json: bool) -> int:
+    """Show the record of a KEY in hexadecimal, or of the event in FILE (- is stdin).
+
+    The consumer's name is part of every key, and a store keeps no list of names: an event is
+    looked for under --name or the file's name, then under the names that have dead letters, and
+    under `default`.
+    """
+    event = _event_in(what)
+    key = _key(what) if event is None else b""
+    tried: list[str] = []
+    with closing(settings.open_store()) as opened:
+        for name in _names(settings.file.name, opened) if event is not None else [""]:
+            if event is not None:
+                key = _keyed(event, settings, name)
+                tried.append(name)
+            record = opened.show(key)
+            if record is not None:
+                break
+    if record is None:
+        return _unknown(key, tried, as_json=as_json)
+    if len(tried) > 1 and not as_json:
+        notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
+    if as_json:
+        whose = {"name": tried[-1]} if tried else {}
+        echo_json({"key": key.hex(), **whose, "is": _state(record), **_document(record)})
+    else:
+        under = f" {_under(tried[-1:])}" if tried else ""
+        click.echo(f"{key.hex()}: {_state(record)}{under}\n{table(_rows(record), indent=2)}")
+    return 0
+
+
+def _names(own: str, opened: StoreAdmin) -> Iterator[str]:
+    """The names that can be known, the consumer's own first; dead letters are read if needed."""
+    others = (letter.consumer for letter in opened.letters())
+    seen: set[str] = set()
+    for name in chain([own or DEFAULT_NAME, DEFAULT_NAME], others):
+        if name not in seen:
+            seen.add(name)
+            yield name
+
+
+def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
+        click.echo("null")
+    elif tried:
+        click.echo(
+            f"the store has no record of this event {_under(tried)}; if its consumer has another "
+            "name, give it: --name NAME",
+            err=True,
+        )
+    else:
+        click.echo(f"the store has no record of the key {key.hex()}", err=True)
+    return FAILED
+
+
+def _under(names: Sequence[str]) -> str:
+    return f"under the {'name' if len(names) == 1 else 'names'} {', '.join(map(repr, names))}"
+
+
+def _event_in(what: str) -> Event | None:
+    """The event in this file; None if there is no such file and a key is meant."""
+    if what != "-" and not Path(what).exists():
+        return None
+    with click.open_file(what, "rb") as stream:
+        return read(stream.read())
+
+
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise click.UsageError(f"{text!r} is neither a file nor a key in hexadecimal") from error
+
+
+def _keyed(event: Event, settings: Settings, name: str = "") -> bytes:
+    return settings.file.ruleset(name).plan(event, 1)[1].key
+
+
+def _state(record: Record) -> str:
+    """The state of a record, in a word or two."""
+    if wall_clock() < record.held_until:
+        return "running"
+    if record.done:
+        return "done"
+    return "given up" if record.dead else "tried and not settled"
+
+
+def _document(record: Record) -> dict[str, Any]:
+    document = msgspec.to_builtins(record, builtin_types=(bytes,))
+    return {name: _plain(value) for name, value in document.items() if value}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _rows(record: Record) -> list[tuple[str, object]]:
+    # `dead` of a fact is one empty text, and says no more than the state above.
+    return [
+        (name, _instant(value) if name in ("expires", "held_until", "at") else value)
+        for name, value in _document(record).items()
+        if value != [""]
+    ]
+
+
+def _instant(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+# eventonce sweep
+
+
+@click.command()
+@with_settings("store", "config")
+@json_option
+def sweep(settings: Settings, *, as_json: bool) -> None:
+    """Look at every record once and delete those that have expired.
+
+    Consumers may run at the same time. Stores whose server expires records itself need no sweep.
+    """
+    swept = 0
+    with closing(settings.open_store()) as opened:
+        records = opened.stats().records
+        with click.progressbar(
+            range(0, max(records, 1), SWEEP_STEP),
+            label="sweep",
+            file=sys.stderr,
+            hidden=not sys.stderr.isatty(),
+        ) as steps:
+            for _ in steps:
+                swept += opened.sweep(SWEEP_STEP)
+    if as_json:
+        echo_json({"looked_at": records, "swept": swept})
+    else:
+        click.echo(f"deleted {swept} of {counted(records, 'record')}")
+
+
+# eventonce forget
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="KEY|FILE…")
+@with_settings("store", "presets", "rules", "name", "config")
+@yes_option
+@json_option
+def forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bool) -> int:
+    """Delete the records of these KEYs, or of the events in these FILEs.
+
+    A copy that arrives afterwards is new, and runs.
+    """
+    events = [(one, _event_in(one)) for one in what]
+    found = [_key(one) if event is None else _keyed(event, settings) for one, event in events]
+    keys = list(dict.fromkeys(found))
+    records = counted(len(keys), "record")
+    with closing(settings.open_store()) as opened:
+        if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
+            return FAILED
+        forgotten = opened.forget(keys)
+    if as_json:
+        echo_json({"forgotten": forgotten})
+    else:
+        click.echo(f"forgot {forgotten} of {records}")
+    if forgotten < len(keys):
+        click.echo(
+            "the store has no record of the others; eventonce show FILE tries more names", err=True
+        )
+    return 0 if forgotten == len(keys) else FAILED

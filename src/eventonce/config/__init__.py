@@ -1,43 +1,49 @@
-"""What `eventonce.toml` says: store, name and rules, the sinks, and how worker and receiver run.
+"""The file `eventonce.toml`: store, name, rules, sinks, and the settings of worker and receiver.
 
-`shape` makes the tables of its values, `meaning` finds what can be read and cannot work.
+`checks` beside this module finds values that have the right type and cannot work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from eventonce import presets
 from eventonce.aws import sqs as address
-from eventonce.config import convert as shape
-from eventonce.consumer import Consumer, RuleSpec
+from eventonce.consumer import Consumer
 from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra
-from eventonce.rules import TRANSPORT, Rule, tomltext
+from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
 from eventonce.rules.keys import key_of
 from eventonce.rules.rule import each_checked
 from eventonce.rules.rulefile import holds_tables, rules_in
-from eventonce.rules.tomltext import Document, Fault
+from eventonce.rules.tomltext import Document, Fault, Place, label
 from eventonce.sinks import Sink, open_sink
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 FILE: Final = Path("eventonce.toml")
-"""Read where it stands, if no other is named."""
+"""The file that is read if no other is named and it exists in the working directory."""
 
 DEFAULT_STORE: Final = "sqlite:///eventonce.db"
 
+DEFAULT_NAME: Final = "default"
+"""The name of a consumer on an embedded store that was given no name."""
+
 CIRCULAR: Final = (
-    "letters: this is the very queue that events come from: they would come round for ever. "
-    "Name another, or leave it out to keep them in the store"
+    "letters: dead letters must not go to the queue that events come from: each would be received "
+    "again for ever. Name another queue, or remove the field to keep dead letters in the store"
 )
 
 
 class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[worker]`: where `eventonce run` receives, and how much it does at once.
+    """The table `[worker]`: the queue of `eventonce run`, and how much is done at once.
 
     Durations are seconds or texts such as `"5m"`.
     """
@@ -45,21 +51,21 @@ class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: str = ""
     """`sqs://NAME?region=…`, or the queue's URL."""
     concurrency: int = 10
-    """Handlers side by side."""
+    """Handlers that run at the same time."""
     receivers: int = 2
-    """Requests for messages side by side, each for ten at the most."""
+    """Receive requests at the same time, each for at most ten messages."""
     visibility: float | str = "60s"
-    """How long a dead worker's messages stay with it; a living one's are renewed."""
+    """How long the messages of a dead worker stay hidden; a living worker renews its own."""
     wait: float | str = "5s"
-    """How long a request waits for a message: an idle worker asks this often and ends this late."""
+    """How long a receive request waits for a message. An idle worker ends this late at most."""
     drain: float | str = "25s"
-    """After SIGTERM: a little less than what an orchestrator usually gives before it kills."""
+    """How long running handlers have after SIGTERM; orchestrators usually kill after 30 seconds."""
     health: str | int = ""
-    """`HOST:PORT` or a port on loopback, for the health endpoint; empty for none."""
+    """`HOST:PORT`, or a port on loopback, of the health endpoint; empty for none."""
 
 
 class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[serve]`: where `eventonce serve` listens, whom it believes, what it bears.
+    """The table `[serve]`: address, authentication and limits of `eventonce serve`.
 
     Durations are seconds or texts such as `"5m"`.
     """
@@ -67,102 +73,103 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: list[str] = []
-    """Several while one is being exchanged for another; the same for all below."""
+    """Several during a rotation; the same is true of all secrets below."""
     api_key_header: str = "x-api-key"
     users: dict[str, str] = {}
     """Names and passwords for Basic authentication."""
     webhook_secrets: list[str] = []
     """Standard Webhooks and Svix: `whsec_` and base64."""
     stripe_secrets: list[str] = []
-    """The signing secret of each endpoint, `whsec_` and all."""
+    """The signing secret of each endpoint, with its `whsec_`."""
     shopify_secrets: list[str] = []
     """The client secret of each app."""
     github_secrets: list[str] = []
     """The secret of each webhook."""
     webhook_tolerance: float | str = "5m"
     sns_topics: list[str] = []
-    """The ARNs of the topics whose subscriptions are confirmed, and whose messages are taken."""
+    """ARNs of the topics whose subscriptions are confirmed and whose messages are accepted."""
     sns_tolerance: float | str = "1d"
-    """SNS tries for an hour, after what a throttled subscription waits; what is recorded and sent
-    again within this time is a duplicate."""
+    """The age of the oldest SNS message accepted. SNS retries for an hour, later if throttled."""
     anyone_may_send_events: bool = False
-    """Without any of the above: whether to listen elsewhere than on loopback all the same."""
+    """Whether to listen on other addresses than loopback although no authentication is set."""
     max_body: int = 2 << 20
-    """Bytes: the largest event there is, or some thousand usual ones."""
+    """Bytes of one request: the largest event there is, or some thousand usual ones."""
     max_events: int = 1_000
-    """In one request: each may become a letter, and each has its line in the answer."""
+    """Events of one request: each may become a dead letter and has its line in the answer."""
     concurrency: int = 64
-    """Requests under way."""
+    """Requests in progress."""
     max_in_flight: int = 8 << 20
-    """Bytes of all bodies under way: what is made of one takes about five times as much memory."""
+    """Bytes of all bodies in progress. One body takes about five times its size in memory."""
     header_timeout: float | str = "10s"
     body_timeout: float | str = "10s"
     answer_within: float | str = "4.5s"
-    """EventBridge waits five seconds; what runs longer goes on, and its sender may ask again."""
+    """When to answer at the latest: EventBridge waits five seconds. A longer run goes on."""
     drain: float | str = "25s"
-    """After SIGTERM: as the worker's."""
+    """How long requests in progress have after SIGTERM."""
 
     def __repr__(self) -> str:
-        """Without the secrets: settings end up in logs."""
+        """The secrets are left out: settings end up in logs."""
         return f"Serve(host={self.host!r}, port={self.port!r})"
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything the file says; its own rules stand apart, in `own_rules`."""
+    """All settings of the file."""
 
     store: str = ""
     name: str = ""
-    rules: str | list[str] = "auto"
+    presets: list[str] = msgspec.field(default_factory=lambda: [presets.AUTO])
+    """Names of presets, tried in turn after all other rules."""
+    rules: list[str] = []
+    """Files of `[[rule]]` tables, tried in turn after the file's own."""
     secrets: list[str] = []
-    rule: list[Any] = []
     override: dict[str, Any] = {}
-    """Fields in place of every rule's own, the presets' too, such as `remember` or `shadow`."""
+    """Fields that replace those of every rule, the presets' too, such as `remember`."""
     sink: list[Sink] = []
     letters: str = ""
-    """Where letters go: empty for the store itself, or `sqs://queue`."""
+    """The queue for dead letters, `sqs://NAME`; empty to keep them in the store."""
     unhandled: str = "ignore"
-    """What becomes of events whose type no sink takes: "ignore", "letter" or "fail"."""
+    """What happens to events whose type no sink takes: "ignore", "letter" or "fail"."""
     keep_headers: list[str] = []
-    """HTTP headers that stay with an event beside the usual ones and those that the rules name."""
+    """HTTP headers kept with an event, in addition to the usual ones and those of the rules."""
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()
-    own_rules: tuple[Rule, ...] = ()
+    rule: tuple[Rule, ...] = ()
 
     @property
     def circular(self) -> bool:
-        """Whether letters go to the queue that events come from, by whatever URI."""
+        """Whether dead letters go to the queue that events come from, by whatever URI."""
         try:
             return address.same(address.parse(self.letters), address.parse(self.worker.queue))
         except ConfigError:
-            # One of them is not said, or not well; who opens it says so.
+            # One of the two is absent or wrong; a wrong one is reported when it is opened.
             return False
 
-    def ruling(self, rules: Sequence[str] = ()) -> list[RuleSpec]:
-        """The rules that are named here, and no others; or else those of the file, its own first
-        and then what it names."""
-        named = [self.rules] if isinstance(self.rules, str) else self.rules
-        chosen: list[RuleSpec] = [*rules] or [*self.own_rules, *named]
+    def all_rules(self) -> list[Rule]:
+        """The rules in the order they are tried: the file's own, those of other files, presets."""
+        found = [*self.rule]
+        for field in ("rules", "presets"):
+            for spec in getattr(self, field):
+                found += resolved(field, spec)
         if not self.override:
-            return chosen
-        # With what takes all that no rule does: in shadow mode nothing at all is to be dropped.
-        return [*presets.overridden([*chosen, *TRANSPORT], **self.override)]
+            return found
+        # TRANSPORT too: in shadow mode no event at all may be dropped.
+        return presets.overridden([*found, *TRANSPORT], **self.override)
 
-    def consumer(
-        self,
-        *,
-        store: str | Store | None = None,
-        name: str | None = None,
-        rules: Sequence[str] = (),
-    ) -> Consumer:
-        """The consumer the file describes, its sinks as handlers; arguments win over the file."""
+    def ruleset(self, name: str = "") -> Ruleset:
+        """The rules, to make the keys of a consumer with this name."""
+        secrets = [secret.encode() for secret in self.secrets]
+        return Ruleset(self.all_rules(), name=name or self.name or DEFAULT_NAME, secrets=secrets)
+
+    def consumer(self, *, store: str | Store | None = None, name: str | None = None) -> Consumer:
+        """The consumer of this file, with its sinks as handlers; arguments win over the file."""
         if self.circular:
             raise ConfigError(CIRCULAR)
         handlers = [(sink.match, open_sink(sink)) for sink in self.sink]
         consumer = Consumer(
             store or self.store or DEFAULT_STORE,
             name=name or self.name or None,
-            rules=self.ruling(rules),
+            rules=self.all_rules(),
             secrets=[secret.encode() for secret in self.secrets],
             letters=self.letters or None,
             unhandled=self.unhandled,
@@ -180,19 +187,39 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return consumer
 
 
+def resolved(field: str, spec: str) -> list[Rule]:
+    """The rules that an entry of `presets` or `rules` stands for."""
+    if presets.is_file(spec) != (field == "rules"):
+        kind = "a file" if field == "presets" else "not a .toml file"
+        raise ConfigError(f"{field}: {spec!r} is {kind}; {_instead(spec)}")
+    try:
+        return presets.resolve(spec)
+    except ConfigError as error:
+        if field == "rules":
+            raise
+        raise ConfigError(f"{field}: {str(error).removeprefix('rules: ')}") from error
+
+
+def _instead(value: object) -> str:
+    """What to write in place of a wrong value of `presets` or `rules`."""
+    if not isinstance(value, str):
+        return "a rule of your own is a [[rule]] table"
+    return f'write {"rules" if presets.is_file(value) else "presets"} = ["{value}"]'
+
+
 def table_needs(sink: Sink) -> str:
-    """The complaint about a table beside a store that has no transactions."""
+    """The message about a table sink whose store has no transactions."""
     return (
-        f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's own transaction; "
-        f"it needs a store of sqlite: or postgresql:"
+        f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's transaction; "
+        f"use a store of sqlite: or postgresql:"
     )
 
 
 def load(path: Path | None = None) -> Config:
-    """What the file says; nothing if there is no file and none was named.
+    """The settings of the file; the defaults if no file is named and there is none.
 
     `${NAME}` in a string stands for that environment variable, so that no secret need be written.
-    ConfigError names every fault that no argument could mend, each with its line.
+    ConfigError names every fault that no argument could correct, each with its line.
     """
     if path is None:
         if not FILE.exists():
@@ -205,36 +232,112 @@ def load(path: Path | None = None) -> Config:
 
 
 class Reading(NamedTuple):
-    """A file that was read, whatever is wrong with it."""
+    """The content of a file, right or wrong."""
 
     document: Document
-    values: dict[str, Any]
-    """The document's, with variables filled in."""
     config: Config
-    """Without what is wrong."""
+    """The settings without the wrong ones."""
+    sinks: list[Sink | None]
+    """The `[[sink]]` tables by their numbers; None for a wrong one."""
     faults: list[Fault]
 
 
 def read(path: Path) -> Reading:
-    """All there is in the file, and all that is wrong with it by itself."""
+    """The content of the file, and every fault that can be seen in the file alone."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     document = tomltext.read(text, name=str(path))
     own, faults = rules_in(document)
-    values = dict(document.values)
-    rules = values.pop("rule", [])
-    if holds_tables(values.get("rules")):
-        del values["rules"]
-        misspelt = "rules: expected names of presets or files; a rule of your own is a [[rule]]"
-        faults.append(Fault(("rules",), misspelt))
-    values = shape.filled(values, faults)
-    said = shape.converted(Config, values, faults, unwritten="own_rules")
-    faults += _override_faults(said.get("override", {}))
-    faults += _secret_faults(said.get("secrets", []))
-    config = Config(**said, rule=rules, own_rules=tuple(own))
-    return Reading(document, values, config, faults)
+    # Rules are left as they are: a key does not depend on the environment.
+    without = {name: value for name, value in document.values.items() if name != "rule"}
+    given = _filled(without, faults)
+    for field in ("presets", "rules"):
+        value = given.get(field)
+        if isinstance(value, str) or holds_tables(value):
+            del given[field]
+            faults.append(Fault((field,), f"{field}: expected a list; {_instead(value)}"))
+    sinks: list[Sink | None] = []
+    tables = given.get("sink")
+    if isinstance(tables, list) and all(isinstance(one, dict) for one in tables):
+        sinks = [_converted(Sink, one, faults, ("sink", at)) for at, one in enumerate(tables)]
+        given["sink"] = [sink for sink in sinks if sink is not None]
+    config = _converted(Config, given, faults) or Config()
+    faults += _override_faults(config.override) + _secret_faults(config.secrets)
+    config = msgspec.structs.replace(config, rule=tuple(own))
+    return Reading(document, config, sinks, faults)
+
+
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
+
+
+def _filled(value: Any, faults: list[Fault], place: Place = ()) -> Any:
+    """The value with `${NAME}` in its strings replaced from the environment."""
+    if isinstance(value, dict):
+        return {name: _filled(inner, faults, (*place, name)) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, faults, (*place, number)) for number, inner in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    for name in _VARIABLE.findall(value):
+        if name not in os.environ:
+            said = f"{label(place)}: the environment has no variable {name}"
+            faults.append(Fault(place, said))
+    return _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), value)
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    "float | str": 'a number of seconds, or a duration such as "5m"',
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+"""The names that msgspec gives to types, and the words for them; the others are dates and times."""
+
+_MISMATCH: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$(\[\d+\])?.*)?")
+
+
+def _converted(
+    kind: type[T], given: Mapping[str, Any], faults: list[Fault], place: Place = ()
+) -> T | None:
+    """The table without its wrong fields, which join the faults; None if a required one is wrong.
+
+    Each field by itself: `msgspec.convert` of the whole stops at the first fault.
+    """
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    kept: dict[str, Any] = {}
+    for name, value in given.items():
+        where = (*place, name)
+        if name not in fields:
+            known = f"{tomltext.meant(name, fields)}; the fields are {', '.join(fields)}"
+            faults.append(Fault(where, f"{label(where)}: there is no such field{known}"))
+        elif isinstance(value, dict) and isinstance(fields[name].default, msgspec.Struct):
+            kept[name] = _converted(fields[name].type, value, faults, where)
+        else:
+            try:
+                kept[name] = msgspec.convert(value, fields[name].type)
+            except msgspec.ValidationError as error:
+                faults.append(Fault(where, _mismatch(label(where), error)))
+    required = {name for name, field in fields.items() if field.required}
+    faults.extend(
+        Fault(place, f"{label((*place, name))}: is missing; the fields are {', '.join(fields)}")
+        for name in required - set(given)
+    )
+    return kind(**kept) if required <= set(kept) else None
+
+
+def _mismatch(name: str, error: msgspec.ValidationError) -> str:
+    """The fault in words, without the value, which may be a secret."""
+    found = _MISMATCH.fullmatch(str(error))
+    assert found is not None, error
+    expected = _KINDS.get(found[1]) or " or ".join(_KINDS[one] for one in found[1].split(" | "))
+    return (
+        f"{name}{found[3] or ''}: expected {expected}, not {_KINDS.get(found[2], 'a date or time')}"
+    )
 
 
 def _override_faults(given: dict[str, Any]) -> list[Fault]:

@@ -1,24 +1,24 @@
-"""What a file or an option can say and what can never work: for `eventonce check`, which connects
-to nothing, and for the commands themselves."""
+"""Checks of settings that have the right type and cannot work, for `eventonce check` and for the
+commands themselves. Nothing is connected to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from eventonce import presets
 from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
 from eventonce.aws.sqs import parse
-from eventonce.config import CIRCULAR, Reading, read, table_needs
+from eventonce.config import CIRCULAR, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.runtime.unhandled import POLICIES
-from eventonce.sinks import Sink, check_sink
+from eventonce.sinks import check_sink
 from eventonce.sources import open_source
 from eventonce.sources.sqs import SHORTEST_VISIBILITY
 from eventonce.stores import Adapter, adapter_of, check_uri
@@ -26,19 +26,19 @@ from eventonce.stores import Adapter, adapter_of, check_uri
 PORTS: Final = 65_536
 
 MOST_THREADS: Final = 1_000
-"""Handlers side by side: each has a thread."""
+"""Handlers at the same time: each has a thread."""
 
 MOST_RECEIVERS: Final = 100
 
 Checks = Mapping[Place, Callable[[Any], object]]
-"""By the place of a field: what raises ConfigError or ValueError for a wrong value."""
+"""By the place of a field: a function that raises ConfigError or ValueError for a wrong value."""
 
 
 def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> None:
-    """ConfigError with every fault of the file: what cannot be read, and what cannot work.
+    """ConfigError with every fault of the file.
 
-    `name` is the consumer's where it does not come from the file; `also` are the checks of fields
-    that only their command knows.
+    `name` is the consumer's name if it does not come from the file; `also` are the checks of
+    fields that only one command knows.
     """
     reading = read(path)
     checks = {**CHECKS, **(also or {})}
@@ -48,7 +48,7 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
 
 
 def check_table(name: str, table: msgspec.Struct) -> None:
-    """ConfigError for the first wrong value of a table, whoever said it: the file or an option."""
+    """ConfigError for the first wrong value of a table, from the file or from an option."""
     for place, wrong in CHECKS.items():
         if place[0] == name:
             for said in _complaints(place, wrong, getattr(table, str(place[1]))):
@@ -56,29 +56,27 @@ def check_table(name: str, table: msgspec.Struct) -> None:
 
 
 def _is_read(reading: Reading, place: Place) -> bool:
-    """Whether what stands there could be read, and all within it: else it means nothing yet."""
+    """Whether this field and all fields within it could be read; a faulty one is not judged."""
     wrong = [fault.place for fault in reading.faults]
     return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
 
 def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Fault]:
-    for place, value in _fields(reading.values, checks):
-        if _is_read(reading, place):
-            for said in _complaints(place, checks[place], value):
-                yield Fault(place, said)
+    config = reading.config
+    for place, wrong in checks.items():
+        for said in _complaints(place, wrong, reduce(getattr, map(str, place), config)):
+            yield Fault(place, said)
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
-    config = reading.config
     adapter = _adapter(config.store)
     if adapter is not None and adapter.extra and not (name or config.name):
-        said = "name: a shared store needs one, such as name = 'crm-sync': it is part of every key"
+        said = "name: a shared store needs a name, such as 'crm-sync': it is part of every key"
         yield Fault(("name",), said)
     if config.circular:
         yield Fault(("letters",), CIRCULAR)
 
 
 def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Iterator[str]:
-    """What is wrong with this value, if anything is."""
     try:
         wrong(value)
     except (ConfigError, ValueError) as error:
@@ -86,34 +84,20 @@ def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Ite
         yield f"{label(place)}: {said}"
 
 
-def _fields(
-    values: Mapping[str, Any], checks: Checks, place: Place = ()
-) -> Iterator[tuple[Place, Any]]:
-    """The fields there is something to say of."""
-    for name, value in values.items():
-        where = (*place, name)
-        if where in checks:
-            yield where, value
-        elif isinstance(value, dict):
-            yield from _fields(value, checks, where)
-
-
 def _rule_faults(reading: Reading) -> Iterator[Fault]:
-    named = reading.config.rules
-    for number, spec in enumerate([named] if isinstance(named, str) else named):
-        try:
-            presets.resolve(spec)
-        except ConfigError as error:
-            for line in str(error).split("\n"):
-                yield Fault(("rules", number), f"rules: {line.removeprefix('rules: ')}")
+    for field in ("presets", "rules"):
+        for number, spec in enumerate(getattr(reading.config, field)):
+            try:
+                resolved(field, spec)
+            except ConfigError as error:
+                for line in str(error).split("\n"):
+                    yield Fault((field, number), f"{field}: {line.removeprefix(f'{field}: ')}")
 
 
 def _sink_faults(reading: Reading) -> Iterator[Fault]:
     adapter = _adapter(reading.config.store)
-    for number, table in enumerate(_tables(reading.values.get("sink"))):
-        try:
-            sink = msgspec.convert(table, Sink)
-        except msgspec.ValidationError:
+    for number, sink in enumerate(reading.sinks):
+        if sink is None:
             continue
         place: Place = ("sink", number, "to")
         try:
@@ -131,12 +115,8 @@ def _adapter(uri: str) -> Adapter | None:
         return None
 
 
-def _tables(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def seconds(value: float | str) -> float:
-    """A duration as the worker takes it: bare digits are seconds, even as a text."""
+    """A duration in seconds; digits alone are seconds, even as a text."""
     return duration(float(value) if str(value).replace(".", "", 1).isdecimal() else value) / 1000
 
 
@@ -187,4 +167,4 @@ CHECKS: Final[Checks] = {
     ("serve", "answer_within"): _some_time,
     ("serve", "drain"): _some_time,
 }
-"""What a value must be beside its type, field by field."""
+"""The checks of each field beside its type."""

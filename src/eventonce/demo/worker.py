@@ -1,4 +1,4 @@
-"""eventonce on the morning's deliveries: a process of its own, so that it can really be killed.
+"""eventonce on the deliveries of the demo: a separate process, so that it can really be killed.
 
 `python -m eventonce.demo.worker DATABASE < deliveries` prints one JSON outcome a line.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from eventonce.consumer import Consumer
-from eventonce.demo.morning import Delivery
+from eventonce.demo import Delivery
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Job, Verdict
@@ -26,7 +26,7 @@ LEASE: int = 60_000
 
 
 class EventReport(msgspec.Struct, frozen=True):
-    """What became of one delivery."""
+    """The outcome of one delivery."""
 
     status: str
     reason: str
@@ -35,10 +35,10 @@ class EventReport(msgspec.Struct, frozen=True):
 def effects(
     deliveries: Sequence[Delivery], database: Path
 ) -> tuple[Counter[int], list[EventReport], int]:
-    """How often each fact took effect, what was said of each delivery, and how many workers died.
+    """The number of effects of each fact, the outcome of each delivery, and the workers that died.
 
-    A worker that dies is replaced, as a queue's next receiver would: what it did not acknowledge
-    comes again when the lease of what it held is over.
+    A worker that dies is replaced, as by the next receiver of a queue: a delivery that was not
+    acknowledged comes again when its lease is over.
     """
     told: list[EventReport] = []
     waiting = list(deliveries)
@@ -82,7 +82,7 @@ def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
 
 
 class _Reached:
-    """The store as the worker sees it: away when a delivery says so."""
+    """A store that is unavailable when a delivery says so."""
 
     def __init__(self, store: SQLiteStore) -> None:
         self._store = store

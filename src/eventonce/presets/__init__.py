@@ -85,7 +85,7 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
     if isinstance(spec, PathLike):
         return _from_file(os.fspath(spec))
     if isinstance(spec, str):
-        if spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec:
+        if is_file(spec):
             return _from_file(spec)
         preset = load(spec)
         return list(_auto() if preset.name == AUTO else preset.rules)
@@ -95,6 +95,11 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
         "rules: expected a preset's name, a path to a TOML file, a Rule, or a list of these, "
         f"not {type(spec).__name__}"
     )
+
+
+def is_file(spec: str) -> bool:
+    """Whether a spec is the path of a TOML file; other strings are names of presets."""
+    return spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec
 
 
 def overridden(spec: Spec | Sequence[Spec], **fields: Any) -> list[Rule]:

@@ -12,6 +12,7 @@ from eventonce.rules.tomltext import Document, Fault
 ELSEWHERE: Final = (
     "store",
     "name",
+    "presets",
     "rules",
     "secrets",
     "override",

@@ -43,7 +43,7 @@ def said(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
         name = "{name}"
         store = "dynamodb://{name}?{where}"
         letters = "sqs://{name}-letters?{where}"
-        rules = []
+        presets = []
         [[rule]]
         name = "fact"
         match = {{ type = "fact" }}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import boto3
 import pytest
 
-from eventonce.cli import main
-from tests.integration.letters.queues import TOML, Made, Make, Result, Run, consumer_of
+from tests.helpers import Run
+from tests.integration.letters.queues import TOML, Made, Make, consumer_of
 from tests.servers.aws import emulated, ministack
 
 
@@ -34,22 +35,12 @@ def make(endpoint: str, request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def run(
-    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.syspath_prepend(str(tmp_path))
     # The emulator is one server, and says at once whether there is more.
     monkeypatch.setattr("eventonce.aws.dlq.WAIT", 0)
     Path("eventonce.toml").write_text(TOML + '[[sink]]\nto = "file:effects.jsonl"\n')
-
-    def run(*args: str) -> Result:
-        with pytest.raises(SystemExit) as stop:
-            main(["letters", *args])
-        out, err = capsysbinary.readouterr()
-        return Result(int(stop.value.code or 0), out.decode(), err.decode())
-
-    return run
+    return partial(run, "letters")
 
 
 @pytest.fixture

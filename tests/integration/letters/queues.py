@@ -18,7 +18,7 @@ NAMELESS = Rule(name="transport", match="nameless", key=["id"])
 TOML = """
 store = "sqlite:///store.db"
 name = "crm"
-rules = []
+presets = []
 [[rule]]
 name = "call"
 match = "call"
@@ -58,20 +58,7 @@ class Made(NamedTuple):
         )
 
 
-class Result(NamedTuple):
-    """What a command came to."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 Make = Callable[..., Made]
-Run = Callable[..., Result]
 
 
 def call(number: int, amount: int = 1, **more: Any) -> bytes:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from eventonce.aws.sqs import Entry, Queue
+from tests.helpers import Run
 from tests.integration.letters.queues import (
     TOML,
     Make,
-    Run,
     call,
     consumer_of,
     effects,

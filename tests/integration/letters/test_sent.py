@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration.letters.queues import Make, Run, call, consumer_of, statuses
+from tests.helpers import Run
+from tests.integration.letters.queues import Make, call, consumer_of, statuses
 
 
 def test_letters_are_sent_with_their_reasons_as_attributes(make: Make) -> None:

@@ -71,7 +71,7 @@ def test_events_are_put_on_a_bus_as_they_are_three_times_over(
     send: Send, aws: tuple[str, ...], bus: str, queue: str, client: Callable[[str], Any]
 ) -> None:
     result = send("--bus", bus, "--copies", "3", *aws, events=[event(1), event(2)])
-    assert (result.code, result.out) == (0, "2 events, 3 copies: 6 taken\n")
+    assert (result.code, result.out) == (0, "2 events, 3 copies: 6 accepted\n")
     found = received(client("sqs"), queue)
     assert sorted(one["detail"]["number"] for one in found) == [1, 1, 1, 2, 2, 2]
     assert len({one["id"] for one in found}) == 6, "a bus gives every copy an id of its own"
@@ -136,7 +136,7 @@ def test_what_is_no_event_is_told_and_the_others_go(
     Path("events.jsonl").write_bytes(good + b'\n{"broken\n[1]\n{"caf\xe9": 1}\n')
     result = send(f"--{place}", {"bus": bus, "queue": queue}[place], *aws)
     assert result.code == 1
-    assert "1 taken, 3 refused" in result.out
+    assert "1 accepted, 3 refused" in result.out
     assert result.out.count("NotAnEvent") == 4, "each of them, and how many"
     assert len(received(client("sqs"), queue)) == 1
 
@@ -195,7 +195,7 @@ def test_throttled_entries_are_put_again_and_only_those(
         ["ThrottlingException", None, "InternalFailure"], ["ThrottlingException", None]
     )
     result = send("--bus", "b", "--region", REGION, events=[event(n) for n in range(12)])
-    assert (result.code, result.out) == (0, "12 events, 1 copy: 12 taken\n")
+    assert (result.code, result.out) == (0, "12 events, 1 copy: 12 accepted\n")
     assert asked == [10, 2, 1, 2]
 
 
@@ -206,7 +206,7 @@ def test_what_was_sent_is_told_when_the_sending_is_broken_off(
     result = send(
         *("--bus", "b", "--region", REGION, "--copies", "3"), events=[event(n) for n in range(12)]
     )
-    assert (result.code, result.out) == (130, "12 events, 2 copies: 22 taken\n")
+    assert (result.code, result.out) == (130, "12 events, 2 copies: 22 accepted\n")
 
 
 def test_what_stays_throttled_is_refused_in_the_end(
@@ -250,7 +250,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
     monkeypatch.setattr(BaseClient, "_make_api_call", call)
     url = f"https://sqs.{REGION}.amazonaws.com/000000000000/q"
     result = send("--queue", url, events=[event(1), event(2), event(3)])
-    assert (result.code, result.out) == (0, "3 events, 1 copy: 3 taken\n")
+    assert (result.code, result.out) == (0, "3 events, 1 copy: 3 accepted\n")
     assert asked == [3, 1]
 
 
@@ -275,7 +275,7 @@ def test_a_queue_by_its_url_and_one_that_keeps_an_order(
     )["QueueUrl"]
     for url in (queue, fifo):
         result = send("--queue", url, "--copies", "2", "--region", REGION, events=[event(1)])
-        assert result.out == "1 event, 2 copies: 2 taken\n"
+        assert result.out == "1 event, 2 copies: 2 accepted\n"
         assert client("sqs").get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
         )["Attributes"] == {"ApproximateNumberOfMessages": "2"}

@@ -65,7 +65,7 @@ def url() -> Iterator[str]:
 def test_a_receiver_says_what_became_of_each_copy(send: Send, url: str) -> None:
     result = send("--url", url, "--copies", "3", "--fresh", events=[event(1), event(2)])
     assert result.code == 0
-    assert result.out.startswith("2 events, 3 copies: 6 taken\n")
+    assert result.out.startswith("2 events, 3 copies: 6 accepted\n")
     told = send("--url", url, "--json", events=[event(1)]).told
     assert told["answers"] == {"duplicate": 1}
 

@@ -76,8 +76,8 @@ def test_what_fails_is_tried_again_and_what_cannot_succeed_makes_the_run_fail(si
 @pytest.mark.parametrize(
     ("change", "arguments", "code", "said"),
     [
-        ("", ("--rate", "5"), 2, "--rate is for --from"),
-        ('queue = "', (), 2, "no queue is named"),
+        ("", ("--rate", "5"), 2, "--rate needs --from"),
+        ('queue = "', (), 2, "no queue is given"),
         ("[[sink]]", (), 2, "write a [[sink]] table"),
         ("", ("--concurrency", "0"), 2, "worker.concurrency: expected"),
         ("", ("--drain", "soon"), 2, "drain: expected a duration"),

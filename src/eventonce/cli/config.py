@@ -1,0 +1,320 @@
+"""`eventonce init` writes an eventonce.toml, and `eventonce check` checks one."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventonce import presets
+from eventonce.cli import FAILED, MISUSED, started_as
+from eventonce.cli.infra import plan_of
+from eventonce.cli.options import json_option, name_option
+from eventonce.cli.output import counted, echo_json, notice, table
+from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
+from eventonce.envelope import read
+from eventonce.envelope.topics import templates
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.infra.plan import Infra
+from eventonce.rules import Ruleset
+from eventonce.rules.rule import glob
+from eventonce.rules.tomltext import Place, meant
+from eventonce.worker.health import address
+
+NOTHING: Final = "nothing: run with --update"
+
+
+# eventonce init
+
+
+@click.command()
+@click.argument("file", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "-p",
+    "--presets",
+    "named",
+    multiple=True,
+    metavar="NAME",
+    default=[presets.AUTO],
+    show_default=True,
+    help="A preset for the source of your events; repeat the option for several.",
+)
+@click.option(
+    "-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI", help="The store."
+)
+@click.option(
+    "--name",
+    default="my-consumer",
+    show_default=True,
+    help="The consumer's name, which is part of every key.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@json_option
+def init(
+    file: Path, named: Sequence[str], store: str, name: str, *, force: bool, as_json: bool
+) -> None:
+    """Write FILE with every setting and every field of a rule explained."""
+    for preset in named:
+        resolved("presets", preset)
+    template = files("eventonce.cli").joinpath("eventonce.toml").read_text(encoding="utf-8")
+    known = "\n".join(f"#   {name:<18} {line}" for name, line in presets.names().items())
+    values = {'"{store}"': store, '"{name}"': name, '["{preset}"]': list(named)}
+    text = template.replace("#   {presets}", known)
+    for place, value in values.items():
+        text = text.replace(place, msgspec.json.encode(value).decode())
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{file} exists already; --force overwrites it") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    if as_json:
+        echo_json({"wrote": str(file)})
+    else:
+        click.echo(f"wrote {file}; try: {started_as()} check {file}")
+
+
+# eventonce check
+
+
+class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """One event, and the rule and key that it must have."""
+
+    event: Any = msgspec.UNSET
+    """The event itself, or `file` instead."""
+    file: str = ""
+    """A file with the event, relative to the list of expected keys."""
+    rule: str = ""
+    key: str = ""
+    """The key in hexadecimal; "invalid" for an event that has none, "none" for one that runs at
+    every delivery."""
+
+
+@click.command()
+@click.argument(
+    "config", default=FILE, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--expect",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='A JSON list of {"file" or "event", "rule", "key"}: fail if a rule or a key differs.',
+)
+@click.option(
+    "--update", is_flag=True, help="Write the rules and keys of today into the --expect file."
+)
+@click.option(
+    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
+)
+@name_option
+@json_option
+def check(
+    config: Path,
+    name: str | None,
+    expect: Path | None,
+    handler: str | None,
+    *,
+    update: bool,
+    as_json: bool,
+) -> int:
+    """Check CONFIG, and name every fault with its line, its field and the expected value.
+
+    Nothing is connected to, and no code of yours is run: with --handler, the patterns of
+    `@consumer.on("…")` are read from the module's source.
+
+    With --expect, the rules and keys of your events are compared too: an event whose key changes
+    runs once more.
+    """
+    if update and expect is None:
+        raise click.UsageError("--update needs --expect, the file to write")
+    try:
+        checks.check(config, name=name, also=_of_commands())
+        file = load(config)
+        _check_infra(file)
+    except ConfigError as error:
+        if as_json:
+            echo_json({"faults": str(error).split("\n")})
+            return MISUSED
+        raise
+    warnings = _unknown_patterns(file, handler)
+    for warning in warnings:
+        notice(f"warning: {config}: {warning}")
+    rules = file.ruleset(name or "")
+    differences: list[tuple[str, str, str]] = []
+    expected = _expected(expect) if expect else []
+    for number, entry in enumerate(expected):
+        rule, key = _found(entry, rules, expect)
+        called = entry.file or f"event {number}"
+        for field, wanted, got in (("rule", entry.rule, rule), ("key", entry.key, key)):
+            if wanted != got:
+                differences.append((f"{called}: {field}", wanted or NOTHING, got))
+        entry.rule, entry.key = rule, key
+    if update and expect:
+        expect.write_bytes(msgspec.json.format(msgspec.json.encode(expected), indent=2) + b"\n")
+        differences = []
+    if as_json:
+        fields = ("what", "expected", "found")
+        document = {
+            "faults": [],
+            "rules": len(rules.rules),
+            "events": len(expected),
+            "differences": [dict(zip(fields, row, strict=True)) for row in differences],
+            "warnings": warnings,
+        }
+        echo_json(document)
+    elif differences:
+        click.echo(table(differences, head=("differs", "expected", "found")))
+    else:
+        as_expected = f", {counted(len(expected), 'event')} as expected" if expect else ""
+        click.echo(f"{config}: no faults, {counted(len(rules.rules), 'rule')}{as_expected}")
+    return FAILED if differences else 0
+
+
+def _of_commands() -> checks.Checks:
+    """The checks that `run` and `serve` make themselves; the latter if its extra is installed."""
+    found: dict[Place, Callable[[Any], object]] = {
+        ("worker", "health"): lambda place: address(str(place)) if place else None
+    }
+    from eventonce.web.authentication import SCHEMES, Authenticator  # noqa: PLC0415  slow to import
+
+    def authenticator(field: str) -> Callable[[Any], object]:
+        return lambda value: Authenticator(Serve(**{field: value}))
+
+    fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
+    if find_spec("cryptography") is not None:
+        fields.append("sns_topics")
+    return found | {("serve", field): authenticator(field) for field in fields}
+
+
+def _check_infra(file: Config) -> None:
+    """The faults that every command of `infra` finds, if the file has its table."""
+    if file.infra != Infra():
+        plan_of(file, file.infra, matching=False)
+
+
+def _expected(path: Path) -> list[Expected]:
+    try:
+        expected = msgspec.json.decode(path.read_bytes(), type=list[Expected])
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(
+            f'{path}: {error}; expected a list of {{"file" or "event", "rule", "key"}}'
+        ) from error
+    for number, entry in enumerate(expected):
+        if bool(entry.file) == (entry.event is not msgspec.UNSET):
+            raise ConfigError(f'{path}: event {number}: expected either a "file" or an "event"')
+    return expected
+
+
+def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, str]:
+    """The rule and the key that the event has now."""
+    source = entry.event
+    if entry.file:
+        path = (beside or Path()).parent / entry.file
+        try:
+            source = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+    try:
+        found = rules.explain(read(source))
+    except EnvelopeError:
+        return "", "invalid"
+    if found.key is None:
+        return found.rule, "invalid" if found.missing else "none"
+    return found.rule, found.key.hex()
+
+
+# Patterns that match no known event type
+
+FAMILY: Final = "v2."
+"""The beginning of every Genesys topic: those are known one by one, so that a pattern must match
+one of them and not just overlap with a wide pattern of a preset."""
+
+LONGEST: Final = 300
+"""Characters of a pattern: more than twice what EventBridge allows a type."""
+
+
+def _unknown_patterns(file: Config, handler: str | None) -> list[str]:
+    """A warning for each pattern that matches no known type: a type of one's own, or a slip."""
+    return [
+        f"{place}: {pattern!r} matches no event type that the presets know"
+        f"{meant(pattern, templates())}. This is right for a type of your own; "
+        f"a misspelt pattern matches nothing"
+        for place, pattern in (*_patterns(file), *_in_source(handler))
+        if not _is_known(pattern)
+    ]
+
+
+def _patterns(file: Config) -> Iterator[tuple[str, str]]:
+    for sink in file.sink:
+        yield "sink.match", sink.match
+    for rule in file.rule:
+        for pattern in rule.match.type:
+            yield f"rule {rule.name}: match", pattern
+
+
+def _in_source(handler: str | None) -> Iterator[tuple[str, str]]:
+    """The patterns of `x.on("…")` in the module's source, which is parsed and not run."""
+    if handler is None:
+        return
+    module = handler.partition(":")[0]
+    inside = module.replace(".", "/")
+    places = [
+        Path(at, end) for at in ("", *sys.path) for end in (f"{inside}.py", f"{inside}/__init__.py")
+    ]
+    path = next(filter(Path.is_file, places), None)
+    if path is None:
+        raise ConfigError(f"--handler: {handler}: there is no source of a module {module}")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"--handler: {path}:{error.lineno}: {error.msg}") from error
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="on"), args=[ast.Constant(value=str(pattern)), *_]
+            ):
+                yield f"{path}:{node.lineno}: on", pattern
+
+
+def _is_known(pattern: str) -> bool:
+    if any(map(glob(pattern).fullmatch, templates())):
+        return True
+    return not pattern.startswith(FAMILY) and any(_overlap(pattern, one) for one in _globs())
+
+
+@cache
+def _globs() -> frozenset[str]:
+    """The patterns of all presets, apart from Genesys' topics."""
+    return frozenset(
+        pattern
+        for name in presets.names()
+        for rule in presets.load(name).rules
+        for pattern in rule.match.type
+        if not pattern.startswith(FAMILY)
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether some type fits both globs."""
+
+    @cache
+    def fit(at: int, its: int) -> bool:
+        if at == len(one) or its == len(other):
+            return not (one[at:] + other[its:]).strip("*")
+        if one[at] == "*":
+            return fit(at + 1, its) or fit(at, its + 1)
+        if other[its] == "*":
+            return fit(at, its + 1) or fit(at + 1, its)
+        return one[at] == other[its] and fit(at + 1, its + 1)
+
+    return len(one) <= LONGEST and fit(0, 0)

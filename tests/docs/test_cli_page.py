@@ -1,0 +1,63 @@
+"""docs/cli.md is true: every command, option, variable and exit code is on it."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from eventonce import cli as command_line
+from eventonce.cli.serve import SECRETS
+from eventonce.config import Config
+from tests.docs.pages import DOCS, broken_links
+from tests.docs.reference import commands, options_of, written
+from tests.docs.tables import plain, tables
+
+TEXT = (DOCS / "cli.md").read_text(encoding="utf-8")
+TABLES = {table.head[0]: table.rows for table in tables("cli.md")}
+
+
+def test_the_option_tables_are_those_of_the_commands() -> None:
+    assert written() == TEXT, "run: python -m tests.docs.reference"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands() if " " not in name])
+def test_every_command_has_its_section_and_its_table(name: str) -> None:
+    assert re.search(rf"^### `eventonce {name}\b", TEXT, re.MULTILINE)
+    assert f"<!-- options: {name} -->" in TEXT
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()))
+def test_every_option_says_what_it_is_for(name: str, command: click.Command) -> None:
+    for option in options_of(command):
+        assert option.help, f"{name} {option.opts}"
+        assert option.help.strip()[-1] in ".]", option.help
+    assert command.help
+
+
+def test_every_variable_of_the_environment_is_on_the_page() -> None:
+    found = {one.envvar for _, command in commands() for one in options_of(command) if one.envvar}
+    found |= {f"EVENTONCE_{name.upper()}" for name in (*SECRETS, "users")}
+    described = re.findall(r"EVENTONCE_\w+", str([row["variable"] for row in TABLES["variable"]]))
+    assert set(described) == found
+    assert set(re.findall(r"\bEVENTONCE_\w+", TEXT)) <= found
+
+
+def test_every_exit_code_is_on_the_page_and_in_the_help() -> None:
+    names = ("FAILED", "MISUSED", "UNAVAILABLE", "INTERRUPTED")
+    codes = {0, *(getattr(command_line, name) for name in names)}
+    assert {int(row["exit code"]) for row in TABLES["exit code"]} == codes
+    assert command_line.cli.epilog is not None
+    in_help = command_line.cli.epilog.partition("Exit codes:")[2]
+    assert {int(code) for code in re.findall(r"\d+", in_help)} == codes
+
+
+def test_every_field_of_the_file_is_on_the_page() -> None:
+    described = re.findall(r"`\[*(\w+)\]*`", str([row["field"] for row in TABLES["field"]]))
+    assert sorted(described) == sorted(Config.__struct_fields__)
+    assert plain(TABLES["field"][1]["field"]) == "presets"
+
+
+def test_the_links_lead_somewhere() -> None:
+    assert broken_links(DOCS / "cli.md") == []

@@ -1,0 +1,73 @@
+"""Helpers that many tests share: events and rules of calls, and the command line in this process.
+
+The fixture `run` of `tests/conftest.py` gives a `Run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from eventonce import Job, Reject, Rule
+from eventonce.cli import main
+
+
+class Result(NamedTuple):
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def documents(self) -> list[Any]:
+        """The JSON documents of stdout, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Result]
+"""Runs a command by its words."""
+
+
+def runner(captured: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs commands in this process and the current folder."""
+
+    def run(*args: str | Path) -> Result:
+        with pytest.raises(SystemExit) as stop:
+            main([str(arg) for arg in args])
+        out, err = captured.readouterr()
+        return Result(int(stop.value.code or 0), out.decode(), err.decode())
+
+    return run
+
+
+def ruled(**fields: Any) -> Rule:
+    """The rule for `call`, with other fields if some are given."""
+    return Rule(**{"name": "call", "match": "call", "key": ["detail.call"], **fields})
+
+
+def call(number: int, *, id: str | None = None, **detail: Any) -> bytes:
+    """An event about this call, whose id is the number's unless another is given."""
+    event = {
+        "id": f"id-{number}" if id is None else id,
+        "detail-type": "call",
+        "detail": {"call": number, **detail},
+    }
+    return msgspec.json.encode(event)
+
+
+def reject(_: Job) -> None:
+    """A handler that gives every event up."""
+    raise Reject("no such customer")
+
+
+def write_lines(path: Path, *events: Any) -> Path:
+    """A file with one event a line; text is written as it is."""
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in events]
+    path.write_text("\n".join(texts) + "\n")
+    return path
