@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, wraps
 from math import inf
-from os import PathLike, urandom
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from os import PathLike
+from typing import Any, Final, Self, TypeVar, overload
 
 from eventonce import envelope, presets
 from eventonce.clock import wall_clock
@@ -16,34 +16,21 @@ from eventonce.core import engine
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
 from eventonce.core.ports import LetterSink, Observer, Store, StoreAdmin
-from eventonce.core.routing import Route, Routes, route_to
+from eventonce.core.routing import Route, route_to
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
-from eventonce.log import log
 from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.occupancy import inside_handler
-from eventonce.runtime.unhandled import Unhandled
-from eventonce.runtime.visit import Patience, Runtime
+from eventonce.runtime.runtime import LONGEST_WAIT, ONE, Runtime
+from eventonce.runtime.visit import Patience
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
-if TYPE_CHECKING:
-    from eventonce.runtime.on_asyncio import Asynchronous
-
 H = TypeVar("H", bound=Handler)
 RuleSpec = str | PathLike[str] | Rule
-
-CANCELLING: Final = 1.0
-"""Seconds that cancelled handlers have to clean up."""
-
-LONGEST_WAIT: Final = 5.0
-"""Seconds that a copy waits for a run of this process before it is `busy`."""
-
-ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
-"""What is one event, and not several."""
 
 
 class Consumer:
@@ -98,14 +85,26 @@ class Consumer:
         self.shelf: StoreAdmin = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self._keep_headers = header_names(keep_headers)
-        self.observers: list[Observer] = list(observers)
-        self._routes = Routes(handler)
-        self._unhandled = Unhandled(unhandled, clock)
-        self._closing: list[Callable[[], None]] = []
-        self._letterbox = _letterbox(letters, opened)
-        self.runtime = Runtime(name, opened, self._letterbox, clock)
-        self.planner = Planner(self.rules, max_bytes, clock)
-        self.threads = threads
+        self.runtime = Runtime(
+            name,
+            opened,
+            _letter_sink(letters, opened),
+            Planner(self.rules, max_bytes, clock),
+            handler=handler,
+            unhandled=unhandled,
+            threads=threads,
+            observers=observers,
+            clock=clock,
+        )
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Told of every outcome; more may be appended."""
+        return self.runtime.observers
+
+    @observers.setter
+    def observers(self, observers: Sequence[Observer]) -> None:
+        self.runtime.observers = list(observers)
 
     @cached_property
     def kept_headers(self) -> frozenset[str]:
@@ -125,7 +124,7 @@ class Consumer:
             return self.on()(pattern)
 
         def register(handler: H) -> H:
-            self._routes.add(pattern, handler)
+            self.runtime.routes.add(pattern, handler)
             return handler
 
         return register
@@ -154,18 +153,20 @@ class Consumer:
         """
         started = time.perf_counter()
         end = None if deadline is None else _deadline(deadline, margin)
-        planned = self.plan(events, deadline=end, deliveries=deliveries or inf)
+        planned = self.runtime.plan(events, deadline=end, deliveries=deliveries or inf)
         here = LONGEST_WAIT if deadline is None else max(0.0, min(LONGEST_WAIT, deadline - margin))
-        return self.tell(self._run(planned, Patience(here, min(wait, here))), started)
+        return self.runtime.tell(
+            self.runtime.run(planned, Patience(here, min(wait, here))), started
+        )
 
     async def process_async(
         self, events: Iterable[Incoming] | Incoming, *, wait: float = 0.0
     ) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
-        planned = self.plan(events)
-        outcomes = await self.awaiting.process(planned, Patience(LONGEST_WAIT, wait))
-        return self.tell(outcomes, started)
+        planned = self.runtime.plan(events)
+        outcomes = await self.runtime.awaiting.process(planned, Patience(LONGEST_WAIT, wait))
+        return self.runtime.tell(outcomes, started)
 
     @overload
     def once(self, event: Incoming) -> AbstractContextManager[Job]: ...
@@ -189,27 +190,27 @@ class Consumer:
             @wraps(event)
             async def guarded_async(event: Incoming) -> Outcome:
                 started = time.perf_counter()
-                planned = self.plan([event], lambda _: route)
-                outcomes = await self.awaiting.process(planned, Patience(LONGEST_WAIT))
-                return self.tell(outcomes, started)[0]
+                planned = self.runtime.plan([event], lambda _: route)
+                outcomes = await self.runtime.awaiting.process(planned, Patience(LONGEST_WAIT))
+                return self.runtime.tell(outcomes, started)[0]
 
             return guarded_async
 
         @wraps(event)
         def guarded(event: Incoming) -> Outcome:
             started = time.perf_counter()
-            planned = self.plan([event], lambda _: route)
-            return self.tell(self._run(planned, Patience(LONGEST_WAIT)), started)[0]
+            planned = self.runtime.plan([event], lambda _: route)
+            return self.runtime.tell(self.runtime.run(planned, Patience(LONGEST_WAIT)), started)[0]
 
         return guarded
 
     @contextmanager
     def _block(self, event: Incoming) -> Iterator[Job]:
         started = time.perf_counter()
-        planned = self.plan([event], lambda _: _BLOCK)
+        planned = self.runtime.plan([event], lambda _: _BLOCK)
         visit = Inline(self.runtime, planned, Patience(LONGEST_WAIT))
         if visit.until_executed() is None:
-            yield _not_run(planned[0], self.tell(visit.outcomes, started)[0])
+            yield _not_run(planned[0], self.runtime.tell(visit.outcomes, started)[0])
             return
         (run,) = visit.batch.runs
         job = run.start()
@@ -230,16 +231,12 @@ class Consumer:
         finally:
             visit.executed()
             visit.until_executed()
-            job.outcome = self.tell(visit.outcomes, started)[0]
+            job.outcome = self.runtime.tell(visit.outcomes, started)[0]
 
     @property
     def asynchronous(self) -> bool:
         """Whether some handler is `async def`: the events of one call then run side by side."""
-        return self._routes.asynchronous
-
-    def takes(self, type: str) -> bool:
-        """Whether there is a handler for events of this type; `unhandled` is for all others."""
-        return self._routes.of(type) is not None
+        return self.runtime.routes.asynchronous
 
     def letters(self) -> Iterator[Letter]:
         """The events this consumer gave up and its store keeps, oldest first."""
@@ -252,61 +249,33 @@ class Consumer:
         if others:
             # What is done for one consumer would be called done for the other, and dropped.
             raise ConfigError(f"redrive: {self.name!r} cannot run dead letters of {sorted(others)}")
-        outcomes = self.run_again([letter.event for letter in chosen])
+        outcomes = self.runtime.run_again([letter.event for letter in chosen])
         redrive.settle(self.shelf, zip(chosen, outcomes, strict=True), self.runtime.clock())
         return outcomes
 
-    def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
-        """Run events that were given up, wherever they were kept; not what took effect meanwhile.
-
-        What is `done`, or a copy of it, may be forgotten there. Any other that is acknowledged but
-        `ignored` is a dead letter of this consumer now.
-        """
-        started = time.perf_counter()
-        planned = self.plan(events, redrive=True)
-        return self.tell(self._run(planned, Patience(LONGEST_WAIT)), started)
-
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
+        mine = self.runtime
         other = Consumer(
             store,
             name=self.name,
             rules=(),
-            threads=self.threads,
-            unhandled=self._unhandled.policy,
+            threads=mine.threads,
+            unhandled=mine.unhandled.policy,
+            max_bytes=self.max_bytes,
             clock=clock,
         )
         other.rules = self.rules
-        other.planner = Planner(self.rules, self.max_bytes, clock)
-        other._routes = self._routes.wrapped(lambda handler: handler)
-        other.max_bytes = self.max_bytes
+        other.runtime.planner = Planner(self.rules, self.max_bytes, clock)
+        other.runtime.routes = mine.routes.wrapped(lambda handler: handler)
         other._keep_headers = self._keep_headers
         return other
 
-    def wrap(self, around: Callable[[Handler], Handler]) -> None:
-        """Put something around every handler registered so far, such as a tracer or a fault."""
-        self._routes = self._routes.wrapped(around)
-
-    def abandon(self) -> None:
-        """For a process that is about to end: cancel async handlers, complete what has returned,
-        free what still runs. A plain handler cannot be stopped: end the process at once."""
-        if "awaiting" in self.__dict__:
-            self.awaiting.cancel(within=CANCELLING)
-        self.runtime.gate.salvage(self.runtime.gate.held())
-
-    def on_close(self, close: Callable[[], None]) -> None:
-        """Call this when the consumer is closed and none of its handlers run any more."""
-        self._closing.append(close)
-
     def close(self) -> None:
         """Stop the threads and let go of the store."""
-        if "awaiting" in self.__dict__:
-            self.__dict__.pop("awaiting").close()
-        self.runtime.gate.close()
-        while self._closing:
-            self._closing.pop()()
-        if self._letterbox is not self.shelf:
-            self._letterbox.close()
+        self.runtime.close()
+        if self.runtime.letters is not self.shelf:
+            self.runtime.letters.close()
         self.shelf.close()
 
     def __enter__(self) -> Self:
@@ -314,58 +283,6 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def plan(
-        self,
-        events: Iterable[Incoming] | Incoming,
-        route_of: Callable[[str], Route | None] | None = None,
-        *,
-        redrive: bool = False,
-        deadline: Deadline | None = None,
-        deliveries: float = inf,
-    ) -> list[Plan | Refusal]:
-        """What shall be done with each event; asks the store nothing."""
-        if route_of is None and not self._routes:
-            raise ConfigError(
-                "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
-            )
-        return self.planner.plan_all(
-            events if type(events) is list or not isinstance(events, ONE) else [events],
-            route_of or self._routes.of,
-            self._unhandled,
-            _nonce(),
-            redrive=redrive,
-            deadline=deadline,
-            deliveries=deliveries,
-        )
-
-    def _run(self, planned: list[Plan | Refusal], patience: Patience) -> list[Outcome]:
-        if self.asynchronous and any(type(one) is Plan and one.asynchronous for one in planned):
-            from eventonce.runtime.loop_thread import refuse_on_loop  # noqa: PLC0415  as below
-
-            refuse_on_loop()
-            return Inline(self.runtime, planned, patience).process(self.awaiting)
-        return Inline(self.runtime, planned, patience).process()
-
-    @cached_property
-    def awaiting(self) -> Asynchronous:
-        """What runs async handlers."""
-        from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  asyncio is slow to import
-
-        return Asynchronous(self.runtime, self.threads)
-
-    def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
-        """Tell the observers, with the seconds since then; gives the outcomes back."""
-        if not self.observers:
-            return outcomes
-        seconds = time.perf_counter() - started
-        for observer in self.observers:
-            for outcome in outcomes:
-                try:
-                    observer(outcome, seconds)
-                except Exception:  # noqa: BLE001  what an observer raises is its own problem
-                    log().exception("observer %r failed", observer)
-        return outcomes
 
 
 def _is_store(given: object) -> bool:
@@ -377,13 +294,7 @@ def _deadline(seconds: float, margin: float) -> Deadline:
     return Deadline(at, int(seconds * 1000), at - margin if margin else inf)
 
 
-def _nonce() -> int:
-    """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
-    Python's generator in the very state that others restored from it have."""
-    return int.from_bytes(urandom(7)) >> 4 | 1
-
-
-def _letterbox(letters: str | LetterSink | None, store: LetterSink) -> LetterSink:
+def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterSink:
     if letters is None or letters == "":
         return store
     if not isinstance(letters, str):

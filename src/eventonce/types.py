@@ -26,6 +26,8 @@ Action = Literal["complete", "release", "return", "bury", "extend"]
 """How a run is settled. `release` frees it after a failed attempt; `return` frees it too, but the
 attempt does not count: the store, the network or the process ended it, and not the event."""
 SettleResult = Literal["kept", "fenced", "unknown"]
+"""What became of a settlement: written; refused, because a later run has the key; or refused,
+because the store no longer knows the run."""
 
 MAX_ORDER: Final = 2**53 - 1
 """Lua's numbers are doubles: an order beyond this would be rounded, and two versions would tie."""

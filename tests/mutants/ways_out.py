@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 BATCH = "src/eventonce/core/plan.py"
 ENGINE = "src/eventonce/core/engine.py"
-REDRIVE = "src/eventonce/core/redrive.py"
+REDRIVE = "src/eventonce/runtime/redrive.py"
 LETTERBOX = "src/eventonce/aws/dlq.py"
 PLACES = "src/eventonce/cli/letter_sources.py"
 SINKS = "src/eventonce/sinks/"
@@ -85,13 +85,6 @@ WAYS_OUT = (
         "    except EventonceError as error:\n        return error",
         "    except StoreError as error:\n        return error",
         (LETTERS + "what_a_letterbox_does_not_take_is_not_acknowledged",),
-    ),
-    Mutant(
-        "letters: one is gone for a moment while it is rewritten",
-        REDRIVE,
-        "        shelf.put_letters(spares)\n",
-        "",
-        (LETTERS + "a_crash_while_a_letter_is_rewritten_leaves_it_there",),
     ),
     Mutant(
         "letters: the second of an event is a copy of the first on a FIFO queue",

@@ -20,7 +20,7 @@ WORKERS = (
     Mutant(
         "worker: what could not be finished keeps its lease",
         WORKER + "worker.py",
-        "            self._consumer.abandon()\n",
+        "            self._consumer.runtime.abandon()\n",
         "            pass\n",
         (ENDING + "what_does_not_finish_in_time_is_freed_and_runs_elsewhere_at_once",),
     ),
@@ -37,13 +37,6 @@ WORKERS = (
         "and self._store.fine and not self._draining,",
         "and self._store.fine,",
         (OUTAGES + "the_health_endpoint_tells_the_truth",),
-    ),
-    Mutant(
-        "worker: is ready before the queue has answered",
-        WORKER + "worker.py",
-        "        answers = queue.fine or (queue.known and not queue.away and self._desk.full)\n",
-        "        answers = not queue.away\n",
-        (OUTAGES + "expired_credentials_are_read_anew",),
     ),
     Mutant(
         "sqs: two processes share a client after a fork",

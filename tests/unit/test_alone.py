@@ -227,7 +227,7 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
     store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
     clock[0] += 60_000
-    consumer.wrap(lambda _: lambda job: ran.append(job.event.id))
+    consumer.runtime.wrap(lambda _: lambda job: ran.append(job.event.id))
     assert _entered(here.entering(alone=True)) is True
     assert statuses(consumer.process([call(1)])) == ["busy"]
     here.leave(alone=True)

@@ -102,7 +102,7 @@ def test_headers_are_answered_as_they_were_asked(crm: Crm, form: Mapping[str, An
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_the_event_knows_the_headers_it_came_with(crm: Crm, form: Mapping[str, Any]) -> None:
     seen: list[Mapping[str, str]] = []
-    crm.consumer.wrap(lambda _: lambda job: seen.append(job.event.headers))
+    crm.consumer.runtime.wrap(lambda _: lambda job: seen.append(job.event.headers))
     crm.handler(sent(form, json.dumps(event("a"))), None)
     assert seen[0]["webhook-id"] == "w"
 

@@ -307,7 +307,7 @@ def test_what_is_printed_says_on_stderr_that_no_events_come_there(
     tmp_path: Path, printed: str
 ) -> None:
     for bus, told in (("", True), (f'[infra]\nbus = "{BUS}"\n', False)):
-        code, _, heard = said_by(tmp_path, printed, file=f'rules = "genesys"\n{bus}')
+        code, _, heard = said_by(tmp_path, printed, file=f'presets = ["genesys"]\n{bus}')
         assert (code, "arrive only on the bus" in heard) == (0, told)
 
 

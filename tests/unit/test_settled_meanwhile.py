@@ -104,7 +104,7 @@ def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "finished":
-                consumer.abandon()
+                consumer.runtime.abandon()
 
     def handler(job: Job) -> None:
         if job.attempt == 1:
@@ -146,7 +146,7 @@ class Killed(BaseException):
 def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_it() -> None:
     store = Transactions()
     consumer = Consumer(store, rules=RULE, handler=lambda job: job.connection)
-    store.ending = consumer.abandon
+    store.ending = consumer.runtime.abandon
     with pytest.raises(Killed):
         consumer.process([call(1)])
     again = Consumer(store, rules=RULE, handler=lambda _: None)

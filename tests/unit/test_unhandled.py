@@ -36,7 +36,7 @@ def consumer(unhandled: str = "ignore") -> Consumer:
 
 
 def redriven(made: Consumer, event: dict[str, Any]) -> list[Outcome]:
-    return made.run_again([event])
+    return made.runtime.run_again([event])
 
 
 def worked_on(made: Consumer, event: dict[str, Any]) -> None:

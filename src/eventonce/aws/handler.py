@@ -100,7 +100,7 @@ def lambda_handler(
             outcomes = process_batch(consumer, records, clock, attempts=attempts if fires else None)
             visibility.change(records, outcomes, clock.left())
             return batch_response(records, outcomes if partial else _settled(outcomes))
-        source = invoker(event, calls=not consumer.takes(""))
+        source = invoker(event, calls=not consumer.runtime.takes(""))
         if source:
             raise UnsupportedSource(source)
         transformed = _delivered(event)

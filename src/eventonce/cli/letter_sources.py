@@ -96,7 +96,7 @@ class Queued:
         """Run these, and delete the settled ones and those that the consumer has written as dead
         letters again, with the newest reason."""
         whole = [one for one in held if one.whole]
-        outcomes = consumer.run_again([one.letter.event for one in whole])
+        outcomes = consumer.runtime.run_again([one.letter.event for one in whole])
         forgettable = []
         for one, outcome in zip(whole, outcomes, strict=True):
             if outcome.status in EFFECTIVE | DEAD_LETTERS:

@@ -73,7 +73,7 @@ def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
         return "invalid", letter.reason
     try:
         event = read(letter.event)
-        if not consumer.takes(event.type):
+        if not consumer.runtime.takes(event.type):
             outcome = ignored(event)
             return outcome.status, outcome.reason
         rule, claim = consumer.rules.plan(event, 1)

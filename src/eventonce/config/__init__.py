@@ -183,7 +183,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             consumer.on(match)(handler)
             close = getattr(handler, "close", None)
             if close is not None:
-                consumer.on_close(close)
+                consumer.runtime.on_close(close)
         return consumer
 
 

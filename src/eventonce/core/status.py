@@ -19,6 +19,7 @@ Status = Literal[
     "invalid",
     "unguarded",
 ]
+"""What became of an event."""
 
 
 class Meaning(NamedTuple):

@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eventonce.core import engine
 from eventonce.core.plan import Plan, Refusal, Run
@@ -19,8 +19,11 @@ from eventonce.runtime.invoke import as_failure, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.occupancy import INSIDE, inside_handler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
-from eventonce.runtime.visit import Patience, Runtime
+from eventonce.runtime.visit import Patience
 from eventonce.types import Outcome
+
+if TYPE_CHECKING:
+    from eventonce.runtime.runtime import Runtime
 
 
 class Asynchronous:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import Context
 from copy import copy
 from itertools import count
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from eventonce.core import engine
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Settle, Wait, settlement
@@ -26,8 +26,11 @@ from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
 from eventonce.runtime.occupancy import HERE, STEP
 from eventonce.runtime.slots import Slots
-from eventonce.runtime.visit import Patience, Runtime, Visit
+from eventonce.runtime.visit import Patience, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
+
+if TYPE_CHECKING:
+    from eventonce.runtime.runtime import Runtime
 
 Item = TypeVar("Item")
 

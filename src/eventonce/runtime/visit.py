@@ -5,35 +5,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from eventonce.core.engine import Batch, Wait
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.core.ports import LetterSink, Store, Transactional
-from eventonce.runtime.gate import SETTLE_PAUSES, Gate, Hold
+from eventonce.runtime.gate import Hold
 from eventonce.runtime.occupancy import HERE, INSIDE
 from eventonce.types import Claim
+
+if TYPE_CHECKING:
+    from eventonce.runtime.runtime import Runtime
 
 PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds before the store is asked again for a key that another process holds."""
 
 AT_ONCE: Final = 0.001
 """Seconds before the store is asked again for a key whose run has just ended."""
-
-
-class Runtime:
-    """What all batches of one consumer share."""
-
-    def __init__(
-        self, name: str, store: Store, letters: LetterSink, clock: Callable[[], int]
-    ) -> None:
-        self.name = name
-        self.letters = letters
-        self.clock = clock
-        self.gate = Gate(store)
-        self.pauses: Sequence[float] = SETTLE_PAUSES
-        """Seconds between tries to settle while the store is away."""
-        self.transactions = store if isinstance(store, Transactional) else None
 
 
 class Patience:

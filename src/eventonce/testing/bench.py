@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from eventonce.consumer import ONE, Consumer, RuleSpec
+from eventonce.consumer import Consumer, RuleSpec
 from eventonce.core.plan import Handler
 from eventonce.core.planner import Incoming
 from eventonce.core.routing import is_async
 from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.runtime.runtime import ONE
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResult, Verdict
 
@@ -113,7 +114,7 @@ class Bench:
                 if isinstance(to, Consumer)
                 else Consumer(worker, name="default", rules=rules, handler=to, clock=self.clock)
             )
-            consumer.wrap(partial(crashing.around, worker=worker))
+            consumer.runtime.wrap(partial(crashing.around, worker=worker))
             try:
                 with consumer:
                     (outcome,) = consumer.process([delivery])

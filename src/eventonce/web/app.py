@@ -48,7 +48,7 @@ class Receiver:
                 "before it authenticates, anyone_may_send_events"
             )
         bearable = limits(settings)
-        admission = Admission(bearable, consumer.threads)
+        admission = Admission(bearable, consumer.runtime.threads)
         readiness = Readiness(consumer, admission)
         self._events = Events(consumer, authenticator, bearable, settings.api_key_header, admission)
         self._described = description(settings, authenticator)

@@ -96,8 +96,8 @@ class Worker:
         self._queue = Availability(str(source), lately=LATELY)
         self._store = Availability("the store", lately=3 * PROBED)
         self._acks = AckBuffer(source, self._inflight, self._queue)
-        self._stages = consumer.awaiting.stages(settings.concurrency)
-        self._starter = consumer.awaiting.starter() if consumer.asynchronous else None
+        self._stages = consumer.runtime.awaiting.stages(settings.concurrency)
+        self._starter = consumer.runtime.awaiting.starter() if consumer.asynchronous else None
         self._context = copy_context()
         self._context.run(INSIDE.set, True)
         self._draining = False
@@ -157,7 +157,7 @@ class Worker:
             began = time.perf_counter()
             ticket = Ticket(
                 self._consumer.runtime,
-                self._consumer.plan([_incoming(one)]),
+                self._consumer.runtime.plan([_incoming(one)]),
                 Patience(here=inf),
                 partial(self._ended, one, began),
                 context=self._context,
@@ -170,7 +170,7 @@ class Worker:
         """Its outcome is known: acknowledge it, or let it come again."""
         seconds = None
         try:
-            (outcome,) = self._consumer.tell(ticket.result(), began)
+            (outcome,) = self._consumer.runtime.tell(ticket.result(), began)
             seconds = self._delay(ticket, outcome, one)
         except (ConfigError, StoreMismatch) as error:
             self._threads.tell(Died("the store", error))
@@ -248,7 +248,7 @@ class Worker:
         with suppress(EventonceError):
             self._source.postpone([(one, AFTER_US) for one in unfinished])
         with suppress(EventonceError):
-            self._consumer.abandon()
+            self._consumer.runtime.abandon()
 
 
 NOT_BEGUN: Final = 1e-9

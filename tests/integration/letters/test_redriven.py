@@ -59,7 +59,7 @@ def test_what_took_effect_meanwhile_is_deleted_and_not_run(make: Make, run: Run)
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         consumer.process([call(1), call(2)])
         good = consumer_of("", handler=lambda _: None, store="sqlite:///store.db")
-        assert statuses(good.run_again([call(1)])) == ["done"]
+        assert statuses(good.runtime.run_again([call(1)])) == ["done"]
         good.close()
     dry = json.loads(run("redrive", "--from", queue.uri, "--dry-run", "--json").out)
     assert sorted(one["would"] for one in dry["letters"]) == ["duplicate", "run"]

@@ -192,7 +192,7 @@ def test_the_health_endpoint_tells_the_truth(site: Site) -> None:
         begun.set()
         go.wait(PATIENCE)
 
-    consumer.wrap(lambda _: handler)
+    consumer.runtime.wrap(lambda _: handler)
     with working(consumer, source(site.uri)) as worker, listening("0", worker.state) as port:
         until(lambda: health(port, "ready")[0] == 200)
         site.send(event(1))

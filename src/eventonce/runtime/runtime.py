@@ -1,0 +1,166 @@
+"""The runtime of one consumer: what its batches share, and how each way in has them run.
+
+A user's object is `Consumer`; the worker, Lambda and the command line use this beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from math import inf
+from os import urandom
+from typing import TYPE_CHECKING, Final
+
+from eventonce.core.plan import Deadline, Handler, Plan, Refusal
+from eventonce.core.planner import Incoming, Planner
+from eventonce.core.ports import LetterSink, Observer, Store, Transactional
+from eventonce.core.routing import Route, Routes
+from eventonce.errors import ConfigError
+from eventonce.log import log
+from eventonce.runtime.gate import SETTLE_PAUSES, Gate
+from eventonce.runtime.inline import Inline
+from eventonce.runtime.unhandled import Unhandled
+from eventonce.runtime.visit import Patience
+from eventonce.types import Event, Outcome
+
+if TYPE_CHECKING:
+    from eventonce.runtime.on_asyncio import Asynchronous
+
+CANCELLING: Final = 1.0
+"""Seconds that cancelled handlers have to clean up."""
+
+LONGEST_WAIT: Final = 5.0
+"""Seconds that a copy waits for a run of this process before it is `busy`."""
+
+ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
+"""What is one event, and not several."""
+
+
+class Runtime:
+    """The gate, the planner, the routes and the threads of one consumer."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        letters: LetterSink,
+        planner: Planner,
+        *,
+        handler: Handler | None,
+        unhandled: str,
+        threads: int,
+        observers: Sequence[Observer],
+        clock: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self.letters = letters
+        self.planner = planner
+        self.routes = Routes(handler)
+        self.unhandled = Unhandled(unhandled, clock)
+        self.threads = threads
+        self.observers = list(observers)
+        self.clock = clock
+        self.gate = Gate(store)
+        self.pauses: Sequence[float] = SETTLE_PAUSES
+        """Seconds between tries to settle while the store is away."""
+        self.transactions = store if isinstance(store, Transactional) else None
+        self._closing: list[Callable[[], None]] = []
+
+    def takes(self, type: str) -> bool:
+        """Whether there is a handler for events of this type; `unhandled` is for all others."""
+        return self.routes.of(type) is not None
+
+    def wrap(self, around: Callable[[Handler], Handler]) -> None:
+        """Put something around every handler registered so far, such as a tracer or a fault."""
+        self.routes = self.routes.wrapped(around)
+
+    def plan(
+        self,
+        events: Iterable[Incoming] | Incoming,
+        route_of: Callable[[str], Route | None] | None = None,
+        *,
+        redrive: bool = False,
+        deadline: Deadline | None = None,
+        deliveries: float = inf,
+    ) -> list[Plan | Refusal]:
+        """What shall be done with each event; asks the store nothing."""
+        if route_of is None and not self.routes:
+            raise ConfigError(
+                "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
+            )
+        return self.planner.plan_all(
+            events if type(events) is list or not isinstance(events, ONE) else [events],
+            route_of or self.routes.of,
+            self.unhandled,
+            _nonce(),
+            redrive=redrive,
+            deadline=deadline,
+            deliveries=deliveries,
+        )
+
+    def run(self, planned: Sequence[Plan | Refusal], patience: Patience) -> list[Outcome]:
+        """Bring planned events to their outcomes, in the caller's thread."""
+        if self.routes.asynchronous and any(
+            type(one) is Plan and one.asynchronous for one in planned
+        ):
+            from eventonce.runtime.loop_thread import refuse_on_loop  # noqa: PLC0415  as below
+
+            refuse_on_loop()
+            return Inline(self, planned, patience).process(self.awaiting)
+        return Inline(self, planned, patience).process()
+
+    def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
+        """Run events that were given up, wherever they were kept; not what took effect meanwhile.
+
+        What is `done`, or a copy of it, may be forgotten there. Any other that is acknowledged but
+        `ignored` is a dead letter of this consumer now.
+        """
+        started = time.perf_counter()
+        planned = self.plan(events, redrive=True)
+        return self.tell(self.run(planned, Patience(LONGEST_WAIT)), started)
+
+    def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
+        """Tell the observers, with the seconds since then; gives the outcomes back."""
+        if not self.observers:
+            return outcomes
+        seconds = time.perf_counter() - started
+        for observer in self.observers:
+            for outcome in outcomes:
+                try:
+                    observer(outcome, seconds)
+                except Exception:  # noqa: BLE001  what an observer raises is its own problem
+                    log().exception("observer %r failed", observer)
+        return outcomes
+
+    @cached_property
+    def awaiting(self) -> Asynchronous:
+        """What runs async handlers, and batches side by side."""
+        from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  slow to import
+
+        return Asynchronous(self, self.threads)
+
+    def abandon(self) -> None:
+        """For a process that is about to end: cancel async handlers, complete what has returned,
+        free what still runs. A plain handler cannot be stopped: end the process at once."""
+        if "awaiting" in self.__dict__:
+            self.awaiting.cancel(within=CANCELLING)
+        self.gate.salvage(self.gate.held())
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Call this when the consumer is closed and none of its handlers run any more."""
+        self._closing.append(close)
+
+    def close(self) -> None:
+        """Stop the threads, then close what `on_close` was given, the last first."""
+        if "awaiting" in self.__dict__:
+            self.__dict__.pop("awaiting").close()
+        self.gate.close()
+        while self._closing:
+            self._closing.pop()()
+
+
+def _nonce() -> int:
+    """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
+    Python's generator in the very state that others restored from it have."""
+    return int.from_bytes(urandom(7)) >> 4 | 1
