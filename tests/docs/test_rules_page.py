@@ -48,7 +48,7 @@ def test_every_field_has_its_heading_and_its_row_with_the_default() -> None:
         default, said = FIELDS[name].default, row["unless you say"]
         if said.startswith("`"):
             value = tomllib.loads(f"it = {plain(said)}")["it"]
-            is_duration = name in ("unchanged_within", "remember", "lease")
+            is_duration = name in ("unchanged_within", "remember", "lease", "timeout")
             assert (duration(value) if is_duration else value) == default, name
         else:
             assert not default or name in ("name", "match"), name

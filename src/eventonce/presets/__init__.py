@@ -46,6 +46,7 @@ OVERRIDABLE: Final = (
     "remember",
     "sliding",
     "lease",
+    "timeout",
     "attempts",
     "missing",
     "verify",

@@ -87,6 +87,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     queue keeps four by default."""
     sliding: bool = False
     lease: int = Millis(60_000)
+    timeout: int = Millis(0)
+    """How long a handler may run; 0 for as long as it likes."""
     attempts: int = 5
     on_store_error: Literal["retry", "run"] = "retry"
     on_replay: Literal["missing", "force", "report"] = "missing"
@@ -114,6 +116,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             remember: Duration = "10d",
             sliding: bool = False,
             lease: Duration = "60s",
+            timeout: Duration = "0s",
             attempts: int = 5,
             on_store_error: str = "retry",
             on_replay: str = "missing",
@@ -339,6 +342,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "remember": _positive_duration,
     "sliding": _flag,
     "lease": _positive_duration,
+    "timeout": _duration,
     "attempts": _attempts,
     "on_store_error": _one_of("retry", "run"),
     "on_replay": _one_of("missing", "force", "report"),

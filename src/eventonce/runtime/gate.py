@@ -228,12 +228,21 @@ class Gate:
                 return
             due = [run for hold in looked for run in hold.runs if _due(run) <= now]
             live = [run for run in due if run.token and not run.finished]
+            overdue = [run for run in live if is_overdue(run, now)]
+            live = [run for run in live if run not in overdue]
             for run in due:
                 run.renewed = now
             finished: list[tuple[Hold, Run]] = []
             for hold in looked:
                 finished += [(hold, run) for run in self._take(hold)]
                 hold.look = self._look(hold, now)
+        for run in overdue:
+            log().warning(
+                "%s: its handler has run for longer than the timeout of its rule, %s; its lease is "
+                "renewed no longer",
+                effect_id(run.claim),
+                run.plan.rule.name,
+            )
         self._renew_and_settle(live, finished)
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
@@ -306,9 +315,15 @@ def _salvaged(run: Run) -> Settlement:
     return settlement(run)
 
 
+def is_overdue(run: Run, now: float) -> bool:
+    """Whether its handler has run for longer than its rule allows."""
+    timeout = run.plan.rule.timeout
+    return bool(timeout and run.started) and now > run.started + timeout / 1000
+
+
 def _due(run: Run) -> float:
     """When the lease of this run is to be renewed; `inf` for never."""
-    if run.plan.covered or not run.token:
+    if run.plan.covered or not run.token or is_overdue(run, run.renewed):
         return inf
     # Whoever asks with a shorter lease may cut this one down.
     return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / SHARE

@@ -198,8 +198,13 @@ async def awaited(run: Run) -> None:
         return
     try:
         with inside_handler():
-            value = await handler(run.start())
+            seconds = run.plan.rule.timeout / 1000
+            async with asyncio.timeout(seconds or None) as limit:
+                value = await handler(run.start())
         engine.finish(run, value)
+    except TimeoutError as error:
+        late = TimeoutError(f"the handler took longer than its rule's timeout, {seconds:g} s")
+        engine.finish(run, error=late if limit.expired() else error)
     except asyncio.CancelledError:
         current = asyncio.current_task()
         cancelled = current is None or current.cancelling() > 0

@@ -29,6 +29,7 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from eventonce.runtime.gate import is_overdue
 from eventonce.runtime.occupancy import INSIDE
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import Patience
@@ -127,17 +128,21 @@ class Worker:
         running = [run for run in self._consumer.runtime.gate.held() if run.started]
         in_work = [run for run in running if not run.finished]
         oldest = min((run.started for run in in_work), default=inf)
+        now = time.monotonic()
+        overdue = sum(is_overdue(run, now) for run in in_work)
+        stuck = overdue >= self._settings.concurrency
         # While the buffer is full nobody asks the queue, and its silence says nothing.
         answers = queue.fine or (queue.known and not queue.away and self._inflight.full)
         return {
             "live": live,
-            "ready": live and answers and self._store.fine and not self._draining,
+            "ready": live and answers and self._store.fine and not self._draining and not stuck,
             "draining": self._draining,
             "queue": self._queue.report(),
             "store": self._store.report(),
             "in_work": len(in_work),
             "at_hand": len(self._inflight),
-            "oldest_seconds": round(time.monotonic() - oldest, 1) if in_work else 0.0,
+            "oldest_seconds": round(now - oldest, 1) if in_work else 0.0,
+            "overdue": overdue,
         }
 
     def _start(self) -> None:

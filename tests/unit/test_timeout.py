@@ -1,0 +1,111 @@
+"""A handler that runs for longer than its rule allows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.core.ports import Delivery
+from eventonce.stores.memory import MemoryStore
+from eventonce.worker import Settings, Worker
+from tests.unit.test_worker_whole import InMemorySource
+
+PATIENCE = 30
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+def ruled(**fields: Any) -> Rule:
+    return Rule(name="call", match="call", key=["detail.call"], **fields)
+
+
+def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed() -> None:
+    ended: list[str] = []
+
+    async def handler(job: Job) -> None:
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.append(job.event.id)
+
+    with Consumer("memory:", rules=ruled(timeout="10ms"), handler=handler) as consumer:
+        (outcome,) = consumer.process([call(1)])
+        assert (outcome.status, ended) == ("failed", ["id-1"])
+        assert "timeout" in outcome.reason
+
+
+def test_a_time_out_of_the_handlers_own_is_told_as_it_is() -> None:
+    async def handler(_: Job) -> None:
+        raise TimeoutError("the CRM did not answer")
+
+    with Consumer("memory:", rules=ruled(timeout="1h"), handler=handler) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    assert outcome.reason == "TimeoutError: the CRM did not answer"
+
+
+def test_the_lease_of_a_plain_handler_that_takes_too_long_is_renewed_no_longer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, go, begun = MemoryStore(), threading.Event(), threading.Event()
+
+    def handler(_: Job) -> None:
+        begun.set()
+        go.wait(PATIENCE)
+
+    rule = ruled(timeout="1ms", lease=0.3)
+    first = Consumer(store, rules=rule, handler=handler)
+    outcomes: list[Any] = []
+    with caplog.at_level(logging.WARNING):
+        thread = threading.Thread(target=lambda: outcomes.extend(first.process([call(1)])))
+        thread.start()
+        assert begun.wait(PATIENCE)
+        second = Consumer(store, rules=rule, handler=lambda _: None)
+        end = time.monotonic() + PATIENCE
+        while (status := second.process([call(1)])[0].status) != "done":
+            assert status == "busy"
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        go.set()
+        thread.join()
+    assert [outcome.status for outcome in outcomes] == ["fenced"]
+    assert "longer than the timeout of its rule, call" in caplog.text
+
+
+def test_a_worker_whose_slots_are_all_stuck_is_not_ready() -> None:
+    go = threading.Event()
+    source = InMemorySource()
+    consumer = Consumer(
+        MemoryStore(), rules=ruled(timeout="1ms"), handler=lambda _: go.wait(PATIENCE) and None
+    )
+    worker = Worker(consumer, source, Settings(concurrency=1, drain=PATIENCE))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        _until(lambda: worker.state()["ready"])
+        body = b'{"id": "1", "detail-type": "call", "detail": {"call": 1}}'
+        source.waiting = [Delivery(body, since=time.monotonic(), held=time.monotonic())]
+        _until(lambda: worker.state()["overdue"] == 1)
+        assert not worker.state()["ready"]
+        assert worker.state()["oldest_seconds"] >= 0
+        go.set()
+        _until(lambda: worker.state()["ready"])
+    finally:
+        go.set()
+        worker.stop()
+        thread.join(PATIENCE)
+        consumer.close()
+
+
+def _until(holds: Any) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
