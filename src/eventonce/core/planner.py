@@ -60,9 +60,14 @@ class Planner:
         """A plan for each event that a handler takes, a refusal for every other."""
         limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
         planned: list[Plan | Refusal] = []
+        plan = self.plan
         for incoming in events:
             try:
-                event = self.read(incoming, limit)
+                # The same as in `read`, without its call: most events were read before.
+                if type(incoming) is Event and len(incoming.raw) <= limit:
+                    event = incoming
+                else:
+                    event = self.read(incoming, limit)
             except EnvelopeError as error:
                 known = incoming if type(incoming) is Event else None
                 outcome = Outcome(known, "invalid", str(error), error=error)
@@ -74,11 +79,7 @@ class Planner:
                 kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
                 planned.append(Refusal(outcome, kept))
                 continue
-            planned.append(
-                self.plan(
-                    event, nonce, route, redrive=redrive, deadline=deadline, deliveries=deliveries
-                )
-            )
+            planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
 
     def read(self, incoming: Incoming, max_bytes: int | None = None) -> Event:
@@ -95,8 +96,7 @@ class Planner:
         event: Event,
         nonce: int,
         route: Route | None = None,
-        *,
-        redrive: bool = False,
+        redrive: bool = False,  # noqa: FBT001, FBT002  by position, for speed
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> Plan | Refusal:
@@ -128,7 +128,9 @@ class Planner:
                 claim = msgspec.structs.replace(claim, lease=max(1, deadline.lease))
         if deliveries < claim.attempts:
             claim = msgspec.structs.replace(claim, attempts=int(deliveries))
-        handler, asynchronous = route or (None, False)
+        if route is None:
+            return Plan(event, rule, claim, older, forgotten=lost)
+        handler, asynchronous = route
         return Plan(
             event, rule, claim, older, handler, asynchronous, lost, deliveries, deadline, covered
         )

@@ -102,9 +102,15 @@ class Gate:
         """Keep the leases of these runs until `let_go`."""
         hold = Hold(runs)
         now = time.monotonic()
+        leases = set()
         for run in runs:
             run.renewed = now
-        hold.look = self._look(hold, now)
+            if run.token and not run.plan.covered:
+                leases.add(run.claim.lease)
+        if leases:
+            hold.look = now + min(*leases, LONGEST_LEASE) / 1000 / SHARE
+        if len(runs) > 1:
+            hold.look = min(hold.look, now + SETTLE_INTERVAL)
         with self._lock:
             self._holds[id(hold)] = hold
             if hold.look < inf and (hold.look < self._next_look or self._timer is None):
@@ -176,10 +182,15 @@ class Gate:
         """Ask the store, and note what was granted before anybody hears of it."""
         verdicts = self.store.claim(claims)
         running = self.running
+        granted = [
+            claim.key for claim, verdict in zip(claims, verdicts, strict=True) if verdict.token
+        ]
         with self._lock:
-            for claim, verdict in zip(claims, verdicts, strict=True):
-                if verdict.token:
-                    running[claim.key] = running.get(claim.key, 0) + 1
+            if running:
+                for key in granted:
+                    running[key] = running.get(key, 0) + 1
+            else:
+                running.update(dict.fromkeys(granted, 1))
         return verdicts
 
     def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:

@@ -98,6 +98,8 @@ class Inline(Visit):
 
 
 def _entered(*, alone: bool) -> bool | None:
+    if not alone and HERE.admit():
+        return False
     entering = HERE.entering(alone=alone)
     while True:
         try:

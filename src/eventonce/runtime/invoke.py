@@ -81,8 +81,9 @@ class _NotKept(Exception):
 
 def invoke(run: Run, transactions: Transactional | None) -> None:
     """Run a plain handler, here and now."""
-    if not starts(run):
+    if (run.lost or run.plan.deadline is not None) and not starts(run):
         return
+    run.started = time.monotonic()
     handler, job = run.plan.handler, run.start()
     assert handler is not None
     scope = Scope(run, job, transactions) if transactions is not None else None

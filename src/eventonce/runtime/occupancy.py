@@ -42,6 +42,14 @@ class Occupancy:
         self._closed_until = 0.0
         """How long they keep others out, by the monotonic clock."""
 
+    def admit(self) -> bool:
+        """Enter beside others, if nobody is alone or waits to be; whether it did."""
+        with self._lock:
+            if self._alone:
+                return False
+            self._runs += 1
+            return True
+
     def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
         """Yields while it must wait; answers whether this run is alone. Lets in at last, but for
         one that wants to be alone while another is: None, for of two that may each have ended a

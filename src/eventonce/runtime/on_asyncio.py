@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -46,25 +47,25 @@ class Asynchronous:
         door = self._door_of(loop)
         context = copy_context()
         context.run(INSIDE.set, True)
-        awaited = loop.create_future()
+        ends: list[asyncio.Future[None]] = [loop.create_future()]
         starter = _Starter(door)
         ticket = Ticket(
             self._runtime,
             planned,
             patience,
-            lambda _: door.call(_wake, awaited),
+            lambda _: door.call(_wake, ends),
             context=context,
             starter=starter,
         )
         assert self._stages is not None
         self._stages.submit(ticket)
         try:
-            await asyncio.shield(awaited)
+            await ends[0]
         except asyncio.CancelledError:
             # What runs in a thread cannot be stopped, and keeps its lease to its end.
             ticket.cancelled = True
             starter.cancel()
-            await _ended(awaited)
+            await _ended(ticket, ends)
             raise
         return ticket.result()
 
@@ -169,17 +170,19 @@ class _Starter:
             task.cancel()
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
-async def _ended(future: asyncio.Future[None]) -> None:
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            continue
+async def _ended(ticket: Ticket, futures: list[asyncio.Future[None]]) -> None:
+    """Wait for the end of a batch whose caller was cancelled, however often that is cancelled."""
+    loop = asyncio.get_running_loop()
+    while ticket.outcomes is None and ticket.defect is None:
+        futures.append(loop.create_future())
+        with suppress(asyncio.CancelledError):
+            await futures[-1]
 
 
 async def _side_by_side(runs: Sequence[Run], hold: Hold) -> None:

@@ -92,22 +92,25 @@ class _Stage:
         self._name = name
         self._work = work
         self._some = threading.Condition()
-        self._waiting: list[Ticket] = []
+        self._waiting: deque[Ticket] = deque()
         self._thread: threading.Thread | None = None
-        self._asleep = False
+        self._asleep = True
         self._closed = False
 
     def put(self, ticket: Ticket) -> None:
         """Let this one have its turn."""
+        # In this order: a thread that goes to sleep looks once more after it has said so.
+        self._waiting.append(ticket)
+        if not self._asleep:
+            return
         with self._some:
-            self._waiting.append(ticket)
+            self._asleep = False
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"eventonce-{self._name}", daemon=True
                 )
                 self._thread.start()
-            elif self._asleep:
-                self._asleep = False
+            else:
                 self._some.notify()
 
     def close(self) -> None:
@@ -123,13 +126,13 @@ class _Stage:
         pause: float | None = None
         while True:
             with self._some:
+                self._asleep = True
                 if not self._waiting and not self._closed:
-                    self._asleep = True
                     self._some.wait(pause)
-                    self._asleep = False
+                self._asleep = False
                 if self._closed and not self._waiting:
                     return
-                some, self._waiting = self._waiting, []
+            some = [self._waiting.popleft() for _ in range(len(self._waiting))]
             pause = self._work(some)
 
 
@@ -193,6 +196,8 @@ class Stages:
                     case Keep():
                         self._keeping.put(ticket)
                         return
+                    case Enter() if not request.alone and HERE.admit():
+                        answer = False
                     case Enter():
                         ticket.entering = HERE.entering(alone=request.alone)
                         entered, answer = _entered(ticket)
