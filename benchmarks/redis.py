@@ -11,6 +11,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,8 @@ FLOORS: Mapping[int, tuple[float, float]] = {1: (1.3, 2.5), 10: (6, 12), 100: (1
 """Of new events and of copies, by the size of the batch."""
 OVERHEAD = 1.4
 """One event at a time against its two bare commands."""
+THREADS, SHARED = 16, 3.0
+"""Threads that share the calls to the store, and how many times as much they must do as one."""
 REMEMBER = 10 * 86_400
 SMALL, LARGE = 100_000, int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
 GROWTH = 2.0
@@ -193,6 +196,27 @@ def _one_by_one(node: Node) -> Iterator[Figure]:
         yield Figure(what, median(ratios), "x", at_most=OVERHEAD)
 
 
+def _many_threads(node: Node) -> Iterator[Figure]:
+    """One event a call in many threads, which share the store's calls, against one thread."""
+    chance = random.Random(11)
+    consumer = Consumer(
+        RedisStore.from_uri(node.uri),
+        name="threads",
+        rules="genesys",
+        handler=lambda _: None,
+    )
+    work = _ours(consumer, 1)
+    ratios = []
+    with consumer, ThreadPoolExecutor(THREADS) as threads:
+        for _ in range(ROUNDS):
+            alone = _seconds(work, _events(chance))
+            started = time.perf_counter()
+            list(threads.map(work, [_events(chance) for _ in range(THREADS)]))
+            ratios.append(THREADS * alone / (time.perf_counter() - started))
+    what = f"{THREADS} threads, one event a call, against one thread"
+    yield Figure(what, median(ratios), "x", at_least=SHARED)
+
+
 def _fill(
     store: RedisStore, count: int, chance: random.Random, clock: Callable[[], float]
 ) -> float:
@@ -277,5 +301,6 @@ def run() -> Iterator[Figure]:
     with serving() as node:
         yield from _speed(node)
         yield from _one_by_one(node)
+        yield from _many_threads(node)
     with serving() as small, serving() as large:
         yield from _growth(small, large)
