@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from copy import copy
+from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -21,10 +22,11 @@ from eventonce.core import engine
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Settle, Wait, settlement
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
+from eventonce.log import log
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
-from eventonce.runtime.occupancy import HERE, STEP
+from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.visit import Patience, Runtime, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
@@ -37,8 +39,8 @@ CANCELLED: Final = "cancelled before it began"
 class Starter(Protocol):
     """Starts handlers that must be awaited, on an event loop."""
 
-    def start(self, run: Run, returned: Callable[[Run], None]) -> None:
-        """Run the handler, and call `returned` when it has finished."""
+    def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
+        """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
 
@@ -60,9 +62,8 @@ class Ticket(Visit):
         self.ended = ended
         self.context = context
         self.starter = starter
-        self.nested = self._nested
         self.request: Any = None
-        self.entering: Any = None
+        self.entry: Any = None
         self.parked = 0
         """Names what the batch waits for, so that it is woken for that alone; 0 for nothing."""
         self.pending = 0
@@ -120,11 +121,13 @@ class _Stage:
         pause: float | None = None
         while True:
             with self._some:
-                if not self._waiting and not self._closed:
+                if not self._waiting and (pause is not None or not self._closed):
                     self._asleep = True
                     self._some.wait(pause)
                     self._asleep = False
-                if self._closed and not self._waiting:
+                if self._closed and not self._waiting and pause is None:
+                    # Whoever comes later starts another.
+                    self._thread = None
                     return
                 some, self._waiting = self._waiting, []
             pause = self._work(some)
@@ -191,7 +194,7 @@ class Stages:
                         self._keeping.put(ticket)
                         return
                     case Enter():
-                        ticket.entering = HERE.entering(alone=request.alone)
+                        ticket.entry = ticket.entering(alone=request.alone)
                         entered, answer = _entered(ticket)
                         if not entered:
                             self._claiming.put(ticket)
@@ -207,7 +210,10 @@ class Stages:
             # Whatever else fails now follows from it.
             with suppress(Exception):
                 ticket.interrupted()
-        ticket.ended(ticket)
+        try:
+            ticket.ended(ticket)
+        except BaseException:  # noqa: BLE001  it would end the thread that all others need
+            log().exception("an outcome could not be told")
 
     def _park(self, ticket: Ticket, wanted: Wait) -> bool | None:
         """Let the batch wait for other runs; False if it shall not, None if it does."""
@@ -215,15 +221,23 @@ class Stages:
         # In one step with the wake-up: the run may end before this comes to its end.
         with self._lock:
             seconds = ticket.wait(wanted, lambda: self._unpark(ticket, number))
-            if not seconds:
+            if not seconds or ticket.cancelled:
                 ticket.parked = 0
                 return False
             heapq.heappush(self._later, (time.monotonic() + seconds, number, number, ticket))
         return None
 
+    def give_up(self, ticket: Ticket) -> None:
+        """Nobody waits for the outcomes of this batch: begin no handler any more, and wait for no
+        other run."""
+        with self._lock:
+            ticket.cancelled = True
+            number = ticket.parked
+        self._unpark(ticket, number)
+
     def _unpark(self, ticket: Ticket, number: int) -> None:
         with self._lock:
-            if ticket.parked != number:
+            if not number or ticket.parked != number:
                 return
             ticket.parked = 0
         self._claiming.put(ticket)
@@ -236,7 +250,7 @@ class Stages:
                 case None:
                     self._advance(ticket)
                 case Wait():
-                    self._advance(ticket, True)
+                    self._advance(ticket, not ticket.cancelled)
                 case Enter():
                     entered, answer = _entered(ticket)
                     if entered:
@@ -329,7 +343,8 @@ class Stages:
             assert starter is not None
             for run in runs:
                 if run.plan.asynchronous:
-                    starter.start(run, lambda run: self._returned(ticket, run, hold))
+                    returned = partial(self._returned, ticket, hold)
+                    starter.start(run, ticket.context.copy(), returned)
         if plain:
             self._slots.put(plain, nested=ticket.nested)
 
@@ -342,9 +357,9 @@ class Stages:
         else:
             # Each in a context of its own: what one leaves there the next shall not see.
             ticket.context.copy().run(invoke, run, self._runtime.transactions)
-        self._returned(ticket, run, hold)
+        self._returned(ticket, hold, run)
 
-    def _returned(self, ticket: Ticket, run: Run, hold: Hold) -> None:
+    def _returned(self, ticket: Ticket, hold: Hold, run: Run) -> None:
         run.took = time.monotonic() - run.started
         hold.finished.append(run)
         with self._lock:
@@ -370,7 +385,7 @@ class Stages:
 
 
 def _claims(ticket: Ticket) -> Sequence[Claim]:
-    return ticket.asks(ticket.request.claims)
+    return cast("Sequence[Claim]", ticket.request.claims)
 
 
 def _settlements(ticket: Ticket) -> Sequence[Settlement]:
@@ -384,7 +399,7 @@ def _letters(ticket: Ticket) -> Sequence[Letter]:
 def _entered(ticket: Ticket) -> tuple[bool, bool | None]:
     """Whether the batch may begin now, and the answer to its `Enter`."""
     try:
-        next(ticket.entering)
+        next(ticket.entry)
     except StopIteration as stop:
         return True, cast("bool | None", stop.value)
     return False, None
