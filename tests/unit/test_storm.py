@@ -88,12 +88,11 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
             del came
             assert is_idle(consumer, here), interruptions
             # In this thread and in another, at once.
-            for process in (
-                lambda n: consumer.process([call(n)]),
-                lambda n: elsewhere(consumer, n),
-            ):
-                (outcome,) = process(next(numbers))
-                assert outcome.status == "done", interruptions
+            outcomes = [
+                *consumer.process([call(next(numbers))]),
+                *elsewhere(consumer, next(numbers)),
+            ]
+            assert [outcome.status for outcome in outcomes] == ["done", "done"], interruptions
             current = [next(numbers), next(numbers)]
         assert interruptions > 100
     # An effect is never repeated by what was interrupted alone.

@@ -69,6 +69,8 @@ class Slots(Generic[Item]):
         with self._lock:
             self._closed = True
             self._ending.set()
+            # All at once, for nobody looks on any more.
+            self._call(len(self._waiting))
             self._some.notify_all()
             self._watch.notify_all()
             threads = [*self._threads, *([self._watcher] if self._watcher else [])]
