@@ -347,6 +347,9 @@ class Stages:
                     starter.start(run, ticket.context.copy(), returned)
         if plain:
             self._slots.put(plain, nested=ticket.nested)
+            if self._cancelled:
+                # It came after the others were freed, and would wait for a handler that runs.
+                self.cancel()
 
     def _run(self, item: tuple[Ticket, Run, Hold]) -> None:
         """In a slot: run a plain handler."""
