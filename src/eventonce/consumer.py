@@ -209,29 +209,37 @@ class Consumer:
         started = time.perf_counter()
         planned = self.runtime.plan([event], lambda _: _BLOCK)
         visit = Inline(self.runtime, planned, Patience(LONGEST_WAIT))
-        if visit.until_executed() is None:
-            yield _not_run(planned[0], self.runtime.tell(visit.outcomes, started)[0])
-            return
-        (run,) = visit.batch.runs
-        job = run.start()
-        transactions = self.runtime.transactions
-        scope = Scope(run, job, transactions) if transactions is not None else None
+        ended = False
         try:
-            with inside_handler():
-                yield job
-        except BaseException as error:
-            engine.finish(run, error=as_failure(error))
-            if scope is not None:
-                scope.undo(error)
+            if visit.until_executed() is None:
+                ended = True
+                yield _not_run(planned[0], self.runtime.tell(visit.outcomes, started)[0])
+                return
+            (run,) = visit.batch.runs
+            job = run.start()
+            transactions = self.runtime.transactions
+            scope = Scope(run, job, transactions) if transactions is not None else None
+            try:
+                with inside_handler():
+                    yield job
+            except BaseException as error:
+                engine.finish(run, error=as_failure(error))
+                if scope is not None:
+                    scope.undo(error)
+                raise
+            else:
+                engine.finish(run, job.result)
+                if scope is not None:
+                    scope.keep()
+            finally:
+                visit.executed()
+                visit.until_executed()
+                ended = True
+                job.outcome = self.runtime.tell(visit.outcomes, started)[0]
+        except BaseException:
+            if not ended:
+                visit.interrupted()
             raise
-        else:
-            engine.finish(run, job.result)
-            if scope is not None:
-                scope.keep()
-        finally:
-            visit.executed()
-            visit.until_executed()
-            job.outcome = self.runtime.tell(visit.outcomes, started)[0]
 
     @property
     def asynchronous(self) -> bool:

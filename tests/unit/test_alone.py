@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule, envelope
 from eventonce.runtime import occupancy
-from eventonce.runtime.occupancy import Occupancy, inside_handler
+from eventonce.runtime.occupancy import Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
 
@@ -61,10 +61,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
     monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
     monkeypatch.setattr(occupancy, "STEP", 0.001)
     own = Occupancy()
-    for module in ("runtime.inline", "runtime.visit", "runtime.stages"):
-        monkeypatch.setattr(f"eventonce.{module}.HERE", own)
+    monkeypatch.setattr("eventonce.runtime.visit.HERE", own)
     yield own
-    assert own._runs == own._alone == 0
+    assert own._runs == own._alone == set()
 
 
 def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Occupancy) -> None:
@@ -191,6 +190,10 @@ def test_others_wait_on_a_loop_while_one_runs_alone(here: Occupancy) -> None:
     assert order == ["id-1", "id-0"]
 
 
+def entering(here: Occupancy, who: str, *, alone: bool = False, nested: bool = False) -> Any:
+    return here.entering(who, alone=alone, nested=nested)
+
+
 def _entered(entering: Any) -> bool | None:
     """What it was answered, None if it must wait."""
     try:
@@ -203,18 +206,18 @@ def _entered(entering: Any) -> bool | None:
 def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
     here = Occupancy()
-    assert _entered(here.entering(alone=False)) is False
-    assert _entered(here.entering(alone=True)) is False, "it runs beside what hangs"
-    here.leave(alone=False)
-    here.leave(alone=False)
-    assert _entered(here.entering(alone=True)) is True
-    assert _entered(here.entering(alone=False)) is False, "others run beside what hangs alone"
+    assert _entered(entering(here, "A")) is False
+    assert _entered(entering(here, "B", alone=True)) is False, "it runs beside what hangs"
+    here.leave("A")
+    here.leave("B")
+    assert _entered(entering(here, "C", alone=True)) is True
+    assert _entered(entering(here, "D")) is False, "others run beside what hangs alone"
     with pytest.raises(StopIteration) as refused:
-        next(here.entering(alone=True))
+        next(entering(here, "E", alone=True))
     assert refused.value.value is None, "but not one that may end the process as well"
-    here.leave(alone=False)
-    here.leave(alone=True)
-    assert _entered(here.entering(alone=True)) is True
+    here.leave("D")
+    here.leave("C")
+    assert _entered(entering(here, "F", alone=True)) is True
 
 
 def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
@@ -228,9 +231,9 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
     clock[0] += 60_000
     consumer.runtime.wrap(lambda _: lambda job: ran.append(job.event.id))
-    assert _entered(here.entering(alone=True)) is True
+    assert _entered(entering(here, "A", alone=True)) is True
     assert statuses(consumer.process([call(1)])) == ["busy"]
-    here.leave(alone=True)
+    here.leave("A")
     clock[0] += 60_000
     assert statuses(consumer.process([call(1)])) == ["done"]
     assert ran == ["id-1"]
@@ -238,29 +241,44 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
 
 def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> None:
     here = Occupancy()
-    assert _entered(here.entering(alone=False)) is False
-    waiting = here.entering(alone=True)
+    assert _entered(entering(here, "A")) is False
+    waiting = entering(here, "B", alone=True)
     assert _entered(waiting) is None
-    with inside_handler():
-        assert _entered(here.entering(alone=False)) is False
-        assert _entered(here.entering(alone=True)) is False
-    beside = here.entering(alone=False)
+    assert _entered(entering(here, "C", nested=True)) is False
+    assert _entered(entering(here, "D", alone=True, nested=True)) is False
+    beside = entering(here, "E")
     assert _entered(beside) is None, "others wait behind the one that wants to be alone"
-    for _ in range(3):
-        here.leave(alone=False)
+    for who in "ACD":
+        here.leave(who)
     assert _entered(waiting) is True
     assert _entered(beside) is None
-    here.leave(alone=True)
+    here.leave("B")
     assert _entered(beside) is False
 
 
 def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
     here = Occupancy()
-    assert _entered(here.entering(alone=False)) is False
-    waiting = here.entering(alone=True)
+    assert _entered(entering(here, "A")) is False
+    waiting = entering(here, "B", alone=True)
     assert _entered(waiting) is None
-    waiting.close()
-    assert _entered(here.entering(alone=False)) is False
+    here.leave("B")
+    assert _entered(entering(here, "C")) is False
+
+
+def test_a_nested_batch_on_a_loop_does_not_wait_for_one_that_waits_for_its_handler(
+    here: Occupancy,
+) -> None:
+    """The one that wants to be alone waits for the handler, and the handler for its own batch."""
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+
+    def handler(_: Job) -> list[str]:
+        assert _entered(entering(here, "waits to be alone", alone=True)) is None
+        return statuses(asyncio.run(consumer.process_async([call(2)])))
+
+    with Consumer("memory:", rules=RULE, handler=handler) as outer:
+        assert outer.process([call(1)])[0].result == ["done"]
+    here.leave("waits to be alone")
+    consumer.close()
 
 
 def test_a_handler_that_always_exits_the_main_thread_is_given_up_at_last() -> None:

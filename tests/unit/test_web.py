@@ -30,7 +30,7 @@ def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is away here stays away: nothing comes of waiting for it."""
-    monkeypatch.setattr("eventonce.runtime.visit.SETTLE_PAUSES", (0.0,))
+    monkeypatch.setattr("eventonce.runtime.runtime.SETTLE_PAUSES", (0.0,))
 
 
 @pytest.fixture(autouse=True)

@@ -143,6 +143,43 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     assert source.acknowledged[50:] == [first]
 
 
+def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still_runs() -> None:
+    claiming, claimed = threading.Event(), threading.Event()
+    begun, go = threading.Event(), threading.Event()
+
+    class Slow(MemoryStore):
+        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+            if begun.is_set() and not all(claim.peek for claim in claims):
+                claiming.set()
+                assert claimed.wait(PATIENCE)
+            return super().claim(claims, now)
+
+    def handler(_: Job) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    source = InMemorySource()
+    source.waiting = [_event(1)]
+    consumer = Consumer(Slow(), handler=handler)
+    worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    # As if it had been received while there was room.
+    second = _event(2)
+    worker._begin(worker._inflight.put(0, [second]) or [])
+    assert claiming.wait(PATIENCE)
+    worker.stop()
+    _until(lambda: worker._stages._cancelled)
+    claimed.set()
+    _until(lambda: source.postponed)
+    assert not source.acknowledged
+    go.set()
+    thread.join(PATIENCE)
+    consumer.close()
+    assert [one for one, _ in source.postponed] == [second]
+
+
 def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
     class Late(InMemorySource):
         """Answers a request when the worker takes nothing in any more."""

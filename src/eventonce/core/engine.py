@@ -66,9 +66,9 @@ class Keep(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for the runs that hold these keys; answered with whether to ask again."""
+    """Wait for the runs that hold the keys of these; answered with whether to ask again."""
 
-    keys: Sequence[bytes]
+    claims: Sequence[Claim]
     times: int
     """How often it was waited before."""
 
@@ -85,10 +85,10 @@ class Batch:
         planned: Sequence[Plan | Refusal],
         consumer: str,
         clock: Callable[[], int],
-        leave: Callable[[Sequence[Run], bool], None],
+        leave: Callable[[Sequence[Run]], None],
     ) -> None:
         """`clock` is for dead letters and retry times; the law has another. `leave` is told of the
-        runs of a round when it is at its end, and what its `Enter` was answered."""
+        runs of a round when it is at its end."""
         self._planned = planned
         self._consumer = consumer
         self._now = clock
@@ -141,7 +141,7 @@ class Batch:
                 # that nothing is held meanwhile that would be lost with it.
                 yield from self._round([run], busy, alone=True)
             # Nothing is held now: nobody can wait for us while we wait for him.
-            if not busy or not (yield Wait([run.claim.key for run in busy], times)):
+            if not busy or not (yield Wait([run.claim for run in busy], times)):
                 return
             for run in busy:
                 if run.claim.alone:
@@ -183,20 +183,19 @@ class Batch:
             for run in runs:
                 run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
             return []
-        try:
-            if is_alone:
-                for run in runs:
-                    run.claim = msgspec.structs.replace(run.claim, alone=True)
-            granted, suspects = yield from self._claimed(runs, busy)
-            if alone:
-                # Alone, or, where others did not end in time, beside them.
-                granted, suspects = granted + suspects, []
-            if granted:
-                yield Execute(granted)
-                yield from self._conclude(granted)
-            return suspects
-        finally:
-            self._leave(runs, is_alone)
+        if is_alone:
+            for run in runs:
+                run.claim = msgspec.structs.replace(run.claim, alone=True)
+        granted, suspects = yield from self._claimed(runs, busy)
+        if alone:
+            # Alone, or, where others did not end in time, beside them.
+            granted, suspects = granted + suspects, []
+        if granted:
+            yield Execute(granted)
+            yield from self._conclude(granted)
+        # Whoever gets an exception out of the steps leaves when he has freed what is held.
+        self._leave(runs)
+        return suspects
 
     def _claimed(
         self, runs: Sequence[Run], busy: list[Run]

@@ -24,7 +24,7 @@ from eventonce.core.plan import Run
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.log import log
-from eventonce.runtime.lane import Lane
+from eventonce.runtime.lane import MOST, Lane
 from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
 
 SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
@@ -65,7 +65,7 @@ class Gate:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._claims: Lane[Claim, Verdict] = Lane(self._grant, _key, self._free)
-        self._settlements: Lane[Settlement, SettleResult] = Lane(store.settle)
+        self._settlements: Lane[Settlement, SettleResult] = Lane(store.settle, _settled_key)
         self._begin()
         _gates.add(self)
 
@@ -75,10 +75,13 @@ class Gate:
         self._settlements.reset()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._holds: dict[int, Hold] = {}
-        self.running: dict[bytes, int] = {}
-        """The keys that run in this process, and how many runs each has: two, where one outlived
-        its lease."""
+        self._holds: set[Hold] = set()
+        self._running: dict[bytes, dict[int, int]] = {}
+        """The keys that run in this process: the tokens of their runs by the nonces that they were
+        asked for with. There are two of them where one outlived its lease."""
+        self._beside: dict[tuple[bytes, int], None] = {}
+        """The keys that ran in this process when they were last asked for with these nonces, and
+        were busy; a hint, and no more than so many of them."""
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self._next_look = inf
         self._timer: threading.Thread | None = None
@@ -98,48 +101,60 @@ class Gate:
                 time.sleep(pause)
         return self._settlements.ask(settlements)
 
-    def hold(self, runs: Sequence[Run]) -> Hold:
+    def keep(self, hold: Hold) -> None:
         """Keep the leases of these runs until `let_go`."""
-        hold = Hold(runs)
         now = time.monotonic()
         leases = set()
-        for run in runs:
+        for run in hold.runs:
             run.renewed = now
             if run.token and not run.plan.covered:
                 leases.add(run.claim.lease)
         if leases:
             hold.look = now + min(*leases, LONGEST_LEASE) / 1000 / SHARE
-        if len(runs) > 1:
+        if len(hold.runs) > 1:
             hold.look = min(hold.look, now + SETTLE_INTERVAL)
         with self._lock:
-            self._holds[id(hold)] = hold
-            if hold.look < inf and (hold.look < self._next_look or self._timer is None):
+            self._holds.add(hold)
+            if hold.look < self._next_look:
                 self._start_or_wake(hold.look)
-        return hold
 
-    def let_go(self, hold: Hold | None, keys: Sequence[bytes]) -> None:
-        """The outcomes of these keys are known: stop keeping their leases, and wake whoever waits
-        for one of them."""
-        woken: list[Callable[[], None]] = []
+    def let_go(self, hold: Hold | None, claims: Sequence[Claim]) -> None:
+        """The outcomes of these claims are known: stop keeping their leases, and wake whoever waits
+        for one of their keys. Whoever was interrupted in it does it again."""
+        running, woken = self._running, list[Callable[[], None]]()
         with self._lock:
             if hold is not None:
-                self._holds.pop(id(hold), None)
-            for key in keys:
-                others = self.running.pop(key, 1) - 1
-                if others > 0:
-                    self.running[key] = others
-                elif self._waiters:
-                    woken += self._waiters.pop(key, ())
-        for wake in woken:
-            wake()
+                self._holds.discard(hold)
+            for claim in claims:
+                runs = running.get(claim.key)
+                if runs is not None:
+                    runs.pop(claim.nonce, None)
+                    if runs:
+                        continue
+                    del running[claim.key]
+                if self._waiters:
+                    woken += self._waiters.get(claim.key, ())
+        if woken:
+            for wake in woken:
+                wake()
+            with self._lock:
+                for claim in claims:
+                    if claim.key not in running:
+                        self._waiters.pop(claim.key, None)
 
     def when_ended(self, key: bytes, wake: Callable[[], None]) -> bool:
         """Call `wake` when the run of this key in this process has ended; False if none is."""
         with self._lock:
-            if key not in self.running:
+            if key not in self._running:
                 return False
             self._waiters.setdefault(key, []).append(wake)
             return True
+
+    def ran_beside(self, claims: Sequence[Claim]) -> bool:
+        """Whether one of these keys ran in this process when it was last asked for; said once."""
+        asked = [(claim.key, claim.nonce) for claim in claims]
+        with self._lock:
+            return bool([one for one in asked if self._beside.pop(one, self) is None])
 
     def unsettled(self, hold: Hold) -> None:
         """Take back what the timer has not settled; waits for what it is settling now. After this
@@ -152,7 +167,7 @@ class Gate:
     def held(self) -> list[Run]:
         """All runs whose leases are kept."""
         with self._lock:
-            return [run for hold in self._holds.values() for run in hold.runs]
+            return [run for hold in self._holds for run in hold.runs]
 
     def oldest(self) -> float:
         """When the handler that has run longest began, by the monotonic clock; `inf` for none."""
@@ -165,6 +180,10 @@ class Gate:
         A run with a transaction of its own is freed too: as long as that can still be committed, so
         can its completion.
         """
+        for run in runs:
+            if not run.token:
+                # Granted, perhaps, and its engine has not heard of it.
+                run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
         # Of several versions of one subject all but the latest are settled.
         latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
         settlements = [_salvaged(run) for run in latest.values() if run.kept is None]
@@ -175,22 +194,22 @@ class Gate:
     def close(self) -> None:
         """Stop the timer."""
         with self._lock:
-            self._timer = None
+            self._timer, self._next_look = None, inf
             self._wake.notify_all()
 
     def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Ask the store, and note what was granted before anybody hears of it."""
+        running = self._running
+        beside = {claim.key for claim in claims if claim.key in running} if running else ()
         verdicts = self.store.claim(claims)
-        running = self.running
-        granted = [
-            claim.key for claim, verdict in zip(claims, verdicts, strict=True) if verdict.token
-        ]
         with self._lock:
-            if running:
-                for key in granted:
-                    running[key] = running.get(key, 0) + 1
-            else:
-                running.update(dict.fromkeys(granted, 1))
+            for claim, verdict in zip(claims, verdicts, strict=True):
+                if verdict.token:
+                    running.setdefault(claim.key, {})[claim.nonce] = verdict.token
+                elif verdict.kind == "busy" and claim.key in beside:
+                    self._beside[claim.key, claim.nonce] = None
+            while len(self._beside) > MOST:
+                del self._beside[next(iter(self._beside))]
         return verdicts
 
     def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
@@ -203,7 +222,7 @@ class Gate:
         if granted:
             with suppress(StoreError):
                 self._settlements.ask(granted)
-            self.let_go(None, [one.claim.key for one in granted])
+            self.let_go(None, [one.claim for one in granted])
 
     def _look(self, hold: Hold, now: float) -> float:
         """When the timer shall look after these: when the first lease needs it, and soon where one
@@ -212,12 +231,14 @@ class Gate:
         return min(due, now + SETTLE_INTERVAL) if len(hold.runs) > 1 else due
 
     def _start_or_wake(self, look: float) -> None:
-        self._next_look = look
-        if self._timer is None:
+        # A thread whose start was interrupted does not live.
+        if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Thread(target=self._tick, name="eventonce-gate", daemon=True)
             self._timer.start()
         else:
             self._wake.notify_all()
+        # Last: until then the next batch comes here, too.
+        self._next_look = look
 
     def _tick(self) -> None:
         own = threading.current_thread()
@@ -227,13 +248,15 @@ class Gate:
         finally:
             with self._lock:
                 if self._timer is own:
-                    self._timer = None
+                    self._timer, self._next_look = None, inf
 
     def _tend(self, own: threading.Thread) -> None:
         """Wait until somebody needs it; then renew and settle, in one call."""
         with self._lock:
             now = time.monotonic()
-            looked = [hold for hold in self._holds.values() if hold.look <= now]
+            if self._timer is not own:
+                return
+            looked = [hold for hold in self._holds if hold.look <= now]
             if not looked:
                 self._sleep(own, now)
                 return
@@ -259,12 +282,12 @@ class Gate:
     def _sleep(self, own: threading.Thread, now: float) -> None:
         """A quiet consumer's timer sleeps; a batch with an earlier need wakes it. It is not woken
         by every batch: that would cost more than a quick handler does."""
-        looks = [hold.look for hold in self._holds.values()]
+        looks = [hold.look for hold in self._holds]
         self._next_look = min([*looks, now + IDLE])
         called = self._wake.wait(self._next_look - now)
         if not called and not self._holds and self._timer is own:
             # A consumer that was dropped without `close` must not keep a thread.
-            self._timer = None
+            self._timer, self._next_look = None, inf
 
     def _take(self, hold: Hold) -> list[Run]:
         """The finished runs of a batch that can be settled before the batch is at its end. One that
@@ -311,6 +334,10 @@ class Gate:
 
 def _key(claim: Claim) -> bytes:
     return claim.key
+
+
+def _settled_key(settlement: Settlement) -> bytes:
+    return settlement.claim.key
 
 
 def _token(run: Run) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from threading import Event
@@ -12,7 +13,7 @@ from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.occupancy import HERE, STEP, inside_handler
+from eventonce.runtime.occupancy import STEP, inside_handler
 from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 
@@ -28,16 +29,17 @@ class Inline(Visit):
 
     def process(self, asynchronous: Asynchronous | None = None) -> list[Outcome]:
         """Bring every event to its outcome; `asynchronous` runs the handlers to be awaited."""
-        while (request := self.until_executed()) is not None:
-            try:
+        try:
+            while (request := self.until_executed()) is not None:
                 self._run(request.runs, asynchronous)
-            except BaseException:
-                self.interrupted()
-                raise
+        except BaseException:
+            self.interrupted()
+            raise
         return self.outcomes
 
     def until_executed(self) -> Execute | None:
-        """Go on to where handlers must run; None at the end."""
+        """Go on to where handlers must run; None at the end. Whoever gets an exception out of
+        it, or goes no further, calls `interrupted`."""
         steps = self.steps
         try:
             request = steps.send(None)
@@ -52,9 +54,6 @@ class Inline(Visit):
         except StopIteration as stop:
             self.outcomes = cast("list[Outcome]", stop.value)
             return None
-        except BaseException:
-            self.interrupted()
-            raise
         return request
 
     def _run(self, runs: Sequence[Run], asynchronous: Asynchronous | None) -> None:
@@ -79,31 +78,41 @@ class Inline(Visit):
         runtime = self.runtime
         match request:
             case Ask():
-                return runtime.gate.claim(self.asks(request.claims))
+                return runtime.gate.claim(request.claims)
             case Settle():
                 settlements = [settlement(run) for run in request.runs]
                 return runtime.gate.settle(settlements, runtime.pauses)
             case Enter():
-                return _entered(alone=request.alone)
+                return self._entered(alone=request.alone)
             case Keep():
                 return runtime.letters.put_letters(request.letters)
             case Wait():
                 woken = Event()
-                seconds = self.wait(request, woken.set)
+                # The run that it would wait for may be a block on the very loop that it would hold.
+                seconds = 0.0 if _on_loop() else self.wait(request, woken.set)
                 if seconds:
                     woken.wait(seconds)
                 return seconds > 0
             case _:
                 raise AssertionError(request)
 
+    def _entered(self, *, alone: bool) -> bool | None:
+        if not alone and self.admitted():
+            return False
+        entering = self.entering(alone=alone)
+        while True:
+            try:
+                next(entering)
+            except StopIteration as stop:
+                return cast("bool | None", stop.value)
+            time.sleep(STEP)
 
-def _entered(*, alone: bool) -> bool | None:
-    if not alone and HERE.admit():
+
+def _on_loop() -> bool:
+    """Whether this thread runs an event loop."""
+    if "asyncio" not in sys.modules:
+        # Not imported for this: who has no loop does not pay for it.
         return False
-    entering = HERE.entering(alone=alone)
-    while True:
-        try:
-            next(entering)
-        except StopIteration as stop:
-            return cast("bool | None", stop.value)
-        time.sleep(STEP)
+    from asyncio import _get_running_loop  # noqa: PLC0415  see above
+
+    return _get_running_loop() is not None

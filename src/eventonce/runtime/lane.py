@@ -66,96 +66,116 @@ class Lane(Generic[Item, Answer]):
         self._lock = threading.Lock()
         self._leader: int | None = None
         """The thread that makes the call."""
+        self._joined: list[_Entry[Item, Answer]] = []
+        """Whose items are part of that call, and who are not answered yet."""
         self._waiting: deque[_Entry[Item, Answer]] = deque()
 
     def ask(self, items: Sequence[Item]) -> list[Answer]:
         """The answers to these, in their order."""
         me = threading.get_ident()
         entry: _Entry[Item, Answer] | None = None
-        with self._lock:
-            # A leader that asks was interrupted before it could pass the lead on.
-            if self._leader is None or self._leader == me:
-                self._leader = me
-            else:
-                entry = _Entry(items)
-                self._waiting.append(entry)
-        return self._lead(items) if entry is None else self._follow(entry, me)
-
-    def _follow(self, entry: _Entry[Item, Answer], me: int) -> list[Answer]:
         try:
-            while True:
-                in_time = entry.woken.acquire(timeout=LONGEST_CALL)
+            with self._lock:
+                # A leader that asks was interrupted before it could pass the lead on.
+                if self._leader is None or self._leader == me:
+                    self._leader = me
+                else:
+                    entry = _Entry(items)
+                    self._waiting.append(entry)
+            if entry is not None:
+                self._follow(entry, me)
                 if entry.answers is not None:
                     return entry.answers
-                if entry.error is not None:
-                    # A copy: each thread that raises an exception writes into it.
-                    raise copy(entry.error) from entry.error
-                with self._lock:
-                    if entry in self._waiting and (self._leader is None or not in_time):
-                        self._waiting.remove(entry)
-                        self._leader = me
-                        break
+            try:
+                return self._lead(items, apart=entry is not None and entry.apart)
+            finally:
+                self._pass_on(me)
         except BaseException:
-            self._give_up(entry)
+            # A signal may come at any instant, in what cleans up, too: to do that twice is to do it
+            # once.
+            if entry is not None:
+                self._give_up(entry)
+            self._pass_on(me)
             raise
-        return self._lead(entry.items, apart=entry.apart)
+
+    def _follow(self, entry: _Entry[Item, Answer], me: int) -> None:
+        """Wait for the answers, or for the lead."""
+        while True:
+            in_time = entry.woken.acquire(timeout=LONGEST_CALL)
+            if entry.answers is not None:
+                return
+            if entry.error is not None:
+                # A copy: each thread that raises an exception writes into it.
+                raise copy(entry.error) from entry.error
+            with self._lock:
+                waits = entry in self._waiting
+                if not in_time or (waits and self._leader is None):
+                    self._leader = me
+                    if waits:
+                        self._waiting.remove(entry)
+                    return
 
     def _give_up(self, entry: _Entry[Item, Answer]) -> None:
         with self._lock:
-            waited = entry in self._waiting
-            if waited:
+            if entry in self._waiting:
                 self._waiting.remove(entry)
             entry.abandoned = True
             answers = entry.answers
-        if waited:
-            self._wake_next()
-        elif answers is not None and self._abandon is not None:
+        self._wake_next()
+        if answers is not None and self._abandon is not None:
             self._abandon(entry.items, answers)
 
-    def _lead(self, items: Sequence[Item], *, apart: bool = False) -> list[Answer]:
-        joined: list[_Entry[Item, Answer]] = []
+    def _lead(self, items: Sequence[Item], *, apart: bool) -> list[Answer]:
+        if not self._waiting or apart:
+            return self._call(items)
+        with self._lock:
+            self._join(items)
+        joined = list(self._joined)
+        if not joined:
+            return self._call(items)
+        asked = list(items)
+        for entry in joined:
+            asked += entry.items
         try:
-            if self._waiting and not apart:
-                with self._lock:
-                    joined = self._joining(items)
-            if not joined:
-                return self._call(items)
-            asked = list(items)
+            answers = self._call(asked)
+        except StoreUnavailable as error:
             for entry in joined:
-                asked += entry.items
-            try:
-                answers = self._call(asked)
-            except StoreUnavailable as error:
-                for entry in joined:
-                    entry.error = error
-                    entry.wake()
-                joined = []
-                raise
-            except Exception:  # noqa: BLE001  whose it is will be seen
-                # One of them was refused for what it is: each is asked apart from the others.
-                for entry in joined:
-                    entry.apart = True
-                return self._call(items)
-            at = len(items)
+                entry.error = error
+                entry.wake()
+            raise
+        except Exception:  # noqa: BLE001  whose it is will be seen
+            # One of them was refused for what it is: each is asked apart from the others.
             for entry in joined:
-                end = at + len(entry.items)
-                self._answer(entry, answers[at:end])
-                at = end
-            joined = []
-            return answers[: len(items)]
-        finally:
-            with self._lock:
-                # Interrupted, or to be asked apart: they lead themselves.
-                self._waiting.extendleft(reversed(joined))
-                if self._leader == threading.get_ident():
-                    self._leader = None
-            self._wake_next()
+                entry.apart = True
+            return self._call(items)
+        at = len(items)
+        for entry in joined:
+            end = at + len(entry.items)
+            self._answer(entry, answers[at:end])
+            at = end
+        return answers[: len(items)]
 
-    def _joining(self, items: Sequence[Item]) -> list[_Entry[Item, Answer]]:
-        """Those who wait, as far as they fit into the call."""
+    def _pass_on(self, me: int) -> None:
+        """Let another lead: those who were joined and are not answered, because the call was
+        interrupted or they are to be asked apart, come first."""
+        with self._lock:
+            if self._leader == me:
+                for entry in reversed(self._joined):
+                    if entry.answers is None and entry.error is None and not entry.abandoned:
+                        if entry not in self._waiting:
+                            self._waiting.appendleft(entry)
+                    else:
+                        entry.wake()
+                self._joined = []
+                self._leader = None
+        self._wake_next()
+
+    def _join(self, items: Sequence[Item]) -> None:
+        """Those who wait join the call, as far as they fit."""
         key, size = self._key, len(items)
         keys = {key(item) for item in items} if key is not None else set()
-        joined, left = [], deque[_Entry[Item, Answer]]()
+        joined: list[_Entry[Item, Answer]] = []
+        left: deque[_Entry[Item, Answer]] = deque()
         for entry in self._waiting:
             own = {key(item) for item in entry.items} if key is not None else set()
             if entry.apart or size + len(entry.items) > MOST or not keys.isdisjoint(own):
@@ -164,8 +184,9 @@ class Lane(Generic[Item, Answer]):
             keys |= own
             size += len(entry.items)
             joined.append(entry)
+        # In this order: nobody is in neither of them when a signal comes in between.
+        self._joined = joined
         self._waiting = left
-        return joined
 
     def _answer(self, entry: _Entry[Item, Answer], answers: list[Answer]) -> None:
         with self._lock:

@@ -34,81 +34,78 @@ class Occupancy:
     def reset(self) -> None:
         """Begin anew, in the child of a fork: what ran in the parent does not run here."""
         self._lock = threading.Lock()
-        self._runs = 0
-        self._alone = 0
-        """Runs that are alone, or wait to be."""
-        self._solo = 0
-        """Runs that were let in alone and have not left."""
+        # By who runs: to leave twice, as one who was interrupted may do, is to leave.
+        self._runs: set[object] = set()
+        self._alone: set[object] = set()
+        """Who is alone, or waits to be."""
+        self._solo: set[object] = set()
+        """Who was let in alone and has not left."""
         self._closed_until = 0.0
         """How long they keep others out, by the monotonic clock."""
 
-    def admit(self) -> bool:
+    def admit(self, who: object) -> bool:
         """Enter beside others, if nobody is alone or waits to be; whether it did."""
         with self._lock:
             if self._alone:
                 return False
-            self._runs += 1
+            self._runs.add(who)
             return True
 
-    def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
+    def entering(
+        self, who: object, *, alone: bool, nested: bool
+    ) -> Generator[None, None, bool | None]:
         """Yields while it must wait; answers whether this run is alone. Lets in at last, but for
         one that wants to be alone while another is: None, for of two that may each have ended a
         process nobody could tell which did.
 
-        A handler that processes events itself enters at once: whoever waits would wait for it.
+        A `nested` one, of a handler that processes events itself, enters at once: whoever waits
+        would wait for it.
         """
-        if INSIDE.get():
-            return self._let_in()
+        if nested:
+            return self._let_in(who)
         end = time.monotonic() + LONGEST_WAIT
         if not alone:
-            while not self._admits(end):
+            while not self._admits(who, end):
                 yield
             return False
         with self._lock:
-            self._alone += 1
+            self._alone.add(who)
             self._closed_until = end
-        got = False
-        try:
-            while not (got := self._takes()) and time.monotonic() < end:
-                yield
-        finally:
-            if not got:
-                self._open()
-        if got:
-            return True
-        return None if self._solo else self._let_in()
+        while not self._takes(who):
+            if time.monotonic() >= end:
+                with self._lock:
+                    self._alone.discard(who)
+                return None if self._solo else self._let_in(who)
+            yield
+        return True
 
-    def leave(self, *, alone: bool) -> None:
-        """The run that entered is settled."""
+    def leave(self, who: object) -> None:
+        """What they ran is settled, or they have given up entering."""
         with self._lock:
-            self._runs = max(0, self._runs - 1)
-            self._solo = max(0, self._solo - alone)
-        if alone:
-            self._open()
+            self._runs.discard(who)
+            self._solo.discard(who)
+            self._alone.discard(who)
 
-    def _admits(self, end: float) -> bool:
+    def _admits(self, who: object, end: float) -> bool:
         with self._lock:
             if self._alone and time.monotonic() < min(end, self._closed_until):
                 return False
-            self._runs += 1
+            self._runs.add(who)
             return True
 
-    def _takes(self) -> bool:
+    def _takes(self, who: object) -> bool:
         with self._lock:
             if self._runs:
                 return False
-            self._runs = self._solo = 1
+            self._runs.add(who)
+            self._solo.add(who)
             self._closed_until = time.monotonic() + LONGEST_WAIT
             return True
 
-    def _let_in(self) -> bool:
+    def _let_in(self, who: object) -> bool:
         with self._lock:
-            self._runs += 1
+            self._runs.add(who)
         return False
-
-    def _open(self) -> None:
-        with self._lock:
-            self._alone = max(0, self._alone - 1)
 
 
 @contextmanager

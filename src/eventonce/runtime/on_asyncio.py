@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from eventonce.core import engine
@@ -37,6 +38,7 @@ class Asynchronous:
 
     def _begin(self) -> None:
         self._process = os.getpid()
+        self._lock = threading.Lock()
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
         self._door: Door | None = None
@@ -44,7 +46,7 @@ class Asynchronous:
     async def process(self, planned: Sequence[Plan | Refusal], patience: Patience) -> list[Outcome]:
         """Bring every event to its outcome, on the running loop."""
         loop = asyncio.get_running_loop()
-        door = self._door_of(loop)
+        stages, door = self._door_of(loop)
         context = copy_context()
         context.run(INSIDE.set, True)
         ends: list[asyncio.Future[None]] = [loop.create_future()]
@@ -57,13 +59,12 @@ class Asynchronous:
             context=context,
             starter=starter,
         )
-        assert self._stages is not None
-        self._stages.submit(ticket)
+        stages.submit(ticket)
         try:
             await ends[0]
         except asyncio.CancelledError:
             # What runs in a thread cannot be stopped, and keeps its lease to its end.
-            ticket.cancelled = True
+            stages.give_up(ticket)
             starter.cancel()
             await _ended(ticket, ends)
             raise
@@ -95,13 +96,16 @@ class Asynchronous:
         self.loop_thread.close()
         self._begin()
 
-    def _door_of(self, loop: asyncio.AbstractEventLoop) -> Door:
+    def _door_of(self, loop: asyncio.AbstractEventLoop) -> tuple[Stages, Door]:
         self._fresh()
-        if self._stages is None:
-            self._stages = Stages(self._runtime, self._threads)
-        if self._door is None or self._door.loop is not loop:
-            self._door = Door(loop)
-        return self._door
+        # Loops of several threads may be the first at the same moment.
+        with self._lock:
+            stages, door = self._stages, self._door
+            if stages is None:
+                stages = self._stages = Stages(self._runtime, self._threads)
+            if door is None or door.loop is not loop:
+                door = self._door = Door(loop)
+            return stages, door
 
     def _fresh(self) -> None:
         if self._process != os.getpid():
@@ -145,8 +149,8 @@ class _Starter:
         self._handlers: set[asyncio.Task[None]] = set()
         self._cancelled = False
 
-    def start(self, run: Run, returned: Callable[[Run], None]) -> None:
-        self._door.call(self._begin, (run, returned))
+    def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
+        self._door.call(self._begin, (run, context, returned))
 
     def cancel(self) -> None:
         """Cancel what runs, and begin nothing more; on the loop."""
@@ -154,8 +158,8 @@ class _Starter:
         for handler in self._handlers:
             handler.cancel()
 
-    def _begin(self, wanted: tuple[Run, Callable[[Run], None]]) -> None:
-        run, returned = wanted
+    def _begin(self, wanted: tuple[Run, Context, Callable[[Run], None]]) -> None:
+        run, context, returned = wanted
 
         def end(task: asyncio.Task[None]) -> None:
             self._handlers.discard(task)
@@ -163,7 +167,7 @@ class _Starter:
                 engine.finish(run, error=InterruptedError(CANCELLED))
             returned(run)
 
-        task = self._door.loop.create_task(awaited(run))
+        task = self._door.loop.create_task(awaited(run), context=context)
         self._handlers.add(task)
         task.add_done_callback(end)
         if self._cancelled:

@@ -138,7 +138,9 @@ class Runtime:
         """What runs async handlers, and batches side by side."""
         from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  slow to import
 
-        return Asynchronous(self, self.threads)
+        # Two threads may be the first at the same moment.
+        made: Asynchronous = self.__dict__.setdefault("awaiting", Asynchronous(self, self.threads))
+        return made
 
     def abandon(self) -> None:
         """For a process that is about to end: cancel async handlers, complete what has returned,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
@@ -26,12 +25,15 @@ class Slots(Generic[Item]):
         self._some = threading.Condition(self._lock)
         self._watch = threading.Condition(self._lock)
         self._waiting: deque[Item] = deque()
+        self._nested: deque[Item] = deque()
+        """What handlers wait for that hold a slot: it goes before all others."""
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._called = 0
         """Idle threads that were called and have not come yet."""
         self._watcher: threading.Thread | None = None
         self._closed = False
+        self._ending = threading.Event()
 
     @property
     def busy(self) -> int:
@@ -41,10 +43,15 @@ class Slots(Generic[Item]):
     def put(self, items: Iterable[Item], *, nested: bool = False) -> None:
         """Run these; `nested` is for those whom a handler waits for, which holds a slot itself."""
         with self._lock:
+            if nested:
+                self._nested.extend(items)
+                if self._idle > self._called:
+                    self._call(1)
+                else:
+                    self._start()
+                return
             self._waiting.extend(items)
-            if nested and not self._idle:
-                self._start()
-            elif len(self._threads) == self._idle and not self._called:
+            if len(self._threads) == self._idle and not self._called:
                 self._call(1)
             if len(self._waiting) > 1 or self._idle < len(self._threads):
                 self._watched()
@@ -52,7 +59,8 @@ class Slots(Generic[Item]):
     def clear(self) -> list[Item]:
         """Take back what has not begun."""
         with self._lock:
-            waiting = list(self._waiting)
+            waiting = [*self._nested, *self._waiting]
+            self._nested.clear()
             self._waiting.clear()
             return waiting
 
@@ -60,6 +68,9 @@ class Slots(Generic[Item]):
         """Run what waits, and end the threads."""
         with self._lock:
             self._closed = True
+            self._ending.set()
+            # All at once, for nobody looks on any more.
+            self._call(len(self._waiting))
             self._some.notify_all()
             self._watch.notify_all()
             threads = [*self._threads, *([self._watcher] if self._watcher else [])]
@@ -86,15 +97,17 @@ class Slots(Generic[Item]):
 
     def _take(self) -> tuple[Item] | None:
         with self._lock:
-            while not self._waiting:
-                if self._closed or len(self._threads) > self._most:
+            while not self._nested:
+                if len(self._threads) > self._most or (self._closed and not self._waiting):
                     self._threads.discard(threading.current_thread())
                     return None
+                if self._waiting:
+                    return (self._waiting.popleft(),)
                 self._idle += 1
                 self._some.wait()
                 self._idle -= 1
                 self._called = max(0, self._called - 1)
-            return (self._waiting.popleft(),)
+            return (self._nested.popleft(),)
 
     def _watched(self) -> None:
         """See to it that nothing waits for a slow handler while threads are to be had."""
@@ -113,7 +126,8 @@ class Slots(Generic[Item]):
                     self._watch.wait()
                 if self._closed:
                     return
-            time.sleep(QUICK)
+            if self._ending.wait(QUICK):
+                return
             with self._lock:
                 if self._waiting and not self._full():
                     self._call(min(len(self._waiting), max(1, self.busy)))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from copy import copy
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
@@ -21,10 +22,11 @@ from eventonce.core import engine
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Settle, Wait, settlement
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
+from eventonce.log import log
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
-from eventonce.runtime.occupancy import HERE, STEP
+from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.visit import Patience, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
@@ -40,8 +42,8 @@ CANCELLED: Final = "cancelled before it began"
 class Starter(Protocol):
     """Starts handlers that must be awaited, on an event loop."""
 
-    def start(self, run: Run, returned: Callable[[Run], None]) -> None:
-        """Run the handler, and call `returned` when it has finished."""
+    def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
+        """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
 
@@ -63,9 +65,8 @@ class Ticket(Visit):
         self.ended = ended
         self.context = context
         self.starter = starter
-        self.nested = self._nested
         self.request: Any = None
-        self.entering: Any = None
+        self.entry: Any = None
         self.parked = 0
         """Names what the batch waits for, so that it is woken for that alone; 0 for nothing."""
         self.pending = 0
@@ -127,11 +128,13 @@ class _Stage:
         while True:
             with self._some:
                 self._asleep = True
-                if not self._waiting and not self._closed:
+                if not self._waiting and (pause is not None or not self._closed):
                     self._some.wait(pause)
-                self._asleep = False
-                if self._closed and not self._waiting:
+                if self._closed and not self._waiting and pause is None:
+                    # Whoever comes later starts another.
+                    self._thread = None
                     return
+                self._asleep = False
             some = [self._waiting.popleft() for _ in range(len(self._waiting))]
             pause = self._work(some)
 
@@ -196,11 +199,8 @@ class Stages:
                     case Keep():
                         self._keeping.put(ticket)
                         return
-                    case Enter() if not request.alone and HERE.admit():
-                        answer = False
                     case Enter():
-                        ticket.entering = HERE.entering(alone=request.alone)
-                        entered, answer = _entered(ticket)
+                        entered, answer = _enter(ticket, alone=request.alone)
                         if not entered:
                             self._claiming.put(ticket)
                             return
@@ -215,7 +215,10 @@ class Stages:
             # Whatever else fails now follows from it.
             with suppress(Exception):
                 ticket.interrupted()
-        ticket.ended(ticket)
+        try:
+            ticket.ended(ticket)
+        except BaseException:  # noqa: BLE001  it would end the thread that all others need
+            log().exception("an outcome could not be told")
 
     def _park(self, ticket: Ticket, wanted: Wait) -> bool | None:
         """Let the batch wait for other runs; False if it shall not, None if it does."""
@@ -223,15 +226,23 @@ class Stages:
         # In one step with the wake-up: the run may end before this comes to its end.
         with self._lock:
             seconds = ticket.wait(wanted, lambda: self._unpark(ticket, number))
-            if not seconds:
+            if not seconds or ticket.cancelled:
                 ticket.parked = 0
                 return False
             heapq.heappush(self._later, (time.monotonic() + seconds, number, number, ticket))
         return None
 
+    def give_up(self, ticket: Ticket) -> None:
+        """Nobody waits for the outcomes of this batch: begin no handler any more, and wait for no
+        other run."""
+        with self._lock:
+            ticket.cancelled = True
+            number = ticket.parked
+        self._unpark(ticket, number)
+
     def _unpark(self, ticket: Ticket, number: int) -> None:
         with self._lock:
-            if ticket.parked != number:
+            if not number or ticket.parked != number:
                 return
             ticket.parked = 0
         self._claiming.put(ticket)
@@ -244,7 +255,7 @@ class Stages:
                 case None:
                     self._advance(ticket)
                 case Wait():
-                    self._advance(ticket, True)
+                    self._advance(ticket, not ticket.cancelled)
                 case Enter():
                     entered, answer = _entered(ticket)
                     if entered:
@@ -337,9 +348,13 @@ class Stages:
             assert starter is not None
             for run in runs:
                 if run.plan.asynchronous:
-                    starter.start(run, lambda run: self._returned(ticket, run, hold))
+                    returned = partial(self._returned, ticket, hold)
+                    starter.start(run, ticket.context.copy(), returned)
         if plain:
             self._slots.put(plain, nested=ticket.nested)
+            if self._cancelled:
+                # It came after the others were freed, and would wait for a handler that runs.
+                self.cancel()
 
     def _run(self, item: tuple[Ticket, Run, Hold]) -> None:
         """In a slot: run a plain handler."""
@@ -350,9 +365,9 @@ class Stages:
         else:
             # Each in a context of its own: what one leaves there the next shall not see.
             ticket.context.copy().run(invoke, run, self._runtime.transactions)
-        self._returned(ticket, run, hold)
+        self._returned(ticket, hold, run)
 
-    def _returned(self, ticket: Ticket, run: Run, hold: Hold) -> None:
+    def _returned(self, ticket: Ticket, hold: Hold, run: Run) -> None:
         run.took = time.monotonic() - run.started
         hold.finished.append(run)
         with self._lock:
@@ -378,7 +393,7 @@ class Stages:
 
 
 def _claims(ticket: Ticket) -> Sequence[Claim]:
-    return ticket.asks(ticket.request.claims)
+    return cast("Sequence[Claim]", ticket.request.claims)
 
 
 def _settlements(ticket: Ticket) -> Sequence[Settlement]:
@@ -389,10 +404,17 @@ def _letters(ticket: Ticket) -> Sequence[Letter]:
     return cast("Sequence[Letter]", ticket.request.letters)
 
 
+def _enter(ticket: Ticket, *, alone: bool) -> tuple[bool, bool | None]:
+    if not alone and ticket.admitted():
+        return True, False
+    ticket.entry = ticket.entering(alone=alone)
+    return _entered(ticket)
+
+
 def _entered(ticket: Ticket) -> tuple[bool, bool | None]:
     """Whether the batch may begin now, and the answer to its `Enter`."""
     try:
-        next(ticket.entering)
+        next(ticket.entry)
     except StopIteration as stop:
         return True, cast("bool | None", stop.value)
     return False, None

@@ -4,14 +4,13 @@ holds, and how long its copies may wait."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from eventonce.core.engine import Batch, Wait
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.occupancy import HERE, INSIDE
-from eventonce.types import Claim
 
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
@@ -45,23 +44,23 @@ class Visit:
         self.steps = self.batch.steps()
         self.hold: Hold | None = None
         self._patience = patience
-        self._nested = INSIDE.get()
+        self.nested = INSIDE.get()
+        """Whether a handler waits for it."""
         self._waits_since = 0.0
-        self._beside: Sequence[bytes] = ()
-        """Keys that ran in this process when the store was last asked for them."""
 
-    def asks(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """Note, before the store is asked, which of these run in this process."""
-        running = self.runtime.gate.running
-        if running:
-            self._beside = [claim.key for claim in claims if claim.key in running]
-        elif self._beside:
-            self._beside = ()
-        return claims
+    def admitted(self) -> bool:
+        """Whether the batch could enter beside others at once."""
+        return HERE.admit(self)
+
+    def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
+        """Yields while the batch must wait for others of this process; then the answer."""
+        return HERE.entering(self, alone=alone, nested=self.nested)
 
     def execute(self, runs: Sequence[Run]) -> Hold:
         """Keep the leases of these runs, until the round is at its end."""
-        self.hold = hold = self.runtime.gate.hold(runs)
+        # Ours before it is the gate's: it is let go, whatever comes in between.
+        self.hold = hold = Hold(runs)
+        self.runtime.gate.keep(hold)
         return hold
 
     def executed(self) -> None:
@@ -72,18 +71,17 @@ class Visit:
     def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
         """The seconds after which the store is asked again, 0 for never; `wake` is called when it
         may be asked earlier."""
-        if self._nested:
+        if self.nested:
             # The run that it would wait for may be the very one that asks.
             return 0.0
+        gate, keys = self.runtime.gate, [claim.key for claim in wanted.claims]
         now = time.monotonic()
         self._waits_since = self._waits_since or now
         waited = now - self._waits_since
         left = max(0.0, self._patience.here - waited)
-        if sum(self.runtime.gate.when_ended(key, wake) for key in wanted.keys):
+        if sum(gate.when_ended(key, wake) for key in keys):
             return left
-        if not self._beside and self._patience.elsewhere <= 0:
-            return 0.0
-        if any(key in self._beside for key in wanted.keys):
+        if gate.ran_beside(wanted.claims):
             return min(AT_ONCE, left)
         pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
         return min(pause, max(0.0, self._patience.elsewhere - waited))
@@ -94,9 +92,11 @@ class Visit:
             self.runtime.gate.salvage(self.batch.runs)
         finally:
             self.steps.close()
+            # Perhaps once more, and to its end.
+            self._leave(self.batch.runs)
 
-    def _leave(self, runs: Sequence[Run], alone: bool) -> None:  # noqa: FBT001  `Enter`'s answer
+    def _leave(self, runs: Sequence[Run]) -> None:
         """The round is at its end: what was granted is settled."""
-        hold, self.hold = self.hold, None
-        self.runtime.gate.let_go(hold, [run.claim.key for run in runs if run.token])
-        HERE.leave(alone=alone)
+        self.runtime.gate.let_go(self.hold, [run.claim for run in runs])
+        self.hold = None
+        HERE.leave(self)

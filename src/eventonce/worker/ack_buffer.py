@@ -42,14 +42,15 @@ class AckBuffer:
         """Let the source forget it."""
         with self._some:
             self._settled.append(one)
-            self._notify(len(self._settled))
+            self._notify(len(self._settled), 1)
 
     def postpone(self, deliveries: Iterable[Delivery], seconds: float) -> None:
         """Let these come again, but not earlier."""
         at = time.monotonic() + seconds
         with self._some:
+            before = len(self._later)
             self._later += [(one, at) for one in deliveries]
-            self._notify(len(self._later))
+            self._notify(len(self._later), len(self._later) - before)
 
     def send_until_stopped(self, threads: Threads) -> None:
         """Send off what comes: a full request at once, a few after a moment."""
@@ -89,8 +90,10 @@ class AckBuffer:
                 self._inflight.gone([*settled, *(one for one, _ in later)])
             self._queue.answered()
 
-    def _notify(self, many: int) -> None:
-        if many in (1, BATCH):
+    def _notify(self, many: int, more: int) -> None:
+        """Wake a sender for the first, and for those that make a request full."""
+        before = many - more
+        if more and (not before or before < BATCH <= many):
             self._some.notify()
 
     def _any(self) -> bool:

@@ -1,0 +1,259 @@
+"""The breakages of engine, gate and worker, and the promise that each of them breaks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce.core import engine
+from eventonce.errors import EventonceError, StoreUnavailable
+from eventonce.runtime import lane as lanes
+from eventonce.runtime.gate import Gate
+from eventonce.runtime.lane import Lane
+from eventonce.runtime.stages import Stages
+from eventonce.runtime.visit import Visit
+from eventonce.types import Outcome
+from eventonce.worker import inflight
+from eventonce.worker.ack_buffer import AckBuffer
+from eventonce.worker.worker import Worker
+from tests.breakages import promises
+from tests.unit import test_gate, test_lane
+
+Patch = pytest.MonkeyPatch
+
+
+class Breakage(NamedTuple):
+    """One behaviour that is broken, and a promise that must not hold then."""
+
+    name: str
+    plant: Callable[[Patch], object]
+    promise: Callable[..., None]
+    given: tuple[Any, ...] = ()
+    """What the promise is given."""
+
+
+def lane_made_with(**changed: Any) -> Callable[[Patch], None]:
+    def plant(patch: Patch) -> None:
+        made = Lane.__init__
+
+        def init(self: Any, call: Any, key: Any = None, abandon: Any = None) -> None:
+            named = {"call": call, "key": key, "abandon": abandon}
+            made(self, **{k: changed[k](v) if k in changed else v for k, v in named.items()})
+
+        patch.setattr(Lane, "__init__", init)
+
+    return plant
+
+
+def always_away(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def calls(items: Any) -> Any:
+        try:
+            return call(items)
+        except EventonceError as error:
+            raise StoreUnavailable(str(error)) from error
+
+    return calls
+
+
+def keeps_the_lead(patch: Patch) -> None:
+    passes = Lane._pass_on
+    patch.setattr(lanes, "LONGEST_CALL", 1.0)
+
+    def pass_on(self: Any, me: int) -> None:
+        if sys.exc_info()[0] is None:
+            passes(self, me)
+
+    patch.setattr(Lane, "_pass_on", pass_on)
+
+
+def wakes_nobody(patch: Patch) -> None:
+    lets_go = Gate.let_go
+
+    def let_go(self: Gate, *given: Any) -> None:
+        self._waiters.clear()
+        lets_go(self, *given)
+
+    patch.setattr(Gate, "let_go", let_go)
+
+
+def refused_is_kept(patch: Patch) -> None:
+    settles = Gate.settle
+
+    def settle(self: Gate, *given: Any) -> Any:
+        return ["kept" for _ in settles(self, *given)]
+
+    patch.setattr(Gate, "settle", settle)
+
+
+def unsettled_is_kept(patch: Patch) -> None:
+    settles = Gate.settle
+
+    def settle(self: Gate, settlements: Sequence[Any], *given: Any) -> Any:
+        try:
+            return settles(self, settlements, *given)
+        except EventonceError:
+            return ["kept"] * len(settlements)
+
+    patch.setattr(Gate, "settle", settle)
+
+
+def letter_counts_as_kept(patch: Patch) -> None:
+    keeps = engine._kept
+
+    def kept(letters: Any) -> Any:
+        yield from keeps(letters)
+
+    patch.setattr(engine, "_kept", kept)
+
+
+def failure_is_done(patch: Patch) -> None:
+    def raised(run: Any, *_: object) -> Outcome:
+        return Outcome(run.plan.event, "done", "", run.plan.rule.name, run.claim.key)
+
+    patch.setattr(engine, "_raised", raised)
+
+
+def loses_what_the_source_refused(patch: Patch) -> None:
+    sends = AckBuffer.send
+
+    def send(self: AckBuffer) -> float:
+        settled = list(self._settled)
+        seconds = sends(self)
+        if self._settled:
+            self._settled.clear()
+            self._inflight.gone(settled)
+        return seconds
+
+    patch.setattr(AckBuffer, "send", send)
+
+
+def attribute(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing where something must be done."""
+
+
+def cancels_only(self: Any, ticket: Any) -> None:
+    ticket.cancelled = True
+
+
+BREAKAGES: tuple[Breakage, ...] = (
+    Breakage(
+        "lane: a call has a key twice",
+        lane_made_with(key=lambda _: None),
+        test_lane.test_a_call_has_each_key_once,
+    ),
+    Breakage(
+        "lane: nobody joins a call",
+        attribute(Lane, "_join", nothing),
+        test_lane.test_whoever_comes_while_a_call_is_under_way_joins_the_next_one,
+    ),
+    Breakage(
+        "lane: one that is refused is refused with all others",
+        lane_made_with(call=always_away),
+        test_lane.test_one_that_is_refused_does_not_spoil_the_others,
+    ),
+    Breakage(
+        "lane: the grant of one who was interrupted is dropped",
+        lane_made_with(abandon=lambda _: None),
+        lambda: test_lane.test_the_answers_of_one_who_is_interrupted_are_given_back(answered=True),
+    ),
+    Breakage(
+        "lane: a leader that is interrupted keeps the lead",
+        keeps_the_lead,
+        test_lane.test_a_leader_that_is_interrupted_leaves_nobody_hanging,
+    ),
+    Breakage(
+        "gate: the timer never renews",
+        attribute(Gate, "_start_or_wake", nothing),
+        test_gate.test_a_lease_is_renewed_and_a_run_settled_in_one_call,
+        ("patch",),
+    ),
+    Breakage(
+        "gate: whoever ends wakes nobody",
+        wakes_nobody,
+        promises.whoever_waits_for_a_run_is_woken_by_its_end,
+    ),
+    Breakage(
+        "gate: a run that was not seen before its end is not asked for again",
+        attribute(Gate, "ran_beside", lambda *_: False),
+        test_gate.test_a_copy_that_was_answered_just_before_the_run_of_its_process_ended_asks_again,
+    ),
+    Breakage(
+        "gate: a refused completion counts as done",
+        refused_is_kept,
+        promises.a_completion_that_was_refused_is_not_acknowledged,
+    ),
+    Breakage(
+        "gate: a completion that was not stored counts as done",
+        unsettled_is_kept,
+        promises.a_completion_that_was_not_stored_is_not_acknowledged,
+    ),
+    Breakage(
+        "gate: an interrupted caller frees nothing",
+        attribute(Gate, "salvage", nothing),
+        promises.an_interrupted_caller_frees_what_it_did_not_run,
+    ),
+    Breakage(
+        "visit: the leases of an interrupted caller are kept for ever",
+        attribute(Visit, "_leave", nothing),
+        promises.an_interrupted_caller_frees_what_it_did_not_run,
+    ),
+    Breakage(
+        "visit: a copy waits for nobody",
+        attribute(Visit, "wait", lambda *_: 0.0),
+        test_gate.test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate,
+        (test_gate.through_process, "patch"),
+    ),
+    Breakage(
+        "stages: a cancelled batch waits on",
+        attribute(Stages, "give_up", cancels_only),
+        test_gate.test_a_cancelled_batch_waits_for_no_other_run,
+        ("patch",),
+    ),
+    Breakage(
+        "engine: a dead letter that could not be kept is acknowledged",
+        letter_counts_as_kept,
+        promises.what_is_given_up_is_acknowledged_once_its_letter_is_kept_and_not_before,
+    ),
+    Breakage(
+        "engine: what failed is acknowledged",
+        failure_is_done,
+        promises.what_failed_is_not_acknowledged_and_runs_again,
+    ),
+    Breakage(
+        "engine: runs what the store could not be asked about",
+        attribute(engine, "_runs_anyway", lambda *_: True),
+        promises.nothing_runs_that_the_store_was_not_asked_about,
+    ),
+    Breakage(
+        "engine: a copy in the same batch runs, too",
+        attribute(engine, "_followed", lambda run, leader: leader.outcome),
+        promises.copies_of_one_batch_run_once,
+    ),
+    Breakage(
+        "worker: what failed is acknowledged",
+        attribute(Worker, "_delay", lambda *_: 0.0),
+        promises.a_worker_acknowledges_what_is_done_and_postpones_what_failed,
+    ),
+    Breakage(
+        "worker: an acknowledgement is lost while the source is away",
+        loses_what_the_source_refused,
+        promises.an_acknowledgement_that_the_source_could_not_take_is_sent_again,
+    ),
+    Breakage(
+        "worker: those of one group are begun together",
+        attribute(inflight, "_group", lambda _: ""),
+        promises.one_of_a_group_is_begun_at_a_time_and_none_overtakes_one_that_comes_again,
+    ),
+    Breakage(
+        "worker: those behind one that comes again overtake it",
+        attribute(inflight.Inflight, "_behind", lambda *_: []),
+        promises.one_of_a_group_is_begun_at_a_time_and_none_overtakes_one_that_comes_again,
+    ),
+)

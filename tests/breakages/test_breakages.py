@@ -1,0 +1,32 @@
+"""Each planted breakage of the runtime breaks a promise, which holds without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.breakages.runtime import BREAKAGES, Breakage
+from tests.unit import test_gate, test_lane
+
+SHORT = 0.3
+"""Seconds after which a promise that waits for what a breakage keeps from happening gives up."""
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
+def test_a_breakage_breaks_its_promise_which_holds_without_it(
+    breakage: Breakage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(breakage, monkeypatch)()
+    with monkeypatch.context() as patch:
+        breakage.plant(patch)
+        for module in (test_gate, test_lane):
+            patch.setattr(module, "PATIENCE", SHORT)
+        with pytest.raises(BaseException) as broken:  # noqa: PT011  in whichever way it fails
+            kept(breakage, patch)()
+    assert isinstance(broken.value, Exception | pytest.fail.Exception)
+
+
+def kept(breakage: Breakage, patch: pytest.MonkeyPatch) -> Callable[[], None]:
+    given = [patch if one == "patch" else one for one in breakage.given]
+    return lambda: breakage.promise(*given)

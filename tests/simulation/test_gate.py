@@ -1,0 +1,167 @@
+"""The gate under every interleaving of a few callers, its timer and a reply that is lost: each fact
+is completed once, nobody waits for ever, and everybody is answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventonce import Consumer, Job, Rule, StoreUnavailable
+from eventonce.runtime import gate as gates
+from eventonce.runtime import inline, lane, visit
+from eventonce.runtime.gate import Gate
+from eventonce.runtime.lane import Lane
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
+from tests.simulation.interleavings import Event, Schedule, Stuck, interleavings
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+
+
+class Scene(NamedTuple):
+    """Who asks for which calls, how often the timer looks, and which replies are lost."""
+
+    callers: tuple[str, ...]
+    looks: int = 0
+    lost: str = ""
+    """The first reply of this verb is lost: the store wrote, and nobody is told."""
+    preemptions: int = 2
+
+
+SCENES = (
+    Scene(("a", "a")),
+    Scene(("a", "a", "b"), preemptions=1),
+    Scene(("ab", "b")),
+    Scene(("ab", "ba"), looks=1, preemptions=1),
+    Scene(("ab", "c"), looks=2, preemptions=1),
+    Scene(("a", "b"), lost="claim", preemptions=3),
+    Scene(("a", "b"), lost="settle"),
+    Scene(("ab", "b"), looks=1, lost="settle", preemptions=1),
+)
+
+
+class Stepwise(MemoryStore):
+    """Others may go on before each call and after it; a reply may be lost."""
+
+    def __init__(self, schedule: Schedule, lost: str) -> None:
+        super().__init__()
+        self._schedule, self._lost = schedule, [lost]
+        self.completed = Counter[bytes]()
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        assert len({claim.key for claim in claims}) == len(claims)
+        self._schedule.stop()
+        verdicts = super().claim(claims, now)
+        self._schedule.stop()
+        self._lose("claim")
+        return verdicts
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
+        assert len({one.claim.key for one in settlements}) == len(settlements)
+        self._schedule.stop()
+        answers = super().settle(settlements, now)
+        for one, kept in zip(settlements, answers, strict=True):
+            self.completed[one.claim.key] += one.action == "complete" and kept == "kept"
+        self._schedule.stop()
+        self._lose("settle")
+        return answers
+
+    def _lose(self, verb: str) -> None:
+        if verb in self._lost:
+            self._lost.clear()
+            raise StoreUnavailable("its reply was lost")
+
+
+def event(call: str) -> dict[str, Any]:
+    return {"id": f"id-{call}", "detail-type": "call", "detail": {"call": call}}
+
+
+def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
+    """Play a scene in one interleaving, and look what has become of it."""
+    simulated = schedule.threading()
+    for module in (lane, gates):
+        patch.setattr(module, "threading", simulated)
+    patch.setattr(inline, "Event", lambda: Event(schedule, visit.AT_ONCE))
+    ran, answered = Counter[str](), dict[int, list[Outcome]]()
+
+    def handler(job: Job) -> None:
+        schedule.stop()
+        ran[job.event.detail["call"]] += 1
+
+    store = Stepwise(schedule, scene.lost)
+    consumer = Consumer(store, rules=RULE, handler=handler)
+    consumer.runtime.pauses = (0.0,)
+    gate = consumer.runtime.gate
+
+    def caller(number: int) -> None:
+        answered[number] = consumer.process(map(event, scene.callers[number]))
+
+    def look() -> None:
+        schedule.stop()
+        gate._tend(timer)
+
+    timer = gate._timer = simulated.current_thread()
+    works: list[Callable[[], None]] = [
+        lambda number=number: caller(number)  # type: ignore[misc]
+        for number in range(len(scene.callers))
+    ]
+    schedule.run([*works, *[look] * scene.looks])
+    statuses = {
+        call: sorted(
+            outcome.status
+            for number, outcomes in answered.items()
+            for one, outcome in zip(scene.callers[number], outcomes, strict=True)
+            if one == call
+        )
+        for call in set("".join(scene.callers))
+    }
+    assert max(ran.values(), default=0) <= 1
+    for call, became in statuses.items():
+        asked = sum(calls.count(call) for calls in scene.callers)
+        assert len(became) == asked
+        if scene.lost != "claim":
+            assert became == ["done"] + ["duplicate"] * (asked - 1)
+    assert scene.lost == "claim" or ran == dict.fromkeys(statuses, 1)
+    assert (gate._holds, gate._running, gate._waiters) == (set(), {}, {})
+    for one in (gate._claims, gate._settlements):
+        assert (one._leader, list(one._waiting)) == (None, [])
+
+
+def explore(scene: Scene) -> int:
+    """How many interleavings there are; raises what went wrong in one of them."""
+    seen = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gate, "_start_or_wake", lambda *_: None)
+        patch.setattr(Gate, "_sleep", lambda *_: None)
+        # The timer finds everything due, whenever it looks.
+        patch.setattr(Gate, "_look", lambda *_: 0.0)
+        patch.setattr(gates, "_due", lambda run: 0.0 if run.token else float("inf"))
+        for schedule in interleavings(scene.preemptions):
+            with pytest.MonkeyPatch.context() as own:
+                play(scene, schedule, own)
+            seen += 1
+    return seen
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=str)
+def test_each_fact_is_completed_once_and_everybody_is_answered(scene: Scene) -> None:
+    assert explore(scene) > 20
+
+
+def test_a_lane_that_wakes_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lane, "_wake_next", lambda _: None)
+    with pytest.raises(Stuck):
+        explore(SCENES[0])
+
+
+def test_a_copy_that_looks_for_its_run_before_it_asks_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Gate, "ran_beside", lambda *_: False)
+    with pytest.raises(AssertionError, match="busy"):
+        explore(SCENES[0])

@@ -1,0 +1,205 @@
+"""The lane: a lone caller calls at once, and whoever comes meanwhile joins the next call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.runtime import lane as lanes
+from eventonce.runtime.lane import Lane
+
+PATIENCE = 30
+
+
+class Store:
+    """Answers each item with itself in capitals; the first call waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.threads: list[int] = []
+        self.under_way, self.go = threading.Event(), threading.Event()
+        self.failing: Callable[[Sequence[str]], Exception | None] = lambda _: None
+
+    def call(self, items: Sequence[str]) -> list[str]:
+        self.calls.append(list(items))
+        self.threads.append(threading.get_ident())
+        if len(self.calls) == 1:
+            self.under_way.set()
+            assert self.go.wait(PATIENCE)
+        error = self.failing(items)
+        if error is not None:
+            raise error
+        return [item.upper() for item in items]
+
+
+def key(item: str) -> bytes:
+    return item[0].encode()
+
+
+class Scene:
+    """A lane whose first call is under way, while others ask."""
+
+    def __init__(self, lane: Lane[str, str], store: Store, pool: ThreadPoolExecutor) -> None:
+        self._lane, self._store, self._pool = lane, store, pool
+        self.first = pool.submit(lane.ask, ["first"])
+        assert store.under_way.wait(PATIENCE)
+
+    def asks(self, *items: str) -> Future[list[str]]:
+        """Ask in another thread; comes back when that waits."""
+        before = len(self._lane._waiting)
+        asked = self._pool.submit(self._lane.ask, list(items))
+        end = time.monotonic() + PATIENCE
+        while len(self._lane._waiting) == before:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        return asked
+
+    def go(self) -> None:
+        self._store.go.set()
+
+
+def test_a_lone_caller_makes_its_call_at_once_in_its_own_thread() -> None:
+    store = Store()
+    store.go.set()
+    assert Lane(store.call, key).ask(["a", "b"]) == ["A", "B"]
+    assert store.calls == [["a", "b"]]
+    assert store.threads == [threading.get_ident()]
+
+
+def test_whoever_comes_while_a_call_is_under_way_joins_the_next_one() -> None:
+    store = Store()
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        asked = [scene.asks("a"), scene.asks("b", "c"), scene.asks("d")]
+        scene.go()
+        assert [one.result(PATIENCE) for one in asked] == [["A"], ["B", "C"], ["D"]]
+        assert scene.first.result(PATIENCE) == ["FIRST"]
+    assert store.calls == [["first"], ["a", "b", "c", "d"]]
+
+
+def test_a_call_has_each_key_once() -> None:
+    store = Store()
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        asked = [scene.asks("a1"), scene.asks("a2", "b"), scene.asks("c")]
+        scene.go()
+        assert [one.result(PATIENCE) for one in asked] == [["A1"], ["A2", "B"], ["C"]]
+    assert store.calls == [["first"], ["a1", "c"], ["a2", "b"]]
+
+
+def test_a_call_is_no_longer_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MOST", 2)
+    store = Store()
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        asked = [scene.asks(item) for item in "abc"] + [scene.asks("d", "e", "f")]
+        scene.go()
+        assert [one.result(PATIENCE) for one in asked] == [["A"], ["B"], ["C"], ["D", "E", "F"]]
+    assert sorted(map(len, store.calls)) == [1, 1, 2, 3]
+
+
+def test_one_that_is_refused_does_not_spoil_the_others() -> None:
+    store = Store()
+    store.failing = lambda items: StoreError("too large") if "b" in items else None
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        a, b, c = scene.asks("a"), scene.asks("b"), scene.asks("c")
+        scene.go()
+        assert (a.result(PATIENCE), c.result(PATIENCE)) == (["A"], ["C"])
+        with pytest.raises(StoreError, match="too large"):
+            b.result(PATIENCE)
+
+
+def test_a_store_that_is_away_is_away_for_all_who_asked() -> None:
+    store = Store()
+    store.failing = lambda items: StoreUnavailable("away") if "a" in items else None
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        asked = [scene.asks("a"), scene.asks("b")]
+        scene.go()
+        errors = [one.exception(PATIENCE) for one in asked]
+    assert all(isinstance(error, StoreUnavailable) for error in errors)
+    assert errors[0] is not errors[1]
+    assert store.calls == [["first"], ["a", "b"]]
+
+
+class Interrupt(BaseException):
+    """What a signal's handler raises."""
+
+
+def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:
+    store = Store()
+    interrupts = [Interrupt()]
+
+    def call(items: Sequence[str]) -> list[str]:
+        answers = store.call(items)
+        if items != ["first"] and interrupts:
+            raise interrupts.pop()
+        return answers
+
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(call, key), store, pool)
+        a, b, c = scene.asks("a"), scene.asks("b"), scene.asks("c")
+        scene.go()
+        with pytest.raises(Interrupt):
+            a.result(PATIENCE)
+        assert (b.result(PATIENCE), c.result(PATIENCE)) == (["B"], ["C"])
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["while it waits", "once it is answered"])
+def test_the_answers_of_one_who_is_interrupted_are_given_back(*, answered: bool) -> None:
+    """The signal comes while a follower waits, before the call or after its answers are there."""
+    store, returned = Store(), list[tuple[list[str], list[str]]]()
+    lane = Lane(store.call, key, lambda items, answers: returned.append((list(items), answers)))
+    waits, go_on = threading.Event(), threading.Event()
+
+    class Woken:
+        """The lock a follower waits for, and the signal that comes there."""
+
+        def acquire(self, timeout: float = 0) -> bool:
+            waits.set()
+            assert go_on.wait(PATIENCE)
+            raise Interrupt
+
+        def release(self) -> None:
+            """It does not wait for that."""
+
+    with ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patch:
+        scene = Scene(lane, store, pool)
+        made = lanes._Entry.__init__
+
+        def interrupted(entry: lanes._Entry[str, str], items: Sequence[str]) -> None:
+            made(entry, items)
+            if items == ["b"]:
+                entry.woken = Woken()  # type: ignore[assignment]
+
+        patch.setattr(lanes._Entry, "__init__", interrupted)
+        a, b = scene.asks("a"), scene.asks("b")
+        assert waits.wait(PATIENCE)
+        if answered:
+            scene.go()
+            assert a.result(PATIENCE) == ["A"]
+        go_on.set()
+        with pytest.raises(Interrupt):
+            b.result(PATIENCE)
+        scene.go()
+        assert a.result(PATIENCE) == ["A"]
+    assert returned == ([(["b"], ["B"])] if answered else [])
+    assert lane.ask(["z"]) == ["Z"]
+
+
+def test_a_call_that_never_ends_is_made_by_one_of_those_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "LONGEST_CALL", 0.05)
+    store = Store()
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        assert scene.asks("a").result(PATIENCE) == ["A"]
+        scene.go()
+        assert scene.first.result(PATIENCE) == ["FIRST"]

@@ -1,0 +1,99 @@
+"""A storm of signals: `process` is interrupted at every instant there is, and nothing runs, is held
+or is led by nobody afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.runtime.occupancy import Occupancy
+from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Outcome
+from tests.unit.interrupts import Interrupt, interrupted_everywhere
+
+RULE = Rule(name="call", match="call", key=["detail.call"])
+PATIENCE = 30
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Occupancy:
+    own = Occupancy()
+    monkeypatch.setattr("eventonce.runtime.visit.HERE", own)
+    return own
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    opened = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "a.db")
+    yield opened
+    opened.close()
+
+
+def elsewhere(consumer: Consumer, number: int) -> list[Outcome]:
+    """Process this in another thread, which must not wait for one that was interrupted."""
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(
+        target=lambda: outcomes.extend(consumer.process([call(number)])), daemon=True
+    )
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "it waits for a lead that nobody has"
+    return outcomes
+
+
+def is_idle(consumer: Consumer, here: Occupancy) -> bool:
+    """Whether nothing is held, led, asked for or run by anybody."""
+    gate = consumer.runtime.gate
+    lanes = [(lane._leader, list(lane._waiting)) for lane in (gate._claims, gate._settlements)]
+    return (gate.held(), gate._running, lanes) == ([], {}, [(None, [])] * 2) and not here._runs
+
+
+@pytest.mark.parametrize("way", ["process", "once"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_lead(
+    store: Any, here: Occupancy, way: str
+) -> None:
+    numbers = iter(range(1_000_000))
+    ran: list[str] = []
+
+    def handler(job: Job) -> None:
+        ran.append(job.event.id)
+
+    with Consumer(store, name="crm", rules=RULE, handler=handler) as consumer:
+        # Whatever is made once, such as connections, is made before.
+        consumer.process([call(next(numbers)), call(next(numbers))])
+        current = [0]
+
+        def act() -> None:
+            if way == "process":
+                consumer.process([call(current[0]), call(current[0] + 1)])
+            else:
+                with consumer.once(call(current[0])) as job:
+                    handler(job)
+
+        current = [next(numbers), next(numbers)]
+        interruptions = 0
+        for came in interrupted_everywhere(act):
+            interruptions += isinstance(came, Interrupt)
+            del came
+            assert is_idle(consumer, here), interruptions
+            # In this thread and in another, at once.
+            outcomes = [
+                *consumer.process([call(next(numbers))]),
+                *elsewhere(consumer, next(numbers)),
+            ]
+            assert [outcome.status for outcome in outcomes] == ["done", "done"], interruptions
+            current = [next(numbers), next(numbers)]
+        assert interruptions > 100
+    # An effect is never repeated by what was interrupted alone.
+    assert len(ran) == len(set(ran))
