@@ -34,8 +34,8 @@ WORKERS = (
     Mutant(
         "worker: is ready while it ends",
         WORKER + "worker.py",
-        "and self._store.fine and not self._draining,",
-        "and self._store.fine,",
+        "and self._store.fine and not self._draining and not stuck,",
+        "and self._store.fine and not stuck,",
         (OUTAGES + "the_health_endpoint_tells_the_truth",),
     ),
     Mutant(
