@@ -24,7 +24,7 @@ from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
-from eventonce.runtime.occupancy import inside_handler
+from eventonce.runtime.occupancy import INSIDE, inside_handler
 from eventonce.runtime.unhandled import Unhandled
 from eventonce.runtime.visit import Patience, Runtime
 from eventonce.stores import open_store
@@ -236,6 +236,7 @@ class Consumer:
                 ended = True
                 job.outcome = self.tell(visit.outcomes, started)[0]
         except BaseException:
+            INSIDE.set(visit.nested)
             if not ended:
                 visit.interrupted()
             raise
