@@ -23,7 +23,7 @@ from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
-from eventonce.runtime.occupancy import inside_handler
+from eventonce.runtime.occupancy import INSIDE, inside_handler
 from eventonce.runtime.runtime import LONGEST_WAIT, ONE, Runtime
 from eventonce.runtime.visit import Patience
 from eventonce.stores import open_store
@@ -237,6 +237,7 @@ class Consumer:
                 ended = True
                 job.outcome = self.runtime.tell(visit.outcomes, started)[0]
         except BaseException:
+            INSIDE.set(visit.nested)
             if not ended:
                 visit.interrupted()
             raise

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule
-from eventonce.runtime.occupancy import Occupancy
+from eventonce.runtime.occupancy import INSIDE, Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Outcome
@@ -87,6 +87,7 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
             interruptions += isinstance(came, Interrupt)
             del came
             assert is_idle(consumer, here), interruptions
+            assert not INSIDE.get(), "this thread counts as a handler's"
             # In this thread and in another, at once.
             outcomes = [
                 *consumer.process([call(next(numbers))]),

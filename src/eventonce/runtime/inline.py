@@ -13,7 +13,7 @@ from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.occupancy import STEP, inside_handler
+from eventonce.runtime.occupancy import INSIDE, STEP, inside_handler
 from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 
@@ -33,6 +33,8 @@ class Inline(Visit):
             while (request := self.until_executed()) is not None:
                 self._run(request.runs, asynchronous)
         except BaseException:
+            # Perhaps in the midst of entering or leaving a handler.
+            INSIDE.set(self.nested)
             self.interrupted()
             raise
         return self.outcomes
