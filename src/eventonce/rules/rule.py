@@ -272,7 +272,7 @@ def _duration(value: Any) -> Millis:
 def _positive_duration(value: Any) -> Millis:
     result = _duration(value)
     if not result:
-        raise ValueError("expected more than nothing")
+        raise ValueError("must be greater than 0")
     return result
 
 

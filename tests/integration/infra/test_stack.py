@@ -326,7 +326,7 @@ def test_the_command_says_what_it_did_and_what_is_next(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("eventonce.toml").write_text(
-        f'name = "{name}"\nrules = "genesys"\nstore = "dynamodb://{name}?region=us-east-1"\n'
+        f'name = "{name}"\npresets = ["genesys"]\nstore = "dynamodb://{name}?region=us-east-1"\n'
         f'letters = "sqs://{name}-letters?region={REGION}"\n'
         f'[infra]\nbus = "bus-{name}"\n'
         f'queue = "sqs://{name}?region={REGION}&endpoint={endpoint}"\n'
