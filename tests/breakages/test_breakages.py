@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from eventonce.runtime.occupancy import HERE
 from tests.breakages.runtime import BREAKAGES, Breakage
 from tests.unit import test_gate, test_lane
 
 SHORT = 0.3
 """Seconds after which a promise that waits for what a breakage keeps from happening gives up."""
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_behind() -> Iterator[None]:
+    """What a breakage leaves in the process would make the tests after it wait for it."""
+    yield
+    HERE.reset()
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)

@@ -169,11 +169,6 @@ class Gate:
         with self._lock:
             return [run for hold in self._holds for run in hold.runs]
 
-    def oldest(self) -> float:
-        """When the handler that has run longest began, by the monotonic clock; `inf` for none."""
-        started = [run.started for run in self.held() if run.started and not run.finished]
-        return min(started, default=inf)
-
     def salvage(self, runs: Sequence[Run]) -> None:
         """Interrupted: complete what returned, free the rest, as far as the store still answers.
 
