@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,12 @@ from eventonce.worker import Settings, Worker
 from tests.unit.asking import ask
 from tests.unit.desk import OPEN
 from tests.unit.invoked import record
+
+
+@pytest.fixture(autouse=True)
+def _warnings_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever level a command left behind that ran in this process before."""
+    caplog.set_level(logging.WARNING, logger="eventonce")
 
 
 def fact(type: str, number: int = 1) -> dict[str, Any]:
