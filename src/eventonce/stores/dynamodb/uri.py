@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
-from botocore.loaders import JSONFileLoader, Loader
 from botocore.session import Session
 
+from eventonce.aws.models import Models
 from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY, OWN_ATTRIBUTES, Layout
@@ -78,7 +75,7 @@ class Address(msgspec.Struct, frozen=True):
             # A session of its own: boto3's default one must not be shared between threads. And
             # botocore's, since what boto3 adds to it is a tenth of a cold start.
             session = Session(profile=options.profile or None)
-            session.register_component("data_loader", Models.of(session))
+            session.register_component("data_loader", Models.of(session, "dynamodb"))
             return session.create_client(
                 "dynamodb",
                 region_name=options.region or None,
@@ -180,32 +177,3 @@ def table_ref(client: Any, table: str, layout: Layout, profile: str = "") -> Tab
     }
     query = "&".join(f"{name}={value}" for name, value in options.items() if value)
     return TableRef(table, shown or region, f"dynamodb://{table}?{query}")
-
-
-class Files(JSONFileLoader):  # type: ignore[misc]  # botocore has no types
-    """botocore's data files, decoded by msgspec: a third of the time that json needs, and they are
-    most of what it takes to make a client."""
-
-    def _load_file(self, full_path: str, open_method: Callable[..., Any]) -> Any:
-        if not Path(full_path).is_file():
-            return None
-        with open_method(full_path, "rb") as file:
-            return msgspec.json.decode(file.read())
-
-
-class Models(Loader):  # type: ignore[misc]  # likewise
-    """The models of DynamoDB alone: to see whether there is such a service, botocore would look
-    into the folders of four hundred."""
-
-    FILE_LOADER_CLASS = Files
-
-    @classmethod
-    def of(cls, session: Session) -> Self:
-        """Where this session looks for models: `AWS_DATA_PATH` too."""
-        named = session.get_config_variable("data_path") or ""
-        paths = [os.path.expanduser(os.path.expandvars(one)) for one in named.split(os.pathsep)]  # noqa: PTH111  as botocore does
-        return cls(extra_search_paths=[path for path in paths if path])
-
-    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002  botocore's signature
-        """The one that is asked for."""
-        return ["dynamodb"]
