@@ -82,7 +82,7 @@ class Consumer:
         self.name = name
         self.max_bytes = max_bytes
         self.store: Store = opened
-        self.shelf: StoreAdmin = opened
+        self.admin: StoreAdmin = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         self._keep_headers = header_names(keep_headers)
         self.runtime = Runtime(
@@ -249,7 +249,7 @@ class Consumer:
 
     def letters(self) -> Iterator[Letter]:
         """The events this consumer gave up and its store keeps, oldest first."""
-        return self.shelf.letters(self.name)
+        return self.admin.letters(self.name)
 
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
         """Run dead letters again, all if none are named; one that is settled by it is dropped."""
@@ -259,7 +259,7 @@ class Consumer:
             # What is done for one consumer would be called done for the other, and dropped.
             raise ConfigError(f"redrive: {self.name!r} cannot run dead letters of {sorted(others)}")
         outcomes = self.runtime.run_again([letter.event for letter in chosen])
-        redrive.settle(self.shelf, zip(chosen, outcomes, strict=True), self.runtime.clock())
+        redrive.settle(self.admin, zip(chosen, outcomes, strict=True), self.runtime.clock())
         return outcomes
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
@@ -283,9 +283,9 @@ class Consumer:
     def close(self) -> None:
         """Stop the threads and let go of the store."""
         self.runtime.close()
-        if self.runtime.letters is not self.shelf:
+        if self.runtime.letters is not self.admin:
             self.runtime.letters.close()
-        self.shelf.close()
+        self.admin.close()
 
     def __enter__(self) -> Self:
         return self

@@ -40,8 +40,8 @@ class BentStore:
         self.lock = threading.RLock()
         self.inner = MemoryStore()
         self.records: dict[bytes, Record] = self.inner._records
-        shelf = "show forget sweep stats close put_letters letters letter drop_letters"
-        for verb in shelf.split():
+        admin = "show forget sweep stats close put_letters letters letter drop_letters"
+        for verb in admin.split():
             setattr(self, verb, getattr(self.inner, verb))
         for verb, mistake in instead.items():
             setattr(self, verb, partial(mistake, self))

@@ -12,6 +12,7 @@ import pytest
 from eventonce.core import ledger
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.cases import (
+    admin,
     batches,
     clocks,
     crashes,
@@ -19,7 +20,6 @@ from eventonce.testing.cases import (
     law,
     letters,
     races,
-    shelf,
     transactions,
 )
 from eventonce.testing.cases.steps import Ask, play
@@ -138,14 +138,14 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
     (bent(letters=mistakes.letters_by_page), letters.letters_may_be_dropped_while_they_are_read),
     (bent(drop_letters=mistakes.drop_and_guess), letters.a_dropped_letter_is_gone),
     (a_store_for_every_handle, letters.a_letter_outlives_its_handle),
-    (bent(show=mistakes.show_no_result), shelf.a_record_is_shown_as_the_law_has_it),
-    (bent(show=mistakes.show_the_expired), shelf.an_expired_record_is_not_shown),
-    (bent(forget=mistakes.forget_the_done), shelf.a_forgotten_key_is_new_again),
-    (bent(forget=mistakes.forget_and_guess), shelf.a_forgotten_key_is_new_again),
-    (bent(sweep=mistakes.sweep_of_the_first), shelf.a_sweep_goes_through_everything_in_small_steps),
-    (bent(sweep=mistakes.sweep_of_all), shelf.a_sweep_goes_through_everything_in_small_steps),
+    (bent(show=mistakes.show_no_result), admin.a_record_is_shown_as_the_law_has_it),
+    (bent(show=mistakes.show_the_expired), admin.an_expired_record_is_not_shown),
+    (bent(forget=mistakes.forget_the_done), admin.a_forgotten_key_is_new_again),
+    (bent(forget=mistakes.forget_and_guess), admin.a_forgotten_key_is_new_again),
+    (bent(sweep=mistakes.sweep_of_the_first), admin.a_sweep_goes_through_everything_in_small_steps),
+    (bent(sweep=mistakes.sweep_of_all), admin.a_sweep_goes_through_everything_in_small_steps),
     (bent(sweep=mistakes.sweep_of_the_held), law.every_answer_is_the_laws),
-    (bent(stats=mistakes.no_stats), shelf.stats_count_records_and_letters),
+    (bent(stats=mistakes.no_stats), admin.stats_count_records_and_letters),
     (
         textbook(mistakes.settling_nothing),
         transactions.a_completion_commits_with_the_callers_writes,

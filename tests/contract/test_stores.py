@@ -35,7 +35,7 @@ class TestTextbook(StoreContract):
 
 
 QUICK = [
-    case for case in CASES if case.__module__.rpartition(".")[2] in ("batches", "letters", "shelf")
+    case for case in CASES if case.__module__.rpartition(".")[2] in ("batches", "letters", "admin")
 ]
 
 

@@ -68,7 +68,7 @@ def failed(store: SQLiteStore) -> None:
         pass
 
 
-def shelved(store: SQLiteStore) -> None:
+def letters_put(store: SQLiteStore) -> None:
     kept = letter()
     store.put_letters([kept])
     assert store.letter(kept.id) == kept
@@ -89,7 +89,7 @@ def opened(store: SQLiteStore) -> None:
         another.claim([fact()])
 
 
-ACTS: tuple[Act, ...] = (settled, judged, written, failed, shelved, tidied, opened)
+ACTS: tuple[Act, ...] = (settled, judged, written, failed, letters_put, tidied, opened)
 
 
 @pytest.fixture

@@ -110,8 +110,8 @@ WAYS_OUT = (
     Mutant(
         "letters: one's own consumer runs those of another store",
         PLACES,
-        "if own is None else own.shelf",
-        "if True else own.shelf",
+        "if own is None else own.admin",
+        "if True else own.admin",
         (CHOSEN + "a_consumer_of_one_s_own_runs_the_letters_of_its_own_store",),
     ),
     Mutant(

@@ -82,7 +82,7 @@ def test_it_stops_taking_records_in_time_to_settle_what_it_has(crm: Crm) -> None
     answer = crm.handler({"Records": records}, Context(60_000, 60_000, 60_000, 500))
     assert failures(answer) == [f"message-{call}" for call in "bcd"]
     assert crm.ran == ["a"]
-    assert crm.consumer.shelf.stats().records == 1
+    assert crm.consumer.admin.stats().records == 1
 
 
 def test_a_list_for_which_there_is_no_time_is_tried_as_far_as_there_is(crm: Crm) -> None:

@@ -66,7 +66,7 @@ def test_a_consumer_is_tried_with_its_own_rules_and_handlers_on_another_store(
     eventonce.deliver(call(1), to=consumer, copies=2, crash_after="effect")
     assert crm.closed == {1: 1}
     assert eventonce.store.stats().records == 1
-    assert consumer.shelf.stats().records == 0
+    assert consumer.admin.stats().records == 0
 
 
 def test_an_async_handler_is_tried_alike(eventonce: Bench) -> None:

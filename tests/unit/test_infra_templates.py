@@ -22,7 +22,7 @@ from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.infra.targets import Place
 from eventonce.infra.template import CLOUDFORMATION, TERRAFORM, cloudformation, terraform, values
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
-from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
+from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
 
 HERE = Place("eu-central-1", "123456789012")
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
@@ -271,11 +271,15 @@ def test_the_table_is_the_one_that_the_store_reads() -> None:
     assert (said["TableKey"]["Default"], said["TableExpiry"]["Default"]) == (KEY, EXPIRY)
     assert iam.INDEX == INDEX
     index = at(resources("AWS::DynamoDB::Table"), "Table.GlobalSecondaryIndexes")
-    assert [it["AttributeName"] for it in index["KeySchema"]] == [SHELF, SHELVED]
+    assert [it["AttributeName"] for it in index["KeySchema"]] == [INDEX_GROUP, INDEX_ORDER]
     store = made("aws_dynamodb_table")["store"]
     theirs = at(store, "global_secondary_index")
-    assert (theirs["hash_key"], theirs["range_key"]) == (SHELF, SHELVED)
-    assert [it["name"] for it in store["attribute"]] == ["${var.table_key}", SHELF, SHELVED]
+    assert (theirs["hash_key"], theirs["range_key"]) == (INDEX_GROUP, INDEX_ORDER)
+    assert [it["name"] for it in store["attribute"]] == [
+        "${var.table_key}",
+        INDEX_GROUP,
+        INDEX_ORDER,
+    ]
 
 
 def test_queues_table_logs_and_bus_outlive_the_stack() -> None:

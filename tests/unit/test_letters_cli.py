@@ -157,7 +157,7 @@ def test_what_took_effect_meanwhile_would_not_run_and_does_not(run: Run) -> None
     with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=lambda _: None) as consumer:
         letters = [letter for letter in consumer.letters() if letter.rule == "call"]
         consumer.redrive(letters)
-        consumer.shelf.put_letters(letters)
+        consumer.admin.put_letters(letters)
     (foretold,) = json.loads(run("redrive", "--dry-run", "--rule", "call", "--json").out)["letters"]
     assert foretold["would"] == "duplicate"
     redriven = run("redrive", "--rule", "call", "--json")

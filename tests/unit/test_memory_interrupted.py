@@ -38,7 +38,7 @@ def swept(store: MemoryStore) -> None:
     store.sweep(10, NOW + 1_000)
 
 
-def shelved(store: MemoryStore) -> None:
+def letters_put(store: MemoryStore) -> None:
     kept = Letter(str(next(numbers)), "crm", "dead", "why", "rule", b"k", b"{}", NOW)
     store.put_letters([kept])
     assert store.letter(kept.id) == kept
@@ -46,7 +46,7 @@ def shelved(store: MemoryStore) -> None:
     store.forget([fact().key])
 
 
-@pytest.mark.parametrize("act", [settled, swept, shelved], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [settled, swept, letters_put], ids=lambda act: act.__name__)
 def test_an_interruption_at_any_instant_leaves_the_store_as_before_or_after(
     act: Callable[[MemoryStore], None],
 ) -> None:

@@ -14,7 +14,7 @@ FAILED = Outcome(None, "failed", "not yet", error=ValueError("not yet"))
 
 
 class Noting:
-    """A shelf that only notes what it is asked to do."""
+    """A store that only notes what it is asked to do."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Sequence[Any]]] = []
@@ -46,19 +46,19 @@ def _interleaved(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]
 
 def test_two_redrives_of_one_letter_never_leave_a_moment_without_it() -> None:
     for steps in _interleaved(_steps(), _steps()):
-        shelf = MemoryStore()
-        shelf.put_letters([LETTER])
+        store = MemoryStore()
+        store.put_letters([LETTER])
         for name, argument in steps:
-            getattr(shelf, name)(argument)
-            assert list(shelf.letters()), "for a moment there was none"
-        assert [letter.id for letter in shelf.letters()] == ["abc"]
+            getattr(store, name)(argument)
+            assert list(store.letters()), "for a moment there was none"
+        assert [letter.id for letter in store.letters()] == ["abc"]
 
 
 def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
-    shelf = MemoryStore()
-    shelf.put_letters([LETTER])
+    store = MemoryStore()
+    store.put_letters([LETTER])
     for name, argument in _steps()[:2]:
-        getattr(shelf, name)(argument)
-    (spare,) = shelf.letters()
-    redrive.settle(shelf, [(spare, FAILED)], now=3_000)
-    assert [letter.id for letter in shelf.letters()] == ["abc"]
+        getattr(store, name)(argument)
+    (spare,) = store.letters()
+    redrive.settle(store, [(spare, FAILED)], now=3_000)
+    assert [letter.id for letter in store.letters()] == ["abc"]

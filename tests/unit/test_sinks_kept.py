@@ -152,7 +152,7 @@ def test_a_table_takes_an_event_once_for_ever(tmp_path: Path, database: sqlite3.
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
     (first,) = through_table(tmp_path, call(1))
     with Consumer(f"sqlite:///{tmp_path}/store.db", rules=CALL) as consumer:
-        consumer.shelf.forget([first.key])
+        consumer.admin.forget([first.key])
     assert through_table(tmp_path, call(1))[0].status == "done"
     assert database.execute("SELECT count(*) FROM events").fetchone() == (1,)
 

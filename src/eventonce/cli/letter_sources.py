@@ -26,20 +26,20 @@ TOGETHER: Final = 100
 class Stored:
     """The dead letters of a store."""
 
-    def __init__(self, shelf: StoreAdmin, consumer: str | None) -> None:
-        self._shelf = shelf
+    def __init__(self, admin: StoreAdmin, consumer: str | None) -> None:
+        self._admin = admin
         self._consumer = consumer
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._shelf.close()
+        self._admin.close()
 
     def read(self) -> Iterator[list[Held]]:
         """Batches, oldest first, each dead letter once: a rewritten one would come again."""
         seen: set[str] = set()
-        letters = self._shelf.letters(self._consumer)
+        letters = self._admin.letters(self._consumer)
         while some := list(islice(letters, TOGETHER)):
             fresh = [Held(letter) for letter in some if letter.id not in seen]
             seen.update(letter.id for letter in some)
@@ -51,7 +51,7 @@ class Stored:
 
     def drop(self, held: Sequence[Held]) -> int:
         """Delete these; the number that were found."""
-        return self._shelf.drop_letters([one.letter.id for one in held])
+        return self._admin.drop_letters([one.letter.id for one in held])
 
     def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
         """Run these; the consumer deletes the settled ones."""
@@ -119,7 +119,7 @@ def open_letters(
     consumer = own.name if own is not None else settings.file.name or None
     where = source or settings.file.letters or STORE
     if where == STORE:
-        return Stored(settings.open_store() if own is None else own.shelf, consumer)
+        return Stored(settings.open_store() if own is None else own.admin, consumer)
     queue = Queue.from_uri(where, awaited=False)
     visibility = REDRIVE_VISIBILITY if to_run else LIST_VISIBILITY
     return Queued(DeadLetters(queue, consumer or "default", visibility=visibility), consumer)

@@ -1,4 +1,4 @@
-"""The seams: what a store, a shelf of letters, a transaction, a source and an observer must be."""
+"""The protocols: what a store, its letters, a transaction, a source and an observer must be."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class StoreAdmin(Protocol):
 
 
 class LetterSink(Protocol):
-    """Where the engine puts letters: a shelf, or a queue."""
+    """Where the engine puts letters: a store, or a queue."""
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         """Keep these letters; raises an EventonceError where one of them is not kept."""

@@ -538,17 +538,17 @@ resource "aws_dynamodb_table" "store" {
     type = "S"
   }
   attribute {
-    name = "shelf"
+    name = "letter_group"
     type = "S"
   }
   attribute {
-    name = "shelved"
+    name = "letter_order"
     type = "S"
   }
   global_secondary_index {
     name               = "letters"
-    hash_key           = "shelf"
-    range_key          = "shelved"
+    hash_key           = "letter_group"
+    range_key          = "letter_order"
     projection_type    = "INCLUDE"
     non_key_attributes = ["consumer"]
   }

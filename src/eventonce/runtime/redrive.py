@@ -14,14 +14,14 @@ from eventonce.errors import StoreError
 from eventonce.types import Letter, Outcome
 
 
-def settle(shelf: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> None:
+def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> None:
     """Drop the letters that are settled; let the others say why they still are none."""
     pairs = list(pairs)
-    shelf.drop_letters([letter.id for letter, outcome in pairs if outcome.status in EFFECTIVE])
+    admin.drop_letters([letter.id for letter, outcome in pairs if outcome.status in EFFECTIVE])
     newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
     rewritten = [(old, letter) for old, letter in newest if letter is not None]
     left_over = [old for old, _ in rewritten if _SPARE in old]
-    _rewrite(shelf, [letter for _, letter in rewritten], left_over)
+    _rewrite(admin, [letter for _, letter in rewritten], left_over)
 
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
@@ -45,15 +45,15 @@ _SPARE: Final = "~"
 """Stands in the id of a spare, before the name of the redrive that put it there."""
 
 
-def _rewrite(shelf: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
-    """A shelf keeps the first letter of an id, so the old ones go first. Spare copies see to it
+def _rewrite(admin: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
+    """A store keeps the first letter of an id, so the old ones go first. Spare copies see to it
     that at no moment there is none: a crash leaves one too many, and it is run again like any.
     Each redrive has spares of its own, because another one may drop what it put itself."""
     if letters:
         ids = [letter.id for letter in letters]
         suffix = _SPARE + urandom(8).hex()
         spares = [replace(letter, id=letter.id + suffix) for letter in letters]
-        shelf.put_letters(spares)
-        shelf.drop_letters(ids)
-        shelf.put_letters(letters)
-        shelf.drop_letters([*(spare.id for spare in spares), *left_over])
+        admin.put_letters(spares)
+        admin.drop_letters(ids)
+        admin.put_letters(letters)
+        admin.drop_letters([*(spare.id for spare in spares), *left_over])

@@ -23,6 +23,7 @@ from typing import Final
 import pytest
 
 from eventonce.testing.cases import (
+    admin,
     batches,
     clocks,
     crashes,
@@ -30,7 +31,6 @@ from eventonce.testing.cases import (
     law,
     letters,
     races,
-    shelf,
     transactions,
 )
 from eventonce.testing.cases.holes import HOLES
@@ -75,11 +75,11 @@ CASES: Final[tuple[Case, ...]] = (
     letters.letters_may_be_dropped_while_they_are_read,
     letters.a_dropped_letter_is_gone,
     letters.a_letter_outlives_its_handle,
-    shelf.a_record_is_shown_as_the_law_has_it,
-    shelf.an_expired_record_is_not_shown,
-    shelf.a_forgotten_key_is_new_again,
-    shelf.a_sweep_goes_through_everything_in_small_steps,
-    shelf.stats_count_records_and_letters,
+    admin.a_record_is_shown_as_the_law_has_it,
+    admin.an_expired_record_is_not_shown,
+    admin.a_forgotten_key_is_new_again,
+    admin.a_sweep_goes_through_everything_in_small_steps,
+    admin.stats_count_records_and_letters,
     transactions.a_completion_commits_with_the_callers_writes,
     transactions.neither_is_there_if_the_handler_fails,
     transactions.a_run_that_was_overtaken_is_told_in_its_transaction,

@@ -44,10 +44,10 @@ def opened(opener: Opener) -> Iterator[Store]:
     try:
         yield store
     finally:
-        shelf_of(store).close()
+        admin_of(store).close()
 
 
-def shelf_of(store: Store) -> StoreAdmin:
+def admin_of(store: Store) -> StoreAdmin:
     """The same handle, for the questions of the command line and the dashboard."""
     assert isinstance(store, StoreAdmin), f"{type(store).__name__} is no StoreAdmin"
     return store

@@ -69,7 +69,7 @@ class Readiness:
     async def _ask(self) -> None:
         self._fine = False
         try:
-            await asyncio.to_thread(self._consumer.shelf.show, _NOBODY)
+            await asyncio.to_thread(self._consumer.admin.show, _NOBODY)
             self._fine = True
         except StoreError as error:
             log.warning("not ready: %s", error)

@@ -156,8 +156,8 @@ def twice_given_up(consumer: Consumer) -> None:
     """A letter of several items that is kept a second time, and otherwise: the parts nobody names
     are dropped. With a queue for letters it is for those that fit no message."""
     large = Letter(secrets.token_hex(8), "c", "dead", "r", "", b"", secrets.token_bytes(700_000), 1)
-    consumer.shelf.put_letters([large])
-    consumer.shelf.put_letters([replace(large, event=secrets.token_bytes(700_000))])
+    consumer.admin.put_letters([large])
+    consumer.admin.put_letters([replace(large, event=secrets.token_bytes(700_000))])
 
 
 def test_the_worker_may_do_what_it_does(said: Config, made: Plan, client: Client) -> None:
@@ -245,7 +245,7 @@ def test_who_operates_may_do_what_the_commands_do(
         sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event(kind, "dead")))
     kept = said.consumer()
     lost = [event("to-queue", f"l-{number}") for number in range(3)]
-    kept.shelf.put_letters(
+    kept.admin.put_letters(
         [
             Letter(f"{number:032x}", made.name, "dead", "r", "", b"", json.dumps(one).encode(), 1)
             for number, one in enumerate(lost)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from eventonce.core.ports import Finding
 from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.stores.dynamodb.codec import STAMP, Delete, Insert, Update, new_stamp
-from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, SHELF, SHELVED
+from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
 from eventonce.stores.dynamodb.table import Table
 
 PATIENCE: Final = 600.0
@@ -32,7 +32,7 @@ def create(table: Table, *, dry_run: bool = False) -> list[str]:
             TableName=name,
             BillingMode="PAY_PER_REQUEST",
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-            AttributeDefinitions=_attributes(key, SHELF, SHELVED),
+            AttributeDefinitions=_attributes(key, INDEX_GROUP, INDEX_ORDER),
             GlobalSecondaryIndexes=[_index()],
         )
         _wait(table, lambda found: found.get("TableStatus") == "ACTIVE")
@@ -62,7 +62,7 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
             table.call(
                 "update_table",
                 TableName=table.ref.table,
-                AttributeDefinitions=_attributes(table.layout.key, SHELF, SHELVED),
+                AttributeDefinitions=_attributes(table.layout.key, INDEX_GROUP, INDEX_ORDER),
                 GlobalSecondaryIndexUpdates=[{"Create": _index()}],
             )
             _wait(table, lambda found: _index_status(found) == "ACTIVE")
@@ -217,8 +217,8 @@ def _index() -> dict[str, Any]:
     return {
         "IndexName": INDEX,
         "KeySchema": [
-            {"AttributeName": SHELF, "KeyType": "HASH"},
-            {"AttributeName": SHELVED, "KeyType": "RANGE"},
+            {"AttributeName": INDEX_GROUP, "KeyType": "HASH"},
+            {"AttributeName": INDEX_ORDER, "KeyType": "RANGE"},
         ],
         "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(INCLUDED)},
     }

@@ -158,7 +158,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     field.name: field.default for field in msgspec.structs.fields(Record)
 }
 
-OWN_ATTRIBUTES: Final = _NAMES | {STAMP, "shelf", "shelved", "consumer", "letter", "parts"}
+OWN_ATTRIBUTES: Final = _NAMES | {
+    STAMP,
+    "letter_group",
+    "letter_order",
+    "consumer",
+    "letter",
+    "parts",
+}
 """Names that a table's own key and expiry attribute cannot have."""
 
 

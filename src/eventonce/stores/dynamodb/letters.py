@@ -19,10 +19,11 @@ from eventonce.stores.dynamodb.table import Done, Refused, Table, Written
 from eventonce.types import Letter
 
 INDEX: Final = "letters"
-SHELF: Final = "shelf"
-SHELVED: Final = "shelved"
+INDEX_GROUP: Final = "letter_group"
+INDEX_ORDER: Final = "letter_order"
 """The index's own two attributes, which letters alone have: records are not in it and cost it
-nothing. `shelf` is the same for all, `shelved` sorts by the letter's instant, then its id."""
+nothing. `letter_group` is the same for all, `letter_order` sorts by the letter's instant, then by
+its id."""
 
 INCLUDED: Final = ("consumer",)
 
@@ -55,8 +56,8 @@ def put(table: Table, letters: Iterable[Letter]) -> None:
         packed = zlib.compress(_encode(letter))
         head: Item = {
             table.layout.key: {"S": LETTER + letter.id},
-            SHELF: {"S": INDEX},
-            SHELVED: {"S": f"{letter.at:016d} {letter.id[:ID_SORTED]}"},
+            INDEX_GROUP: {"S": INDEX},
+            INDEX_ORDER: {"S": f"{letter.at:016d} {letter.id[:ID_SORTED]}"},
             "consumer": {"S": letter.consumer},
         }
         if len(packed) <= ROOM:
@@ -167,9 +168,9 @@ def _names(table: Table) -> Iterator[tuple[str, str]]:
     asked: dict[str, Any] = {
         "TableName": table.ref.table,
         "IndexName": INDEX,
-        "KeyConditionExpression": "#shelf = :shelf",
-        "ExpressionAttributeNames": {"#shelf": SHELF},
-        "ExpressionAttributeValues": {":shelf": {"S": INDEX}},
+        "KeyConditionExpression": "#group = :letters",
+        "ExpressionAttributeNames": {"#group": INDEX_GROUP},
+        "ExpressionAttributeValues": {":letters": {"S": INDEX}},
     }
     try:
         page = table.call("query", **asked)
@@ -197,10 +198,10 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
     asked: dict[str, Any] = {
         "TableName": table.ref.table,
         "FilterExpression": "begins_with(#key, :letter)",
-        "ProjectionExpression": "#key, #shelved, #consumer",
+        "ProjectionExpression": "#key, #order, #consumer",
         "ExpressionAttributeNames": {
             "#key": table.layout.key,
-            "#shelved": SHELVED,
+            "#order": INDEX_ORDER,
             "#consumer": "consumer",
         },
         "ExpressionAttributeValues": {":letter": {"S": LETTER}},
@@ -212,5 +213,5 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
     while "LastEvaluatedKey" in page:
         page = table.call("scan", ExclusiveStartKey=page["LastEvaluatedKey"], **asked)
         found += page["Items"]
-    found.sort(key=lambda item: str(item[SHELVED]["S"]))
+    found.sort(key=lambda item: str(item[INDEX_ORDER]["S"]))
     return [(item[table.layout.key]["S"], item["consumer"]["S"]) for item in found]

@@ -10,17 +10,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE, new_consumer, new_keys, new_letters
-from eventonce.testing.opener import Opener, opened, shelf_of
+from eventonce.testing.opener import Opener, admin_of, opened
 from eventonce.types import Letter
 
-SHELF: Final = 1_200
-"""Letters on a full shelf: more than a store reads at once."""
+MANY: Final = 1_200
+"""A number of letters greater than a store reads at once."""
 
 
 def a_letter_comes_back_whole(opener: Opener) -> None:
     """Every field, to the byte and the accent."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         (key,) = new_keys(1)
         letter = Letter(
             id=f"ключ/{secrets.token_hex(8)}",
@@ -36,91 +36,91 @@ def a_letter_comes_back_whole(opener: Opener) -> None:
         empty = replace(
             letter, id=f"{letter.id}-", reason="", rule="", key=b"", event=b"", attempt=0
         )
-        shelf.put_letters([letter, empty])
-        assert shelf.letter(letter.id) == letter
-        assert shelf.letter(empty.id) == empty
-        assert list(shelf.letters(letter.consumer)) in ([letter, empty], [empty, letter])
+        admin.put_letters([letter, empty])
+        assert admin.letter(letter.id) == letter
+        assert admin.letter(empty.id) == empty
+        assert list(admin.letters(letter.consumer)) in ([letter, empty], [empty, letter])
 
 
 def a_letter_put_twice_is_one_letter(opener: Opener) -> None:
     """Within a call and across calls the first one stays as it is."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         (letter,) = new_letters(1)
-        shelf.put_letters([letter, replace(letter, reason="again")])
-        shelf.put_letters([replace(letter, reason="and again", at=EPOCH + 1)])
-        shelf.put_letters([])
-        assert list(shelf.letters(letter.consumer)) == [letter]
-        assert shelf.letter(letter.id) == letter
+        admin.put_letters([letter, replace(letter, reason="again")])
+        admin.put_letters([replace(letter, reason="and again", at=EPOCH + 1)])
+        admin.put_letters([])
+        assert list(admin.letters(letter.consumer)) == [letter]
+        assert admin.letter(letter.id) == letter
 
 
 def letters_are_read_oldest_first(opener: Opener) -> None:
     """By the instant they carry, whatever order they were put in; all of them, or a few."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
-        letters = new_letters(SHELF)
-        shuffled = random.Random(1).sample(letters, SHELF)
-        for start in range(0, SHELF, 500):
-            shelf.put_letters(shuffled[start : start + 500])
+        admin = admin_of(store)
+        letters = new_letters(MANY)
+        shuffled = random.Random(1).sample(letters, MANY)
+        for start in range(0, MANY, 500):
+            admin.put_letters(shuffled[start : start + 500])
         consumer = letters[0].consumer
-        assert list(islice(shelf.letters(consumer), 3)) == letters[:3]
-        assert list(shelf.letters(consumer)) == letters
-        everyones = [letter for letter in shelf.letters() if letter.consumer == consumer]
+        assert list(islice(admin.letters(consumer), 3)) == letters[:3]
+        assert list(admin.letters(consumer)) == letters
+        everyones = [letter for letter in admin.letters() if letter.consumer == consumer]
         assert everyones == letters
 
 
 def each_consumer_has_its_own_letters(opener: Opener) -> None:
     """One consumer's name is not another's because it begins alike or reads as a pattern."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         (letter,) = new_letters(1)
         names = [letter.consumer, f"{letter.consumer}x", f"{letter.consumer[:-1]}%", "%", "*"]
         theirs = [
             replace(letter, id=secrets.token_hex(8), consumer=name, at=EPOCH + place)
             for place, name in enumerate(names)
         ]
-        shelf.put_letters(theirs)
+        admin.put_letters(theirs)
         for name, expected in zip(names[:3], theirs, strict=False):
-            assert list(shelf.letters(name)) == [expected]
+            assert list(admin.letters(name)) == [expected]
         ids = {it.id for it in theirs}
-        assert [it for it in shelf.letters() if it.id in ids] == theirs
-        assert list(shelf.letters(new_consumer())) == []
+        assert [it for it in admin.letters() if it.id in ids] == theirs
+        assert list(admin.letters(new_consumer())) == []
 
 
 def letters_may_be_dropped_while_they_are_read(opener: Opener) -> None:
-    """As a redrive does: each is met once, though the shelf empties under the reader."""
+    """As a redrive does: each is met once, though the store empties under the reader."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
-        letters = new_letters(SHELF)
-        shelf.put_letters(letters)
+        admin = admin_of(store)
+        letters = new_letters(MANY)
+        admin.put_letters(letters)
         consumer = letters[0].consumer
         met = []
-        for letter in shelf.letters(consumer):
+        for letter in admin.letters(consumer):
             met.append(letter)
-            assert shelf.drop_letters([letter.id]) == 1
+            assert admin.drop_letters([letter.id]) == 1
         assert met == letters
-        assert list(shelf.letters(consumer)) == []
+        assert list(admin.letters(consumer)) == []
 
 
 def a_dropped_letter_is_gone(opener: Opener) -> None:
     """And the answer says how many there were; one that comes again is put again."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         first, second, third = letters = new_letters(3)
-        shelf.put_letters(letters)
-        assert shelf.drop_letters([first.id, third.id, secrets.token_hex(8)]) == 2
-        assert shelf.drop_letters([first.id]) == 0
-        assert shelf.drop_letters([]) == 0
-        assert shelf.letter(first.id) is None
-        assert list(shelf.letters(first.consumer)) == [second]
-        shelf.put_letters([first])
-        assert list(shelf.letters(first.consumer)) == [first, second]
+        admin.put_letters(letters)
+        assert admin.drop_letters([first.id, third.id, secrets.token_hex(8)]) == 2
+        assert admin.drop_letters([first.id]) == 0
+        assert admin.drop_letters([]) == 0
+        assert admin.letter(first.id) is None
+        assert list(admin.letters(first.consumer)) == [second]
+        admin.put_letters([first])
+        assert list(admin.letters(first.consumer)) == [first, second]
 
 
 def a_letter_outlives_its_handle(opener: Opener) -> None:
     """What was put is in the store."""
     letters = new_letters(3)
     with opened(opener) as store:
-        shelf_of(store).put_letters(letters)
+        admin_of(store).put_letters(letters)
     with opened(opener) as store:
-        assert list(shelf_of(store).letters(letters[0].consumer)) == letters
+        assert list(admin_of(store).letters(letters[0].consumer)) == letters

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, MINUTE, SECOND, fact, new_keys, version
 from eventonce.testing.crew import Crew, Log, Shift, beats
-from eventonce.testing.opener import Opener, opened, shelf_of
+from eventonce.testing.opener import Opener, admin_of, opened
 from eventonce.types import Settlement
 
 WORKERS: Final = 8
@@ -148,7 +148,7 @@ def _claim_or_sweep(store: Store, shift: Shift) -> Iterator[Log]:
         yield from _claim_all(store, shift)
     else:
         for _ in _moments():
-            shelf_of(store).sweep(2 * TOGETHER, now=shift.now)
+            admin_of(store).sweep(2 * TOGETHER, now=shift.now)
 
 
 def _work_on_facts(store: Store, shift: Shift) -> Iterator[Log]:

@@ -14,7 +14,7 @@ from eventonce.core.ledger import Record
 from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE
 from eventonce.testing.cases.story import Story
-from eventonce.testing.opener import shelf_of
+from eventonce.testing.opener import admin_of
 from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, Verdict
 
 RESULTS: Final = {
@@ -105,7 +105,7 @@ class _Stage:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.shelf = shelf_of(store)
+        self.admin = admin_of(store)
         self.prefix = secrets.token_bytes(14)
         self.records: dict[bytes, Record] = {}
         self.now = EPOCH
@@ -134,7 +134,7 @@ class _Stage:
                     self.now = max(self.now, getattr(record, end) + off)
             case Sweep(limit):
                 self.story.tell("store.sweep({}, now={})", limit, self.now)
-                swept = self.shelf.sweep(limit, now=self.now)
+                swept = self.admin.sweep(limit, now=self.now)
                 if not 0 <= swept <= limit:
                     self.fail("    # {}", swept)
             case Forget(key):
@@ -183,7 +183,7 @@ class _Stage:
     def forget(self, key: bytes) -> None:
         self.story.tell("store.forget({})", [key])
         record = self.records.pop(key, None)
-        forgot = self.shelf.forget([key])
+        forgot = self.admin.forget([key])
         if record is None or ledger.lives(record, self.now):
             self.compare(forgot, int(record is not None))
 
@@ -192,7 +192,7 @@ class _Stage:
         for key in keys:
             record = self.records.get(key)
             if record is not None and ledger.lives(record, self.now):
-                shown = self.shelf.show(key)
+                shown = self.admin.show(key)
                 if shown != record:
                     self.story.tell("store.show({})", key)
                     self.compare(shown, record)

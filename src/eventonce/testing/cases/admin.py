@@ -8,7 +8,7 @@ from unittest import SkipTest
 from eventonce.core import ledger
 from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, SECOND, fact, new_keys, new_letters
-from eventonce.testing.opener import Opener, opened, shelf_of
+from eventonce.testing.opener import Opener, admin_of, opened
 from eventonce.types import Claim, Settlement
 
 STEP: Final = 7
@@ -19,17 +19,17 @@ LIVE: Final = 30
 def a_record_is_shown_as_the_law_has_it(opener: Opener) -> None:
     """Before its claim there is none; a peek makes none."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         (key,) = new_keys(1)
-        assert shelf.show(key) is None
+        assert admin.show(key) is None
         claim = fact(key, by=b"here", digest=b"\x00content")
         verdict, record = ledger.judge(None, claim, EPOCH)
         assert store.claim([claim], now=EPOCH) == [verdict]
-        assert shelf.show(key) == record
+        assert admin.show(key) == record
         settlement = Settlement(claim, verdict.token, "complete", b"result")
         _, record = ledger.settle(record, settlement, EPOCH)
         assert store.settle([settlement], now=EPOCH) == ["kept"]
-        assert shelf.show(key) == record
+        assert admin.show(key) == record
 
 
 def an_expired_record_is_not_shown(opener: Opener) -> None:
@@ -40,22 +40,22 @@ def an_expired_record_is_not_shown(opener: Opener) -> None:
         long_ago = 1_000_000_000_000
         (run,) = store.claim([claim], now=long_ago)
         store.settle([Settlement(claim, run.token, "complete")], now=long_ago)
-        assert shelf_of(store).show(key) is None
+        assert admin_of(store).show(key) is None
 
 
 def a_forgotten_key_is_new_again(opener: Opener) -> None:
     """Whatever it held; and the answer says how many there were."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         held, done, kept = keys = new_keys(3)
         claims = [fact(key) for key in keys]
         runs = store.claim(claims, now=EPOCH)
         ended = [Settlement(claims[1], runs[1].token, "complete")]
         assert store.settle(ended, now=EPOCH) == ["kept"]
-        assert shelf.forget([held, *new_keys(2), done]) == 2
-        assert shelf.forget([held]) == 0
-        assert shelf.forget([]) == 0
-        assert shelf.show(held) is None
+        assert admin.forget([held, *new_keys(2), done]) == 2
+        assert admin.forget([held]) == 0
+        assert admin.forget([]) == 0
+        assert admin.show(held) is None
         verdicts = store.claim([fact(key) for key in (held, done, kept)], now=EPOCH + 1)
         assert [verdict.kind for verdict in verdicts] == ["run", "run", "busy"]
         assert [verdict.attempt for verdict in verdicts[:2]] == [1, 1]
@@ -68,38 +68,38 @@ def a_sweep_goes_through_everything_in_small_steps(opener: Opener) -> None:
     if not opener.sweeps:
         raise SkipTest("the server drops what expired")
     with opened(opener) as store:
-        shelf = shelf_of(store)
+        admin = admin_of(store)
         later = EPOCH + SECOND
-        there = shelf.stats().records if opener.counts else 10_000
+        there = admin.stats().records if opener.counts else 10_000
         expired, live = new_keys(EXPIRED), new_keys(LIVE)
         _complete(store, [fact(key, remember=2 * SECOND) for key in live[::2]])
         store.claim([fact(key) for key in live[1::2]], now=EPOCH)
         _complete(store, [fact(key, remember=SECOND) for key in expired])
         # One round may have begun before these were there; the next one meets them all.
         steps = 2 * ((there + EXPIRED + LIVE) // STEP + 2)
-        swept = [shelf.sweep(STEP, now=later) for _ in range(steps)]
+        swept = [admin.sweep(STEP, now=later) for _ in range(steps)]
         assert all(0 <= step <= STEP for step in swept)
         assert sum(swept) >= EXPIRED
-        assert shelf.forget(expired) == 0
-        assert shelf.forget(live) == LIVE
+        assert admin.forget(expired) == 0
+        assert admin.forget(live) == LIVE
 
 
 def stats_count_records_and_letters(opener: Opener) -> None:
     """Exactly where the store can, and never below zero."""
     with opened(opener) as store:
-        shelf = shelf_of(store)
-        before = shelf.stats()
+        admin = admin_of(store)
+        before = admin.stats()
         assert min(before.records, before.letters, before.bytes or 0) >= 0
         if not opener.counts:
             return
         keys, letters = new_keys(5), new_letters(3)
         store.claim([fact(key) for key in keys], now=EPOCH)
-        shelf.put_letters(letters)
-        filled = shelf.stats()
+        admin.put_letters(letters)
+        filled = admin.stats()
         assert (filled.records, filled.letters) == (before.records + 5, before.letters + 3)
-        shelf.forget(keys[:2])
-        shelf.drop_letters([letters[0].id])
-        emptied = shelf.stats()
+        admin.forget(keys[:2])
+        admin.drop_letters([letters[0].id])
+        emptied = admin.stats()
         assert (emptied.records, emptied.letters) == (before.records + 3, before.letters + 2)
 
 
