@@ -150,5 +150,5 @@ def answering_for_what_it_could_not_lock(path: Path) -> TextbookStore:
     return store
 
 
-IMPATIENCE: Final = 100
+IMPATIENCE: Final = 1
 """Milliseconds: less than any transaction of the contract lasts that others wait for."""

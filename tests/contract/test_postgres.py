@@ -80,7 +80,11 @@ def answering_for_rows_it_could_not_lock(uri: str) -> PostgresStore:
     return store
 
 
-def test_a_token_for_a_row_that_could_not_be_locked_is_found(cluster: Cluster) -> None:
+def test_a_token_for_a_row_that_could_not_be_locked_is_found(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every tenth round has the long transactions that lock rows.
+    monkeypatch.setenv("EVENTONCE_HISTORIES", "60")
     right = _opener(cluster.uri())
     assert isinstance(right.open, partial)
     planted = replace(right, open=partial(answering_for_rows_it_could_not_lock, *right.open.args))

@@ -172,19 +172,6 @@ class ProcessClient:
         assert not isinstance(said, str), f"{self.name} failed:\n{said}"
         return said if isinstance(said, Reply | Held) else None
 
-    def stop(self) -> None:
-        """Pause it, wherever it is, and wait until it stands still."""
-        pid = self.worker.process.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-    def go_on(self) -> None:
-        """End the pause."""
-        pid = self.worker.process.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGCONT)
-
     def kill(self) -> None:
         self.worker.kill()
 

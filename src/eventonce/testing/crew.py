@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Final
 from unittest import SkipTest
 
@@ -22,11 +26,15 @@ from eventonce.testing.opener import Opener, opened
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 PATIENCE: Final = 300.0
-"""Seconds until a worker that says nothing counts as hung; a spawned one first imports itself, and
+"""Seconds until a worker that says nothing counts as hung; a new one first imports itself, and
 eight of them at once take a minute to do so on a machine that is slow or busy."""
 
 SWITCH: Final = 1e-5
 """Seconds between thread switches in a race: a check and its write are then often torn apart."""
+
+
+THREADS_OF: Final = Path("/proc/self/task")
+"""Where Linux lists the threads of a process, and says which of them stand still."""
 
 
 BEAT: Final = 0.001
@@ -156,6 +164,25 @@ class Worker(msgspec.Struct, frozen=True):
         self.process.kill()
         self.process.join(PATIENCE)
 
+    def pause(self) -> None:
+        """Pause it, wherever it is, and wait until it stands still."""
+        pid = self._signal(signal.SIGSTOP)
+        if not THREADS_OF.exists():
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            return
+        while not all(state in "TZX" for state in _states(pid)):
+            time.sleep(0.001)
+
+    def go_on(self) -> None:
+        """End the pause."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> int:
+        pid = self.process.pid
+        assert pid is not None
+        os.kill(pid, number)
+        return pid
+
     def last_words(self) -> Iterator[Log]:
         """Of a worker that was killed: what it had said and nobody had heard."""
         try:
@@ -176,6 +203,13 @@ class Worker(msgspec.Struct, frozen=True):
         return said if isinstance(said, Log) else None
 
 
+def _states(pid: int) -> Iterator[str]:
+    """The state of each thread of this process, as one letter."""
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            yield thread.read_text().rpartition(")")[2].split()[0]
+
+
 def start(opener: Opener, job: Job, shift: Shift) -> Worker:
     """Start a worker in a new process; it opens its handle and waits to be let go."""
     return spawn(opener, _work, job, shift)
@@ -185,13 +219,26 @@ def spawn(opener: Opener, target: Callable[..., None], *args: object) -> Worker:
     """Start this function in a new process; its end of a pipe and the opener come first."""
     if not opener.processes:
         raise SkipTest("the store lives and dies with this process")
-    # Spawned, not forked: a fork would hand the worker a copy of handles that are open here.
-    context = get_context("spawn")
+    # Never forked from this process: a fork would hand the worker a copy of handles that are open
+    # here. On Linux it is forked from a server that opens nothing and has imported what this
+    # process has of eventonce and its drivers, since most of a new process' time is imports.
+    context: ForkServerContext | SpawnContext = (
+        get_context("forkserver") if THREADS_OF.exists() else get_context("spawn")
+    )
+    context.set_forkserver_preload([name for name in sys.modules if name.startswith("eventonce.")])
     here, there = context.Pipe()
-    process = context.Process(target=target, args=(there, opener, *args), daemon=True)
+    begun = (dict(os.environ), target, there, opener, *args)
+    process = context.Process(target=_begin, args=begun, daemon=True)
     process.start()
     there.close()
     return Worker(process, here)
+
+
+def _begin(environment: dict[str, str], target: Callable[..., None], *args: object) -> None:
+    """In the new process, whose server began with the environment of an earlier time."""
+    os.environ.clear()
+    os.environ.update(environment)
+    target(*args)
 
 
 @contextmanager

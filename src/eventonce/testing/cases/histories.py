@@ -194,12 +194,12 @@ def a_paused_client(session: Session) -> None:
 def _paused(client: Client) -> Iterator[None]:
     """A thread is not paused; it has nothing to do meanwhile, or goes on."""
     if isinstance(client, ProcessClient):
-        client.stop()
+        client.worker.pause()
     try:
         yield
     finally:
         if isinstance(client, ProcessClient):
-            client.go_on()
+            client.worker.go_on()
 
 
 def killed_clients(session: Session) -> None:
