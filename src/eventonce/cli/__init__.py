@@ -38,6 +38,9 @@ GROUPS: Final = {
         "filter": "Write the new events, drop copies, and count both.",
         "check": "Check a configuration file, and the keys of your events, in CI.",
     },
+    "Study": {
+        "simulate": "Write a capture of simulated traffic, with the truth about every line.",
+    },
     "Run": {
         "run": "Process the events of an SQS queue, or of a capture.",
         "serve": "Receive events over HTTP.",

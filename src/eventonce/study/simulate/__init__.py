@@ -1,0 +1,101 @@
+"""Simulated traffic of a contact centre, as it arrives, with the truth beside it.
+
+`genesys`, `cxone` and `unknown` say what happens, `world` what becomes of it on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import Final, NamedTuple
+
+from eventonce.study.simulate.cxone import CXone
+from eventonce.study.simulate.genesys import Genesys
+from eventonce.study.simulate.traffic import DAY, Traffic
+from eventonce.study.simulate.unknown import Unknown
+from eventonce.study.simulate.world import Cause, Delivery, Rates, World, as_line, cause
+
+SOURCES: Final[Mapping[str, Callable[[int], Traffic]]] = {
+    "genesys": Genesys,
+    "cxone": CXone,
+    "unknown": Unknown,
+}
+BEGIN: Final = 1_794_787_200_000
+"""Midnight before a Monday in November 2026, in milliseconds."""
+
+
+class Plan(NamedTuple):
+    """What is simulated; the same plan gives the same lines."""
+
+    events: int = 10_000
+    """About how many lines."""
+    seed: int = 1
+    sources: Sequence[str] = ("genesys",)
+    days: float = 7.0
+    rates: Rates = Rates()
+    bare: bool = False
+
+
+class Line(NamedTuple):
+    """One line of the capture, and the truth about it."""
+
+    text: bytes
+    fact: int
+    copy_of: int | None
+    """The first line of the same fact, counted from 1; None if this is it."""
+    cause: Cause | None
+
+
+class _Seen:
+    """What has arrived of one fact so far."""
+
+    __slots__ = ("deliveries", "fact", "first")
+
+    def __init__(self, fact: int) -> None:
+        self.fact = fact
+        self.first = 0
+        self.deliveries: list[Delivery] = []
+
+
+def capture(plan: Plan, expected: list[bytes] | None = None) -> Iterator[Line]:
+    """The lines in the order they arrive; `expected` collects each fact's event as it was first
+    published, the lost ones too."""
+    chance = Random(f"capture {plan.seed}")
+    end = BEGIN + int(plan.days * DAY)
+    worlds = [_opened(name, plan, end) for name in plan.sources]
+    facts, lines, serial = count(), count(1), count()
+    waiting: list[tuple[int, int, Delivery, _Seen]] = []
+    made = 0
+    now: float = BEGIN
+    # Conversations begin at random instants; how many fit depends on how long they turn out, so
+    # the pace is set by the lines that the last ones gave.
+    while made < plan.events:
+        traffic, world = chance.choice(worlds)
+        for fact in traffic.conversation(int(now), chance):
+            seen = _Seen(next(facts))
+            if expected is not None:
+                expected.append(world.published(fact, chance))
+            for delivery in world.deliveries(fact, chance):
+                heappush(waiting, (delivery.arrived, next(serial), delivery, seen))
+                made += 1
+        pace = (end - now) / max(1.0, (plan.events - made) / 20)
+        now = min(end, now + chance.expovariate(1) * pace)
+        while waiting and waiting[0][0] < now:
+            yield _told(*heappop(waiting)[2:], next(lines), plan)
+    while waiting:
+        yield _told(*heappop(waiting)[2:], next(lines), plan)
+
+
+def _opened(name: str, plan: Plan, end: int) -> tuple[Traffic, World]:
+    traffic = SOURCES[name](plan.seed)
+    return traffic, World(traffic, plan.rates, plan.seed, BEGIN, end)
+
+
+def _told(delivery: Delivery, seen: _Seen, number: int, plan: Plan) -> Line:
+    why = cause(delivery, seen.deliveries) if seen.deliveries else None
+    seen.deliveries.append(delivery)
+    first = seen.first or None
+    seen.first = seen.first or number
+    return Line(as_line(delivery, bare=plan.bare), seen.fact, first, why)

@@ -1,0 +1,280 @@
+"""What the world does to a fact between its source and its consumer: publications, routes and
+deliveries, each with the cause for which it is there.
+
+A delivery has a lineage: which emission of the fact it comes from, which publication of that, which
+route of that, which attempt. Two deliveries of one fact are copies for the cause at which their
+lineages part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, exp, log
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from eventonce.study.simulate.traffic import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    Fact,
+    Traffic,
+    seconds,
+    uuid,
+)
+
+Cause = Literal[
+    "redelivery",
+    "overlapping-rules",
+    "target-retry",
+    "re-publish",
+    "second-integration",
+    "cross-region",
+    "replay",
+    "double-emission",
+    "unknown",
+]
+LATEST_PUBLISH: Final = 4 * DAY
+"""Genesys queues what EventBridge does not take, and tries for so long."""
+LONGEST_RETRY: Final = DAY
+"""EventBridge tries a target for so long, unless it is told otherwise."""
+DOUBLE: Final = 500
+"""Milliseconds within which a source tells the same state twice."""
+
+
+OUTAGE: Final = 0.05
+"""Of the time; a share of what is published in it is published again."""
+SETUP: Final = 0.33
+"""Of the time: how long a second rule, integration or region lasts before somebody removes it."""
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """How often each thing happens: of all events, unless it says otherwise."""
+
+    redelivery: float = 0.012
+    overlapping_rules: float = 0.06
+    """Of the types: two rules match every event of them, for a third of the time."""
+    target_retry: float = 0.008
+    republish: float = msgspec.field(name="re-publish", default=0.006)
+    second_integration: float = 0.04
+    """Of the types, for a third of the time."""
+    cross_region: float = 0.04
+    """Of the types, for a third of the time."""
+    replay: float = 0.01
+    double_emission: float = 0.008
+    reordering: float = 0.03
+    """Deliveries that come seconds late."""
+    lost: float = 0.0005
+
+
+class _Setup:
+    """A second way that some types take, for a part of the time."""
+
+    def __init__(
+        self, traffic: Traffic, share: float, begin: int, end: int, chance: Random
+    ) -> None:
+        self._types = _some(traffic.types, share, chance)
+        self._begin, self._end = _span(SETUP, begin, end, chance)
+
+    def covers(self, type: str, at: int) -> bool:
+        """Whether an event of this type goes the second way too at this instant."""
+        return type in self._types and self._begin <= at < self._end
+
+
+class Delivery(NamedTuple):
+    """One line of a capture."""
+
+    arrived: int
+    lineage: tuple[int, int, int, int]
+    causes: tuple[Cause | None, ...]
+    """For each step of the lineage, why there is another one than the first; None for the first."""
+    channel: str
+    message: str
+    receives: int
+    """How often the queue has delivered it; 0 where the channel does not count."""
+    event: bytes
+
+
+class World:
+    """What happens to the facts of one source."""
+
+    def __init__(self, traffic: Traffic, rates: Rates, seed: int, begin: int, end: int) -> None:
+        chance = Random(f"world {traffic.source} {seed}")
+        self._traffic = traffic
+        self._rates = rates
+        self._overlapping = _Setup(traffic, rates.overlapping_rules, begin, end, chance)
+        self._integrated = _Setup(traffic, rates.second_integration, begin, end, chance)
+        self._copied = _Setup(traffic, rates.cross_region, begin, end, chance)
+        self._on_lambda = _some(traffic.types, 0.3, chance)
+        self._replayed = _span(rates.replay, begin, end, chance)
+        self._replayed_at = min(end, self._replayed[1]) + chance.randrange(HOUR, 12 * HOUR)
+        # In an outage a publisher cannot know what EventBridge took.
+        self._outage = _span(OUTAGE, begin, end, chance)
+
+    def deliveries(self, fact: Fact, chance: Random) -> list[Delivery]:
+        """The deliveries of a fact in the order they arrive; none if it is lost."""
+        if chance.random() < self._rates.lost:
+            return []
+        found = list(self._emissions(fact, chance))
+        found.sort(key=lambda delivery: delivery.arrived)
+        return found
+
+    def published(self, fact: Fact, chance: Random) -> bytes:
+        """The event of a fact as it is first published."""
+        return self._event(fact, uuid(chance), self._traffic.source, fact.at, fact.detail(0, 0))
+
+    def _emissions(self, fact: Fact, chance: Random) -> Iterator[Delivery]:
+        yield from self._publications(fact, 0, chance)
+        if chance.random() < self._rates.double_emission:
+            yield from self._publications(fact, chance.randrange(1, DOUBLE), chance)
+
+    def _publications(self, fact: Fact, emission: int, chance: Random) -> Iterator[Delivery]:
+        first = fact.at + emission + chance.randrange(260, 700)
+        source = self._traffic.source
+        yield from self._routes(fact, (emission, 0), None, source, first, chance)
+        if self._integrated.covers(fact.type, first):
+            other, at = self._traffic.second(), first + chance.randrange(2, 400)
+            yield from self._routes(fact, (emission, 1), "second-integration", other, at, chance)
+        begin, end = self._outage
+        if begin <= first < end and chance.random() < self._rates.republish / OUTAGE:
+            late = end - first + int(_log_uniform(2 * MINUTE, LATEST_PUBLISH, chance))
+            at = first + min(late, LATEST_PUBLISH)
+            yield from self._routes(fact, (emission, 2), "re-publish", source, at, chance)
+
+    def _routes(
+        self,
+        fact: Fact,
+        published: tuple[int, int],
+        why: Cause | None,
+        source: str,
+        at: int,
+        chance: Random,
+    ) -> Iterator[Delivery]:
+        """A publication, and its copy in another region, which has an id of its own."""
+        emission, publication = published
+        detail = fact.detail(emission, publication)
+        # Whatever the publisher says is the time of the entry stays with it, in all regions.
+        event = self._event(fact, uuid(chance), source, at, detail)
+        yield from self._routed(fact, (emission, 2 * publication), why, event, at, "", chance)
+        if self._copied.covers(fact.type, at):
+            event = self._event(fact, uuid(chance), source, at, detail)
+            lineage = (emission, 2 * publication + 1)
+            yield from self._routed(fact, lineage, "cross-region", event, at, "@us-east-1", chance)
+
+    def _routed(
+        self,
+        fact: Fact,
+        published: tuple[int, int],
+        why: Cause | None,
+        event: bytes,
+        at: int,
+        region: str,
+        chance: Random,
+    ) -> Iterator[Delivery]:
+        kind = "lambda:calls" if fact.type in self._on_lambda else "sqs:calls"
+        channel = kind + region
+        before: tuple[Cause | None, ...] = ("double-emission" if published[0] else None, why)
+
+        def route(number: int, cause: Cause | None, at: int, body: bytes) -> Iterator[Delivery]:
+            first = Delivery(
+                at + self._delay(chance) + (chance.randrange(300, 3_000) if region else 0),
+                (*published, number, 0),
+                (*before, cause, None),
+                channel,
+                uuid(chance),
+                0 if kind.startswith("lambda") else 1,
+                body,
+            )
+            yield first
+            yield from self._attempts(first, chance)
+
+        yield from route(0, None, at, event)
+        if self._overlapping.covers(fact.type, at):
+            yield from route(1, "overlapping-rules", at, event)
+        if kind.startswith("sqs") and chance.random() < self._rates.target_retry:
+            # EventBridge has no answer of the target, and tries again, for hours.
+            later = at + int(_log_uniform(30 * SECOND, LONGEST_RETRY, chance))
+            yield from route(2, "target-retry", later, event)
+        begin, end = self._replayed
+        if begin <= at < end:
+            again = b'{"replay-name":"after-the-outage",' + event[1:]
+            # A replay goes through the archive faster than it was filled.
+            yield from route(3, "replay", self._replayed_at + (at - begin) // 10, again)
+
+    def _attempts(self, first: Delivery, chance: Random) -> Iterator[Delivery]:
+        """The same message once more, after its consumer failed or was slow."""
+        on_lambda = not first.receives
+        cause: Cause = "target-retry" if on_lambda else "redelivery"
+        likely = self._rates.target_retry if on_lambda else self._rates.redelivery
+        arrived, attempt = first.arrived, 0
+        while chance.random() < likely:
+            attempt += 1
+            if on_lambda and attempt > 2:
+                return
+            # Lambda tries after one minute and after two; a queue after its visibility time-out.
+            pause = attempt * MINUTE if on_lambda else chance.choice((30 * SECOND, 5 * MINUTE))
+            arrived += pause + chance.randrange(3 * SECOND)
+            yield first._replace(
+                arrived=arrived,
+                lineage=(*first.lineage[:3], attempt),
+                causes=(*first.causes[:3], cause),
+                receives=0 if on_lambda else first.receives + attempt,
+            )
+            likely = 0.2
+
+    def _delay(self, chance: Random) -> int:
+        late = chance.random() < self._rates.reordering
+        return chance.randrange(2 * SECOND, 30 * SECOND) if late else chance.randrange(40, 900)
+
+    def _event(self, fact: Fact, id: str, source: str, at: int, detail: bytes) -> bytes:
+        head = (
+            f'{{"version":"0","id":"{id}","detail-type":"{fact.type}","source":"{source}",'
+            f'"account":"123456789012","time":"{seconds(at)}","region":"eu-west-1","resources":[],'
+            '"detail":'
+        )
+        return b"%b%b}" % (head.encode(), detail)
+
+
+def cause(one: Delivery, earlier: Sequence[Delivery]) -> Cause:
+    """Why this delivery is there, beside the earlier delivery that is its nearest relative."""
+
+    def shared(other: Delivery) -> int:
+        pairs = zip(one.lineage, other.lineage, strict=True)
+        return next((place for place, (a, b) in enumerate(pairs) if a != b), len(one.lineage))
+
+    nearest = max(earlier, key=shared)
+    place = shared(nearest)
+    found = one.causes[place] or nearest.causes[place]
+    assert found is not None, "two deliveries of one route, and both are the first"
+    return found
+
+
+def _some(types: Sequence[str], share: float, chance: Random) -> frozenset[str]:
+    """So large a share of the types, and one at least where there is a share."""
+    return frozenset(chance.sample(types, min(len(types), ceil(share * len(types)))))
+
+
+def _span(share: float, begin: int, end: int, chance: Random) -> tuple[int, int]:
+    """A part of the time, so large a share of it."""
+    length = int((end - begin) * share)
+    first = begin + chance.randrange(max(1, (end - begin - length) // 2))
+    return first, first + length
+
+
+def _log_uniform(least: float, most: float, chance: Random) -> float:
+    return exp(chance.uniform(log(least), log(most)))
+
+
+def as_line(delivery: Delivery, *, bare: bool) -> bytes:
+    """The delivery as a line of a capture; bare, it is the event alone."""
+    if bare:
+        return delivery.event + b"\n"
+    counted = f'"receives":{delivery.receives},' if delivery.receives else ""
+    head = (
+        f'{{"eventonce":1,"id":"{delivery.message}","arrived":{delivery.arrived},'
+        f'"channel":"{delivery.channel}",{counted}"event":'
+    )
+    return b"%b%b}\n" % (head.encode(), delivery.event)

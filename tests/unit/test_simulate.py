@@ -1,0 +1,112 @@
+"""`eventonce simulate`: the same seed gives the same traffic, and the truth beside it is true."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from eventonce import presets
+from eventonce.envelope import read
+from eventonce.rules import Ruleset
+from eventonce.study.simulate import SOURCES, Line, Plan, capture
+from eventonce.study.simulate.world import Cause, Rates
+from tests.helpers import runner
+
+NOTHING = Rates(*(0.0 for _ in Rates.__struct_fields__))
+MANY = Plan(events=6_000, seed=3, sources=tuple(SOURCES))
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Line]:
+    return list(capture(MANY))
+
+
+def test_the_same_seed_gives_the_same_lines() -> None:
+    few = MANY._replace(events=500)
+    assert list(capture(few)) == list(capture(few))
+    assert list(capture(few)) != list(capture(few._replace(seed=4)))
+
+
+def test_every_cause_is_there_and_has_an_original_before_it(lines: list[Line]) -> None:
+    assert {line.cause for line in lines} == {None, *get_args(Cause)} - {"unknown"}
+    for number, line in enumerate(lines, start=1):
+        assert (line.copy_of is None) == (line.cause is None)
+        if line.copy_of is not None:
+            first = lines[line.copy_of - 1]
+            assert line.copy_of < number
+            assert (first.fact, first.copy_of) == (line.fact, None)
+
+
+def test_a_line_tells_arrival_channel_and_receives_and_arrivals_rise(lines: list[Line]) -> None:
+    found = [json.loads(line.text) for line in lines]
+    arrivals = [one["arrived"] for one in found]
+    assert arrivals == sorted(arrivals)
+    again = [one for one, line in zip(found, lines, strict=True) if line.cause == "redelivery"]
+    assert again
+    assert all(one["receives"] > 1 and one["channel"].startswith("sqs:") for one in again)
+
+
+def test_without_faults_each_fact_arrives_once() -> None:
+    lines = list(capture(MANY._replace(rates=NOTHING)))
+    assert {line.cause for line in lines} == {None}
+    assert len({line.fact for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("source", ["genesys", "cxone"])
+def test_the_preset_never_gives_two_facts_one_key(source: str) -> None:
+    rules = Ruleset(presets.load(source).rules, name="study")
+    facts: dict[bytes, set[int]] = defaultdict(set)
+    for line in capture(Plan(events=5_000, seed=5, sources=(source,))):
+        _, claim = rules.plan(read(line.text), 0)
+        facts[claim.key].add(line.fact)
+    assert not [found for found in facts.values() if len(found) > 1]
+
+
+def test_the_unknown_source_has_other_fields_under_another_seed() -> None:
+    def paths(seed: int) -> set[str]:
+        line = next(capture(Plan(events=1, seed=seed, sources=("unknown",))))
+        return set(json.loads(line.text)["event"]["detail"])
+
+    assert len({frozenset(paths(seed)) for seed in range(8)}) > 4
+
+
+def test_the_command_writes_capture_truth_and_what_was_expected(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    files = {name: tmp_path / name for name in ("output", "truth", "expected")}
+    options = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    rates = ("--rate", "none", "--rate", "lost=0.2", "--rate", "redelivery=0.1")
+    run = runner(capfdbinary)
+    result = run("simulate", "--events", "800", "--json", *rates, *options)
+    assert result.code == 0
+    written = files["output"].read_bytes().splitlines()
+    truth = [json.loads(line) for line in files["truth"].read_bytes().splitlines()]
+    expected = files["expected"].read_bytes().splitlines()
+    assert [row["line"] for row in truth] == list(range(1, len(written) + 1))
+    causes = Counter(row["cause"] for row in truth)
+    assert set(causes) == {None, "redelivery"}
+    summary = json.loads(result.err)
+    assert summary == {
+        "lines": len(written),
+        "first": causes[None],
+        "copies": {"redelivery": causes["redelivery"]},
+    }
+    lost = set(range(len(expected))) - {row["fact"] for row in truth}
+    assert 0.1 < len(lost) / len(expected) < 0.3
+
+
+def test_bare_lines_are_the_events_alone() -> None:
+    few = Plan(events=300, seed=2)
+    for line, bare in zip(capture(few), capture(few._replace(bare=True)), strict=True):
+        assert json.loads(line.text)["event"] == json.loads(bare.text)
+
+
+@pytest.mark.parametrize("rate", ["nobody=0.1", "redelivery", "redelivery=2", "redelivery=x"])
+def test_a_wrong_rate_is_named(rate: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    result = runner(capfdbinary)("simulate", "--rate", rate)
+    assert result.code == 2
+    assert rate.partition("=")[0] in result.err
