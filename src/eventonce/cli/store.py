@@ -91,9 +91,9 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     """Check that the store exists, has the format of this release, and allows our operations."""
     with closing(_opened(uri, config)) as opened:
         needed = isinstance(opened, StoreSchema)
-        findings = opened.check() if needed else [Finding(IN_MEMORY, fine=True)]
+        findings = opened.check() if needed else [Finding(IN_MEMORY)]
     if as_json:
-        echo_json(findings)
+        echo_json([{"what": it.what, "fine": it.fine, "fix": it.fix} for it in findings])
     else:
         for one in findings:
             fix = f"\n        {one.fix}" if one.fix else ""

@@ -105,9 +105,13 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that was looked at in a store."""
 
     what: str
-    fine: bool
     fix: str = ""
     """What to do about it, empty if it is fine."""
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing need be done."""
+        return not self.fix
 
 
 @runtime_checkable

@@ -80,12 +80,11 @@ def check(table: Table) -> list[Finding]:
     described = _described(table)
     if described is None:
         fix = f'make it: eventonce store create "{table.ref.uri}"'
-        return [Finding(f"{table.ref} is there", fine=False, fix=fix)]
+        return [Finding(f"{table.ref} is there", fix)]
     wrong = _wrong_key(table, described)
     key = Finding(
         f"its key is {table.layout.key}, a string",
-        fine=not wrong,
-        fix=wrong and f"{wrong}; name another table, or its attribute with key=",
+        wrong and f"{wrong}; name another table, or its attribute with key=",
     )
     if wrong:
         return [key]
@@ -97,8 +96,7 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
     expires_by = _expires_by(table)
     yield Finding(
         f"items expire by {table.layout.expiry}",
-        fine=expires_by == table.layout.expiry,
-        fix=""
+        ""
         if expires_by == table.layout.expiry
         else migrate_it
         if expires_by is None
@@ -107,15 +105,13 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
     status = _index_status(described)
     yield Finding(
         f"the index {INDEX} lists letters",
-        fine=status == "ACTIVE",
-        fix="" if status == "ACTIVE" else migrate_it if status is None else "it is being made",
+        "" if status == "ACTIVE" else migrate_it if status is None else "it is being made",
     )
     replicas = described.get("Replicas") or []
     strong = described.get("MultiRegionConsistency") == "STRONG"
     yield Finding(
         "one region decides",
-        fine=not replicas or strong,
-        fix=""
+        ""
         if not replicas or strong
         else "a global table settles conflicts by the last writer, so that two regions may both be "
         "granted one event: let all workers of a consumer use one region, or strong consistency",
@@ -139,15 +135,14 @@ def _permissions(table: Table) -> Iterator[Finding]:
     )
     for action, attempt in tries:
         fault = next((it for it in attempt() if isinstance(it, EventonceError)), None)
-        yield Finding(f"dynamodb:{action} is allowed", fine=fault is None, fix=str(fault or ""))
+        yield Finding(f"dynamodb:{action} is allowed", str(fault or ""))
 
 
 def _clock(table: Table) -> Finding:
     off = table.clock.offset
     return Finding(
         "this machine's clock is right",
-        fine=abs(off) <= SKEW,
-        fix=""
+        ""
         if abs(off) <= SKEW
         else f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
         f"store allows for it, but switch on time synchronisation",

@@ -113,11 +113,10 @@ def check(connection: Connection, address: Address) -> list[Finding]:
     number = f"{version // 10_000}.{version % 10_000}"
     new_enough = Finding(
         f"the server is PostgreSQL {number}",
-        fine=version >= OLDEST,
-        fix="" if version >= OLDEST else "upgrade it to 13 or newer",
+        "" if version >= OLDEST else "upgrade it to 13 or newer",
     )
     if not _exists(connection, address):
-        return [new_enough, Finding("the schema is there", fine=False, fix=missing(address))]
+        return [new_enough, Finding("the schema is there", missing(address))]
     allowed = _allowed(connection, address)
     if not allowed.fine:
         return [new_enough, allowed]
@@ -134,12 +133,11 @@ def _up_to_date(connection: Connection, address: Address) -> Finding:
     try:
         found = _found(connection, address)
     except StoreMismatch as error:
-        return Finding("the format is ours", fine=False, fix=str(error))
+        return Finding("the format is ours", str(error))
     if found is None:
-        return Finding("the schema is there", fine=False, fix=missing(address))
+        return Finding("the schema is there", missing(address))
     what = f"schema {address.schema} has format {FORMAT}, step {found}"
-    fits = found >= STEP
-    return Finding(what, fine=fits, fix="" if fits else older(address, found, STEP))
+    return Finding(what, "" if found >= STEP else older(address, found, STEP))
 
 
 def diagnose(connection: Connection, address: Address) -> str:
@@ -195,20 +193,20 @@ def _allowed(connection: Connection, address: Address) -> Finding:
     lacking += [f"EXECUTE ON FUNCTION {quoted}.{function}" for (function,) in uncallable]
     user = _one(connection, "SELECT quote_ident(current_user)") if lacking else ""
     fix = "; ".join(f"GRANT {right} TO {user}" for right in lacking)
-    return Finding("this user may do what the work needs", fine=not lacking, fix=fix)
+    return Finding("this user may do what the work needs", fix)
 
 
 def _whole(connection: Connection, address: Address) -> Finding:
     there = {name for (name,) in rows(connection, _NAMES, address.quoted, address.quoted)}
     lost = sorted({*RIGHTS, *FUNCTIONS} - there)
     fix = f"restore {', '.join(lost)}, or drop the schema and make it anew" if lost else ""
-    return Finding("its tables and functions are there", fine=not lost, fix=fix)
+    return Finding("its tables and functions are there", fix)
 
 
 def _writable(connection: Connection, address: Address) -> Finding:
     read_only = _one(connection, "SELECT current_setting('transaction_read_only')") == "on"
     fix = f"name the primary instead of {address.shown}, or ?target_session_attrs=read-write"
-    return Finding("the server takes writes", fine=not read_only, fix=fix if read_only else "")
+    return Finding("the server takes writes", fix if read_only else "")
 
 
 def _exists(connection: Connection, address: Address) -> bool:

@@ -40,7 +40,7 @@ def check(
         looks = [found for node in nodes() for found in _settings(node, wait_replicas)]
         return list(dict.fromkeys([tried, *looks]))
     except ERRORS as error:
-        return [tried, Finding("it shows how it is set up", fine=False, fix=str(error))]
+        return [tried, Finding("it shows how it is set up", str(error))]
 
 
 def count_records(node: Connections, pattern: bytes) -> int:
@@ -76,8 +76,8 @@ def _try_out(store: Store, admin: StoreAdmin) -> Finding:
         next(iter(admin.letters(name)), None)
         admin.drop_letters([name])
     except EventonceError as error:
-        return Finding(what, fine=False, fix=str(error))
-    return Finding(what, fine=True)
+        return Finding(what, str(error))
+    return Finding(what)
 
 
 def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
@@ -85,29 +85,32 @@ def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
     try:
         told = _value(node, Command((b"INFO",)))
     except NoPermissionError:
-        yield Finding("how it is set up is not shown to this user (INFO)", fine=True)
+        yield Finding("how it is set up is not shown to this user (INFO)")
         return
     info = dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)
     yield _version(info)
     replicas = int(info.get("connected_slaves", 0))
     if wait_replicas:
-        yield _finding(
+        yield Finding(
             f"it has {replicas} replicas, and {wait_replicas} are waited for",
-            fine=replicas >= wait_replicas,
-            fix="look at the replicas, or lower wait_replicas: until then nothing is confirmed",
+            ""
+            if replicas >= wait_replicas
+            else "look at the replicas, or lower wait_replicas: until then nothing is confirmed",
         )
     policy = info.get("maxmemory_policy", "")
     limit = int(info.get("maxmemory", 0))
-    yield _finding(
+    yield Finding(
         f"its maxmemory is {limit:,}, its policy {policy}" if limit else "it has no maxmemory",
-        fine=not limit or policy == "noeviction",
-        fix="set maxmemory-policy noeviction: now a record may be dropped before its time, and "
+        ""
+        if not limit or policy == "noeviction"
+        else "set maxmemory-policy noeviction: now a record may be dropped before its time, and "
         "the event it remembers runs again",
     )
-    yield _finding(
+    yield Finding(
         "what it holds outlives a restart",
-        fine=replicas > 0 or info.get("aof_enabled") == "1",
-        fix="set appendonly yes, or give it a replica: now events since its last snapshot run "
+        ""
+        if replicas > 0 or info.get("aof_enabled") == "1"
+        else "set appendonly yes, or give it a replica: now events since its last snapshot run "
         "again after a restart",
     )
 
@@ -116,10 +119,5 @@ def _version(info: Mapping[str, str]) -> Finding:
     spoken = info.get("redis_version", "0.0")
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {spoken}"
     new_enough = tuple(int(part) for part in spoken.split(".")[:2]) >= OLDEST
-    return _finding(
-        f"the server is {name}", fine=new_enough, fix="upgrade it to Redis 6.2 or newer, or Valkey"
-    )
-
-
-def _finding(what: str, *, fine: bool, fix: str) -> Finding:
-    return Finding(what, fine=fine, fix="" if fine else fix)
+    fix = "" if new_enough else "upgrade it to Redis 6.2 or newer, or Valkey"
+    return Finding(f"the server is {name}", fix)

@@ -235,13 +235,13 @@ class SQLiteSchema:
         there = f"{self._path} is there"
         if not os.access(self._path, os.F_OK):
             fix = f'make it: eventonce store create "{self._location.uri}"; opening it does so too'
-            return [Finding(there, fine=False, fix=self._unwritable() or fix)]
-        findings = [Finding(there, fine=True)]
+            return [Finding(there, self._unwritable() or fix)]
+        findings = [Finding(there)]
         try:
             for finding in self._findings():
                 findings.append(finding)  # noqa: PERF402  those before an error count too
         except StoreMismatch as error:
-            findings.append(Finding("it can be read", fine=False, fix=str(error)))
+            findings.append(Finding("it can be read", str(error)))
         return findings
 
     def close(self) -> None:
@@ -253,29 +253,23 @@ class SQLiteSchema:
             yield self._tables(found)
             if found.format is None:
                 return
-            fix = "" if found.write_ahead else f'eventonce store migrate "{self._location.uri}"'
-            yield Finding("it keeps a write-ahead log", fine=not fix, fix=fix)
-            fix = self._unwritable()
-            yield Finding("this user may write it", fine=not fix, fix=fix)
-            fix = self._readable_by_others()
-            yield Finding("others may not read it", fine=not fix, fix=fix)
-            fix = self._apart()
-            yield Finding("all who use it share its log", fine=not fix, fix=fix)
+            migrate = f'eventonce store migrate "{self._location.uri}"'
+            yield Finding("it keeps a write-ahead log", "" if found.write_ahead else migrate)
+            yield Finding("this user may write it", self._unwritable())
+            yield Finding("others may not read it", self._readable_by_others())
+            yield Finding("all who use it share its log", self._apart())
             # One fault suffices: there is nothing to be done about the second alone.
             (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
-            yield Finding("SQLite finds no damage in it", fine=not fix, fix=fix)
+            yield Finding("SQLite finds no damage in it", fix)
 
     def _tables(self, found: State) -> Finding:
         if found.format is None:
             fix = f'make them: eventonce store create "{self._location.uri}"'
-            return Finding("our tables are there", fine=False, fix=fix)
-        older = bool(_script_from(found.format, self._path))
-        return Finding(
-            f"its tables have format {found.format}",
-            fine=not older,
-            fix=f'eventonce store migrate "{self._location.uri}"' if older else "",
-        )
+            return Finding("our tables are there", fix)
+        older = _script_from(found.format, self._path)
+        fix = f'eventonce store migrate "{self._location.uri}"' if older else ""
+        return Finding(f"its tables have format {found.format}", fix)
 
     def _found(self) -> State | None:
         if not os.access(self._path, os.F_OK):
