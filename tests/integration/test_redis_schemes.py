@@ -237,6 +237,6 @@ def test_tokens_need_credentials_and_a_region(
 
 
 def test_tokens_need_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.stores.redis.uri.find_spec", lambda _: None)
+    monkeypatch.setattr("eventonce.aws.iam_tokens.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="boto3"):
         open_store("rediss://crm@host?iam=cache")

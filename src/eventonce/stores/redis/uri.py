@@ -3,14 +3,11 @@ they are named in messages; with tokens of AWS IAM in place of a password."""
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlencode
 
 import msgspec
 from redis import Redis, RedisCluster
@@ -21,7 +18,8 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from eventonce.errors import ConfigError
+from eventonce.aws.iam_tokens import TokenSigner
+from eventonce.errors import ConfigError, EventonceError
 from eventonce.stores.uri import CountOrNone, Seconds, StoreURI, parse_uri
 
 PORT: Final = 6379
@@ -105,8 +103,9 @@ class Address(msgspec.Struct, frozen=True):
     def check_here(self) -> None:
         """ConfigError for what is missing on this machine: of a file that is not there the driver
         would say that the server is away."""
-        if "credential_provider" in self.connection and find_spec("botocore") is None:
-            raise ConfigError(f'{self}: iam= needs: pip install "boto3>=1.34"')
+        tokens = self.connection.get("credential_provider")
+        if tokens is not None:
+            tokens.signer.check_installed()
         for name in _FILES:
             file = self.connection.get(name)
             if file is not None and not Path(file).is_file():
@@ -284,9 +283,6 @@ def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> Non
         _cache(options.iam)
 
 
-TOKEN_LIFE: Final = 900
-"""Seconds for which a token can be used; the services take no longer ones."""
-
 _CACHES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "elasticache": ("elasticache", {}),
     "serverless": ("elasticache", {"ResourceType": "ServerlessCache"}),
@@ -308,53 +304,17 @@ def _cache(iam: str) -> tuple[str, str, Mapping[str, str]]:
 
 
 class Tokens(CredentialProvider):
-    """Tokens of AWS IAM for ElastiCache and MemoryDB: a user and a new token for each connection.
-
-    A token is the signed request to connect as a user, valid for a quarter of an hour. It is signed
-    here, and nothing is asked for over the network but the credentials.
-    """
+    """The user and a new token of AWS IAM for each connection to ElastiCache or MemoryDB."""
 
     def __init__(self, iam: str, user: str, region: str) -> None:
-        name, self._service, query = _cache(iam)
+        name, service, query = _cache(iam)
         self._user = user
-        self._url = f"http://{name}/?{urlencode({'Action': 'connect', 'User': user, **query})}"
-        self._region = region
-        self._signer: Any = None
+        self.signer = TokenSigner("RedisStore", service, name, {"User": user, **query}, region)
 
     def get_credentials(self) -> tuple[str, str]:
-        # Of botocore, which is slow to import, and need not be installed by others.
-        from botocore.exceptions import BotoCoreError, NoCredentialsError  # noqa: PLC0415
-
-        request = {"method": "GET", "url": self._url, "body": {}, "headers": {}, "context": {}}
         try:
-            if self._signer is None:
-                self._signer = self._signing()
-            token: str = self._signer.generate_presigned_url(
-                request, operation_name="connect", expires_in=TOKEN_LIFE, region_name=self._region
-            )
-        except NoCredentialsError as error:
-            raise ConfigError(f"RedisStore: iam= finds no AWS credentials ({error})") from error
-        except BotoCoreError as error:
-            # Such as a role whose service does not answer now.
+            return self._user, self.signer.sign()
+        except EventonceError:
+            raise
+        except Exception as error:
             raise ConnectionLost(f"no AWS credentials for a token: {error}") from error
-        return self._user, token.removeprefix("http://")
-
-    def _signing(self) -> Any:
-        import botocore.session  # noqa: PLC0415  likewise
-        from botocore.model import ServiceId  # noqa: PLC0415  likewise
-        from botocore.signers import RequestSigner  # noqa: PLC0415  likewise
-
-        session = botocore.session.get_session()
-        # botocore itself does not read the name that Lambda and ECS give it.
-        configured = session.get_config_variable("region") or os.environ.get("AWS_REGION", "")
-        self._region = self._region or configured
-        if not self._region:
-            raise ConfigError("RedisStore: iam= needs a region: region= in the URI, or AWS_REGION")
-        return RequestSigner(
-            ServiceId(self._service),
-            self._region,
-            self._service,
-            "v4",
-            session.get_credentials(),
-            session.get_component("event_emitter"),
-        )

@@ -1,0 +1,81 @@
+"""Tokens of AWS IAM in place of a password, for databases that take them: RDS, ElastiCache,
+MemoryDB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from eventonce.errors import ConfigError
+
+TOKEN_LIFE: Final = 900
+"""Seconds for which a token can be used; the services take no longer ones."""
+
+
+class TokenSigner:
+    """Signs a new token for each connection.
+
+    A token is the signed request to connect as a user. It is signed here, and nothing is asked for
+    over the network but the credentials.
+    """
+
+    def __init__(
+        self, place: str, service: str, host: str, user: Mapping[str, str], region: str | None
+    ) -> None:
+        """Errors name the place. `user` is what the request says beside the action."""
+        self._place = place
+        self._service = service
+        self._url = f"https://{host}/?{urlencode({'Action': 'connect', **user})}"
+        self._region = region
+        self._signer: Any = None
+
+    def check_installed(self) -> None:
+        """ConfigError if the library that signs is not installed."""
+        if find_spec("botocore") is None:
+            raise ConfigError(f'{self._place}: iam= needs: pip install "boto3>=1.34"')
+
+    def sign(self) -> str:
+        """A new token. Raises ConfigError for what is not set up, and botocore's own errors for
+        what may pass, such as a role whose service does not answer now."""
+        self.check_installed()
+        # Slow to import, and need not be installed by others.
+        from botocore.exceptions import (  # noqa: PLC0415
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+
+        request = {"method": "GET", "url": self._url, "body": {}, "headers": {}, "context": {}}
+        try:
+            if self._signer is None:
+                self._signer = self._new_signer()
+            token: str = self._signer.generate_presigned_url(
+                request, operation_name="connect", expires_in=TOKEN_LIFE
+            )
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise ConfigError(f"{self._place}: iam= finds no AWS credentials ({error})") from error
+        return token.removeprefix("https://")
+
+    def _new_signer(self) -> Any:
+        import botocore.session  # noqa: PLC0415  likewise
+        from botocore.model import ServiceId  # noqa: PLC0415  likewise
+        from botocore.signers import RequestSigner  # noqa: PLC0415  likewise
+
+        session = botocore.session.get_session()
+        # botocore itself does not read AWS_REGION, which Lambda and ECS set.
+        configured = session.get_config_variable("region") or os.environ.get("AWS_REGION")
+        region = self._region or configured
+        if not region:
+            raise ConfigError(
+                f"{self._place}: iam= needs a region: region= in the URI, or AWS_REGION"
+            )
+        return RequestSigner(
+            ServiceId(self._service),
+            region,
+            self._service,
+            "v4",
+            session.get_credentials(),
+            session.get_component("event_emitter"),
+        )
