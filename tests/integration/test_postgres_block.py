@@ -30,11 +30,15 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    cluster.execute("TRUNCATE effects")
-    with opened(cluster) as store:
-        yield store
+@pytest.fixture(params=["uri", "pool"])
+def store(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[PostgresStore]:
+    cluster.execute("TRUNCATE effects, eventonce.records")
+    if request.param == "uri":
+        with opened(cluster) as store:
+            yield store
+    else:
+        with ConnectionPool(cluster.uri(), min_size=1, max_size=3) as pool:
+            yield PostgresStore(pool)
 
 
 def effects(cluster: Cluster) -> list[tuple[int]]:
@@ -66,6 +70,15 @@ def test_an_unguarded_run_that_caught_an_error_of_the_database_has_failed(
 
 def end(connection: psycopg.Connection[object]) -> None:
     connection.execute("ROLLBACK")
+
+
+def write_after_the_end(connection: psycopg.Connection[object]) -> None:
+    connection.execute("ROLLBACK")
+    connection.execute("INSERT INTO effects VALUES (1)")
+
+
+def begin_anew(connection: psycopg.Connection[object]) -> None:
+    connection.execute("ROLLBACK; BEGIN; INSERT INTO effects VALUES (1)")
 
 
 def fail(connection: psycopg.Connection[object]) -> None:
@@ -122,28 +135,33 @@ def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> SettleResu
 UNDER_WAY = [(left_open, "still under way") for left_open in (copy_in, copy_out, stream, pipeline)]
 WRONG = [
     (end, "ended inside its block"),
+    (write_after_the_end, "ended inside its block"),
+    (begin_anew, "ended inside its block"),
     (fail, "savepoint"),
-    (close, "closed inside its block"),
+    (close, r"closed inside its block|close\(\) is refused"),
     *UNDER_WAY,
 ]
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
 def test_a_block_that_the_server_will_not_commit_is_not_left_in_peace(
-    store: PostgresStore, wrong: Did, says: str
+    cluster: Cluster, store: PostgresStore, wrong: Did, says: str
 ) -> None:
     with pytest.raises(StoreError, match=says) as told, store.transaction() as transaction:
         wrong(transaction.connection)
     assert type(told.value) is StoreError, "no outage: waiting would not help"
+    assert effects(cluster) == []
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
-def test_nothing_is_settled_in_such_a_block(store: PostgresStore, wrong: Did, says: str) -> None:
+def test_nothing_is_settled_in_such_a_block(
+    cluster: Cluster, store: PostgresStore, wrong: Did, says: str
+) -> None:
     claim = fact(*new_keys(1))
     (ended,) = completed(store, [claim])
     with pytest.raises(StoreError, match=says):
         settle(store, ended, after=wrong)
-    assert store.claim([fact(claim.key)])[0].kind == "busy"
+    assert (store.claim([fact(claim.key)])[0].kind, effects(cluster)) == ("busy", [])
     assert settle(store, ended, after=lambda _: None) == "kept"
     assert store.claim([fact(claim.key)])[0].kind == "duplicate"
 
@@ -178,3 +196,17 @@ def test_a_handler_that_raises_with_a_copy_open_has_failed_with_its_own_error(
     consumer = Consumer(store, name="raises", rules=RULE, handler=handler)
     (outcome,) = consumer.process([call(1)])
     assert (outcome.status, "of its own" in outcome.reason) == ("failed", True)
+
+
+@pytest.mark.parametrize("refused", ["commit", "rollback"])
+def test_a_handler_cannot_end_its_transaction(
+    cluster: Cluster, store: PostgresStore, refused: str
+) -> None:
+    def handler(job: Job) -> None:
+        job.connection.execute("INSERT INTO effects VALUES (1)")
+        getattr(job.connection, refused)()
+
+    consumer = Consumer(store, name="ends", rules=RULE, handler=handler)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, effects(cluster)) == ("failed", [])
+    assert refused in outcome.reason

@@ -14,7 +14,7 @@ import pytest
 
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore, connections
-from eventonce.stores.postgres.connections import TimedConnection
+from eventonce.stores.postgres.guarded_connection import GuardedConnection
 from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.granted import opened
 from tests.servers import PATIENCE
@@ -114,7 +114,7 @@ def test_a_connection_that_lay_idle_for_long_is_not_used_again(
     works(store)
 
 
-def options(connection: TimedConnection) -> tuple[int, ...]:
+def options(connection: GuardedConnection) -> tuple[int, ...]:
     """What the operating system was told about the connection."""
     with socket.socket(fileno=socket.dup(connection.fileno())) as wire:
         tcp = [

@@ -183,8 +183,8 @@ POSTGRES = (
     Mutant(
         "postgres: a block is committed though the server will not",
         STORE + "store.py",
-        "                yield opened\n                opened.still_open()\n",
-        "                yield opened\n",
+        "            yield opened\n            opened.check()\n",
+        "            yield opened\n",
         (
             AT_WORK.format(
                 "block", "an_unguarded_run_that_caught_an_error_of_the_database_has_failed"
@@ -194,22 +194,36 @@ POSTGRES = (
     Mutant(
         "postgres: a completion is written after its block has ended",
         STORE + "store.py",
-        "        self.still_open()\n        connections = self._connections\n",
-        "        connections = self._connections\n",
+        "        self._refuse_unusable()\n        with self._connections.ours",
+        "        with self._connections.ours",
+        (AT_WORK.format("block", "nothing_is_settled_in_such_a_block"),),
+    ),
+    Mutant(
+        "postgres: a completion is written in a transaction that the handler began",
+        STORE + "store.py",
+        "        if not marked:\n",
+        "        if False:\n",
+        (AT_WORK.format("block", "nothing_is_settled_in_such_a_block"),),
+    ),
+    Mutant(
+        "postgres: what a handler writes after a ROLLBACK is committed by itself",
+        STORE + "guarded_connection.py",
+        "            refuse_outside(self)\n            return super().wait(gen, *args",
+        "            return super().wait(gen, *args",
         (AT_WORK.format("block", "nothing_is_settled_in_such_a_block"),),
     ),
     Mutant(
         "postgres: a handler's writes are committed though it raised",
-        STORE + "store.py",
-        "scope.__exit__(type(error), error, error.__traceback__)",
-        "scope.__exit__(None, None, None)",
+        STORE + "connections.py",
+        '"COMMIT" if error is None else "ROLLBACK"',
+        '"COMMIT"',
         (AT_WORK.format("exactly_once", "a_handler_that_fails_after_writing_has_written_nothing"),),
     ),
     Mutant(
         "postgres: a handler's transaction holds a renewal against it",
         STORE + "connections.py",
-        "connection.isolation_level = IsolationLevel.READ_COMMITTED",
-        "connection.isolation_level = IsolationLevel.REPEATABLE_READ",
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ",
         (
             AT_WORK.format(
                 "exactly_once",

@@ -11,13 +11,12 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import psycopg
-from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
 from eventonce.errors import (
@@ -29,6 +28,7 @@ from eventonce.errors import (
 )
 from eventonce.stores.postgres.codec import Row, rows
 from eventonce.stores.postgres.errors import UNKNOWN, explain
+from eventonce.stores.postgres.guarded_connection import GuardedConnection, NoAnswer, under_way
 from eventonce.stores.postgres.uri import Address
 
 if TYPE_CHECKING:
@@ -36,8 +36,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
-Begun = tuple[Connection, AbstractContextManager[psycopg.Transaction]]
-"""A connection, and the transaction of psycopg's that is open on it."""
+End = Callable[[BaseException | None], object]
+"""Ends a transaction: commits it, or rolls it back for this error."""
+
+MARK: Final = "SET LOCAL eventonce_run.transaction = 'open'"
+"""Lasts as long as the transaction: whoever ends it and begins another is without the mark."""
+
+BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {MARK}"
+"""In one round trip. A renewal changes the row while the handler's transaction is open, which any
+higher level would hold against it."""
 
 TRANSACTION_WAIT: Final = 60.0
 """Seconds a handler waits for its transaction behind others': as long as the default lease, for by
@@ -66,51 +73,12 @@ ENDED: Final = ("08", "57P", "25006")
 and another one takes the writes now."""
 
 
-class NoAnswer(psycopg.OperationalError):
-    """The server did not answer in time."""
-
-
-class TimedConnection(psycopg.Connection[Any]):
-    """A connection that gives up a server which does not answer, even one that is frozen."""
-
-    timeout: float | None = None
-    """Seconds for a statement; None while the caller's own statements run."""
-
-    given_up = False
-    """Whether its server did not answer in time, or can do no more for us."""
-
-    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
-        """Wait for the server; psycopg calls this for everything it does."""
-        if self.timeout is not None:
-            gen = _within(gen, self.timeout)
-        try:
-            return super().wait(gen, *args, **options)
-        except NoAnswer:
-            self.given_up = True
-            raise
-
-
-def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    end = time.monotonic() + seconds
-    try:
-        state = next(gen)
-        while True:
-            # Falsy where nothing is ready: psycopg looks in several times a second.
-            ready = yield state
-            if not ready and time.monotonic() >= end:
-                raise NoAnswer(f"no answer within {seconds:g} s")
-            state = gen.send(ready)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-
-
 class _Local(msgspec.Struct, eq=False):
     """The connections of one process."""
 
     free: threading.BoundedSemaphore
     closed: bool = False
-    idle: deque[tuple[float, TimedConnection]] = msgspec.field(default_factory=deque)
+    idle: deque[tuple[float, GuardedConnection]] = msgspec.field(default_factory=deque)
 
 
 class OwnPool:
@@ -124,7 +92,7 @@ class OwnPool:
         # touched in the child, not even to close it.
         self._processes: dict[int, _Local] = {}
 
-    def take(self) -> tuple[TimedConnection, bool]:
+    def take(self) -> tuple[GuardedConnection, bool]:
         """A connection, and whether it was used before."""
         local = self._local()
         if not local.free.acquire(timeout=self._wait):
@@ -143,9 +111,14 @@ class OwnPool:
         connection.timeout = self.address.timeout
         return connection, kept
 
+    def begin(self, connection: Connection) -> End:
+        """Begin a transaction; answers how it is ended."""
+        connection.execute(BEGIN)
+        return lambda error: connection.execute("COMMIT" if error is None else "ROLLBACK")
+
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next caller, unless it is of no more use."""
-        assert isinstance(connection, TimedConnection)
+        assert isinstance(connection, GuardedConnection)
         local = self._local()
         unusable = connection.given_up or local.closed
         if unusable or connection.info.transaction_status != TransactionStatus.IDLE:
@@ -169,7 +142,7 @@ class OwnPool:
         self._local().closed = True
         self.drop_idle()
 
-    def _idle(self, local: _Local) -> TimedConnection | None:
+    def _idle(self, local: _Local) -> GuardedConnection | None:
         with suppress(IndexError):
             while True:
                 since, connection = local.idle.pop()
@@ -178,7 +151,7 @@ class OwnPool:
                 connection.close()
         return None
 
-    def _connect(self) -> TimedConnection:
+    def _connect(self) -> GuardedConnection:
         parameters = dict(self.address.parameters)
         if self.address.password is not None:
             try:
@@ -192,11 +165,7 @@ class OwnPool:
                 ) from error
         # A prepared statement would outlive its transaction, and PgBouncer gives the next one
         # another server.
-        connection = TimedConnection.connect(autocommit=True, prepare_threshold=None, **parameters)
-        # A renewal changes the row while the handler's transaction is open, which any higher level
-        # would hold against it.
-        connection.isolation_level = IsolationLevel.READ_COMMITTED
-        return connection
+        return GuardedConnection.connect(autocommit=True, prepare_threshold=None, **parameters)
 
     def _local(self) -> _Local:
         # `setdefault` is atomic; a lock around it could be copied by a fork while it is held.
@@ -226,6 +195,15 @@ class ExternalPool:
                 "store a postgresql:// URI: it then opens connections of its own after a fork."
             )
         return self._pool.getconn(), True
+
+    def begin(self, connection: Connection) -> End:
+        """Begin a transaction; answers how it is ended. In psycopg's own block, for it refuses
+        `commit()` and `rollback()` inside of one."""
+        with ExitStack() as opening:
+            opening.enter_context(connection.transaction())
+            connection.execute(MARK)
+            block = opening.pop_all()
+        return lambda error: block.__exit__(type(error) if error else None, error, None)
 
     def give_back(self, connection: Connection) -> None:
         """As it was; one that is closed the pool replaces."""
@@ -281,22 +259,30 @@ class Connections:
         return answer
 
     @contextmanager
-    def begun(self) -> Iterator[Begun]:
-        """A connection in a new transaction, which the caller ends."""
+    def transaction(self) -> Iterator[Connection]:
+        """A connection for a handler, in a transaction that commits with the block, and is rolled
+        back if the block raises."""
         self._still_open()
         with self.explaining():
-            connection, transaction = self._tried(self.handlers, self._begin, hold=True)
+            connection, end = self._tried(self.handlers, self.handlers.begin, hold=True)
         self.proven = True
+        _lend(connection, to_handler=True)
         try:
-            yield connection, transaction
+            yield connection
+        except BaseException as error:
+            with suppress(StoreError), self.ours(connection):
+                if under_way(connection):
+                    # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
+                    connection.close()
+                else:
+                    end(error)
+            raise
+        else:
+            with self.ours(connection):
+                end(None)
         finally:
+            _lend(connection, to_handler=False)
             self._give_back(self.handlers, connection)
-
-    def _begin(self, connection: Connection) -> AbstractContextManager[psycopg.Transaction]:
-        transaction = connection.transaction()
-        with self.timed(connection):
-            transaction.__enter__()
-        return transaction
 
     def _tried(
         self, pool: OwnPool | ExternalPool, work: Callable[[Connection], T], *, hold: bool = False
@@ -329,15 +315,15 @@ class Connections:
             time.sleep(pause)
 
     @contextmanager
-    def timed(self, connection: Connection) -> Iterator[None]:
-        """Our own statements have to be answered in time; the caller's take what they take."""
-        if isinstance(connection, TimedConnection):
-            connection.timeout = self.address.timeout
+    def ours(self, connection: Connection) -> Iterator[None]:
+        """Statements of the store's in a handler's transaction: these have to be answered in time,
+        and their errors are explained."""
+        _lend(connection, to_handler=False)
         try:
-            yield
+            with self.explaining():
+                yield
         finally:
-            if isinstance(connection, TimedConnection):
-                connection.timeout = None
+            _lend(connection, to_handler=True)
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -357,14 +343,14 @@ class Connections:
         """Whether the connection is dead, and not the server: a new one is then worth a try."""
         silent = isinstance(error, NoAnswer)
         lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED)
-        if lost and isinstance(connection, TimedConnection):
+        if lost and isinstance(connection, GuardedConnection):
             connection.given_up = True
         elif lost:
             connection.close()
         return lost and not silent
 
     def _give_back(self, pool: OwnPool | ExternalPool, connection: Connection) -> None:
-        if isinstance(connection, TimedConnection) and (connection.given_up or connection.broken):
+        if isinstance(connection, GuardedConnection) and (connection.given_up or connection.broken):
             # The idle ones have most likely died with it: each would cost its caller a time-out.
             self.work.drop_idle()
             self.handlers.drop_idle()
@@ -373,6 +359,11 @@ class Connections:
     def _still_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.address.shown}: this store was closed; open another")
+
+
+def _lend(connection: Connection, *, to_handler: bool) -> None:
+    if isinstance(connection, GuardedConnection):
+        connection.lent = to_handler
 
 
 def _committed(connection: Connection, work: Callable[[Connection], T]) -> T:

@@ -6,6 +6,14 @@ SELECT * FROM eventonce.claim_1(%s, %s, %s)
 -- name: settle
 SELECT * FROM eventonce.settle_1(%s, %s, %s)
 
+-- name: settle_in_transaction
+-- And whether this is still the transaction that the store opened.
+SELECT s.*, coalesce(current_setting('eventonce_run.transaction', true) = 'open', false)
+FROM eventonce.settle_1(%s, %s, %s) AS s
+
+-- name: marked
+SELECT coalesce(current_setting('eventonce_run.transaction', true) = 'open', false)
+
 -- name: show
 SELECT
     token, attempt, nonce, held_until, expires, done, by, result, digests, dead, "order", at,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import psycopg
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
@@ -26,6 +26,7 @@ from eventonce.stores.postgres.connections import (
     OwnPool,
 )
 from eventonce.stores.postgres.errors import explain
+from eventonce.stores.postgres.guarded_connection import ENDED, under_way
 from eventonce.stores.postgres.uri import SCHEMA, Address, named, read
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
@@ -156,22 +157,10 @@ class PostgresStore:
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
         """A transaction in which the caller's own tables and a settlement commit together."""
-        connections = self._connections
-        with connections.begun() as (connection, scope):
-            opened = PostgresTransaction(connection, connections, self._queries.settle)
-            try:
-                yield opened
-                opened.still_open()
-            except BaseException as error:
-                if under_way(connection):
-                    # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
-                    connection.close()
-                    raise
-                with connections.timed(connection):
-                    scope.__exit__(type(error), error, error.__traceback__)
-                raise
-            with connections.explaining(), connections.timed(connection):
-                scope.__exit__(None, None, None)
+        with self._connections.transaction() as connection:
+            opened = PostgresTransaction(connection, self._connections, self._queries)
+            yield opened
+            opened.check()
 
     def show(self, key: bytes) -> Record | None:
         rows = self._connections.ask(self._queries.show, key)
@@ -248,23 +237,41 @@ class PostgresTransaction:
     """
 
     def __init__(
-        self, connection: psycopg.Connection[Any], connections: Connections, settle: bytes
+        self, connection: psycopg.Connection[Any], connections: Connections, queries: Queries
     ) -> None:
         self.connection = connection
         self._connections = connections
-        self._settle = settle
+        self._queries = queries
+        self._checked = False
 
     def settle(self, settlement: Settlement) -> SettleResult:
         """Settle within this transaction: it counts only if the transaction commits. From here to
         there the record is locked, so let it be the last thing."""
-        self.still_open()
-        connections = self._connections
-        with connections.explaining(), connections.timed(self.connection):
-            found = rows(self.connection, self._settle, codec.ended([settlement]), None, True)
-        (kept,) = codec.answers([settlement], found)
-        if kept is None:
-            raise AssertionError("who is patient is never told that a row is locked")
-        return kept
+        query = self._queries.settle_in_transaction
+        ((_, kept, marked),) = self._ask(query, codec.ended([settlement]), None, True)
+        self._refuse_unmarked(marked=marked)
+        result: SettleResult = kept
+        return result
+
+    def check(self) -> None:
+        """Refuse to commit what the caller has ended, or what the server will not commit."""
+        if self._checked:
+            self._refuse_unusable()
+        else:
+            ((marked,),) = self._ask(self._queries.marked)
+            self._refuse_unmarked(marked=marked)
+
+    def _ask(self, query: bytes, *args: object) -> list[Row]:
+        self._refuse_unusable()
+        with self._connections.ours(self.connection):
+            return rows(self.connection, query, *args)
+
+    def _refuse_unmarked(self, *, marked: bool) -> None:
+        """The server knows whether this is the transaction that was opened: a `ROLLBACK; BEGIN` in
+        one statement leaves no other trace."""
+        if not marked:
+            raise StoreError(f"{self._connections.address.shown}: {ENDED}")
+        self._checked = True
 
     def failed(self, error: BaseException) -> bool:
         """Whether the server or the network, and not the caller's own statements, raised this. A
@@ -276,8 +283,7 @@ class PostgresTransaction:
         explained = explain(error, self._connections.address, proven=True)
         return isinstance(explained, StoreUnavailable)
 
-    def still_open(self) -> None:
-        """Refuse to go on with what the caller has ended, or what the server will not commit."""
+    def _refuse_unusable(self) -> None:
         place = self._connections.address.shown
         if under_way(self.connection):
             raise StoreError(
@@ -295,10 +301,7 @@ class PostgresTransaction:
                     f"statement in a savepoint: `with connection.transaction(): …`"
                 )
             case TransactionStatus.IDLE:
-                raise StoreError(
-                    f"{place}: the transaction was ended inside its block, by a COMMIT or a "
-                    f"ROLLBACK. Leave that to the block's end."
-                )
+                raise StoreError(f"{place}: {ENDED}")
             case _ if not self.connection.broken:
                 raise StoreError(
                     f"{place}: the connection was closed inside its block, which rolls the "
@@ -311,19 +314,13 @@ class PostgresTransaction:
                 )
 
 
-def under_way(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the connection cannot take a statement now: it would be waited for without end."""
-    return (
-        connection.info.transaction_status == TransactionStatus.ACTIVE
-        or connection.pgconn.pipeline_status != PipelineStatus.OFF
-    )
-
-
 class Queries(msgspec.Struct, frozen=True):
     """The statements of queries.sql; as bytes, for the driver takes no text that was composed."""
 
     claim: bytes
     settle: bytes
+    settle_in_transaction: bytes
+    marked: bytes
     show: bytes
     put_letters: bytes
     letters: bytes
