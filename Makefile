@@ -13,6 +13,9 @@ CORE := rules proof keys envelope memory ledger_facts ledger_states consumer exp
 # histories of many processes.
 QUICK := tests/unit tests/contract/test_stores.py \
 	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook"
+# Four workers on two cores, since the tests mostly wait for servers and processes. A module, or a class
+# such as the contract of one store, stays with one worker; the longest come first.
+SPREAD := -n 4 --dist loadscope --no-loadscope-reorder
 CODE := src tests benchmarks examples pictures
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
@@ -45,7 +48,7 @@ quick: $(STAMP) ## Pass what needs no server and little time: the loop while you
 
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest $(SPREAD)
 	@$(MAKE) --no-print-directory floors
 
 $(FLOORS)/.made: pyproject.toml tests/floors.py
@@ -81,7 +84,7 @@ bench: $(STAMP) ## Print the measured figures, as ratios within one run, and kee
 histories: $(STAMP) ## Record concurrent calls on every store and check them; SEED=7 ROUNDS=50 to choose
 	@sh tests/servers/debian.sh
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
-	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract -k "test_case and every_history"
+	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest $(SPREAD) tests/contract -k "test_case and every_history"
 
 mutants: $(STAMP) ## Plant each known breakage and show that the suite catches it
 	@$(BIN)/python -m tests.mutants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,12 @@ def run(
     for name in [name for name in os.environ if name.startswith("EVENTONCE_")]:
         monkeypatch.delenv(name)
     return runner(capsysbinary)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_local_url() -> Iterator[str]:
+    """One DynamoDB Local for a test process: Java takes as long to start as many tests last."""
+    from tests.servers.aws import dynamodb_local  # the unit tests do without AWS' driver
+
+    with dynamodb_local() as url:
+        yield url

@@ -11,7 +11,7 @@ import pytest
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.testing.contract import Opener, StoreContract
 from tests.servers import PATIENCE
-from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
+from tests.servers.aws import REGION, emulated, ministack
 
 EXAMPLES = 20
 """Programs: each asks the server some hundred times. `EVENTONCE_EXAMPLES` plays more."""
@@ -37,9 +37,9 @@ def on_ministack() -> Iterator[Opener]:
 
 
 @pytest.fixture(scope="module")
-def on_dynamodb_local() -> Iterator[Opener]:
-    with emulated(), dynamodb_local() as endpoint:
-        yield _opener(endpoint)
+def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[Opener]:
+    with emulated():
+        yield _opener(dynamodb_local_url)
 
 
 class TestOnMinistack(StoreContract):

@@ -11,7 +11,7 @@ import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
 from tests.integration.dynamodb.between import Between, standing
-from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
+from tests.servers.aws import REGION, emulated, ministack
 
 Open = Callable[[], DynamoDBStore]
 
@@ -23,9 +23,9 @@ def on_ministack() -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def on_dynamodb_local() -> Iterator[str]:
-    with emulated(), dynamodb_local() as endpoint:
-        yield endpoint
+def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[str]:
+    with emulated():
+        yield dynamodb_local_url
 
 
 @pytest.fixture(params=["on_ministack", "on_dynamodb_local"])
