@@ -115,6 +115,8 @@ def _holder(
         return (holder, names[path.steps[0]]) if path.steps[0] in names else (None, None)
     if not path.steps:
         return holder, None
+    if path.root == "event" and path.steps == ("id",) and "eventId" in event:
+        return event, "eventId"
     for step in path.steps[:-1]:
         holder = holder.get(step, {})
     return (holder, path.steps[-1]) if path.steps[-1] in holder else (None, None)

@@ -41,8 +41,8 @@ LATEST = [
         "genesys:latest.activity",
         genesys("v2.users.{id}.activity", ACTIVITY, USER),
         hands_on={
-            "max(body.routingStatus.startTime, body.presence.modifiedDate, "
-            "body.outOfOffice.modifiedDate, body.dateActiveQueuesChanged)": TIMED
+            "time(max(body.routingStatus.startTime, body.presence.modifiedDate, "
+            "body.outOfOffice.modifiedDate, body.dateActiveQueuesChanged))": TIMED
         },
     ),
     Row(
@@ -50,8 +50,8 @@ LATEST = [
         "genesys:latest.activity-presence",
         genesys("v2.users.{id}.activity", without(ACTIVITY, "routingStatus"), USER),
         hands_on={
-            "max(body.presence.modifiedDate, body.outOfOffice.modifiedDate, "
-            "body.dateActiveQueuesChanged)": "genesys:latest.activity-timed"
+            "time(max(body.presence.modifiedDate, body.outOfOffice.modifiedDate, "
+            "body.dateActiveQueuesChanged))": "genesys:latest.activity-timed"
         },
     ),
     Row(

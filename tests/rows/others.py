@@ -44,7 +44,7 @@ OTHERS = [
     Row(
         "eventbridge",
         "eventbridge.own-id",
-        {"id": "m-1", "payload": {"light": "green"}, "timestamp": ISO},
+        {"eventId": "m-1", "eventType": "turned", "light": "green", "createdAt": ISO},
         hands_on={"id": "transport-id"},
     ),
     Row(

@@ -86,15 +86,7 @@ RELAYED = [
             "conversation:call:status",
             {"id": "e-1", "type": "call", "state": "connected", "timestamp": MS},
         ),
-        hands_on={"detail.id": "relayed.hash-timed", "detail.timestamp": "relayed.id-untimed"},
-    ),
-    Row(
-        "relayed",
-        "relayed.id-untimed",
-        relayed("conversation:call:status", {"id": "e-1", "type": "call", "state": "connected"}),
-        hands_on={"detail.id": "relayed.hash"},
-        transport=True,
-        auto="eventbridge",
+        hands_on={"detail.id": "relayed.hash-timed", "detail.timestamp": "relayed.hash"},
     ),
     Row(
         "relayed",

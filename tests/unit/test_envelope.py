@@ -129,7 +129,7 @@ FORMS: dict[str, tuple[Any, tuple[str, str, str, str], Any]] = {
     ),
     "a CXone payload": (
         {"id": "1", "type": "contact.ended", "payload": {"interactionId": "i"}},
-        ("cxone", "contact.ended", "1", ""),
+        ("cxone", "contact.ended", "", ""),
         {"interactionId": "i"},
     ),
     "CloudEvents": (CLOUD, ("cloudevents", "order.made", "ce-1", ""), {"order": 7}),

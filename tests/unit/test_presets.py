@@ -263,11 +263,11 @@ def test_auto_knows_a_relay_by_its_name() -> None:
 
 
 def test_auto_goes_by_content_where_there_is_no_id_at_all() -> None:
-    assert chosen("auto", {"call": "ended", "updatedAt": 1}) == "auto.dated-updatedAt"
+    assert chosen("auto", {"call": "ended", "updatedAt": 1_772_530_245}) == "auto.dated-updatedAt"
     assert chosen("auto", {"call": "ended", "agent": "ada"}) == "auto.unidentified"
     order = {"source": "x", "detail-type": "y", "detail": {"id": "order-7", "state": "paid"}}
     assert chosen("auto", order) == "auto.unidentified"
-    assert chosen("relayed", order) == "relayed.id-untimed"
+    assert chosen("relayed", order) == "relayed.hash"
 
 
 def test_auto_never_goes_by_part_of_the_content_where_nobody_is_known() -> None:

@@ -11,7 +11,7 @@ import pytest
 from eventonce import presets
 from tests.rows.outcomes import at, statuses, together
 from tests.rows.relayed import relayed
-from tests.rows.row import bridge
+from tests.rows.row import bridge, detail_event, genesys
 
 Events = list[dict[str, Any]]
 
@@ -87,12 +87,26 @@ DIFFERENT: dict[str, Events] = {
         {"eventId": "concert-1", "eventType": "sold", "seat": 5},
     ],
     "two payloads of one order": [
-        {"id": "order-1", "payload": {"state": "paid"}},
-        {"id": "order-1", "payload": {"state": "packed"}},
+        {"id": "order-1", "timestamp": at(1), "payload": {"state": "paid"}},
+        {"id": "order-1", "timestamp": at(1), "payload": {"state": "packed"}},
     ],
-    "a time nobody can read": [
-        {"light": "green", "timestamp": "noon"},
-        {"light": "green", "timestamp": "evening"},
+    "told by what stands beside the payload": [
+        {"timestamp": at(1), "status": status, "payload": {"order": 1}} for status in ("a", "b")
+    ],
+    "told by what stands beside the payload of a known relay": [
+        {"source": "nice", "queue": queue, "payload": {"interactionId": 1, "timestamp": at(1)}}
+        for queue in ("a", "b")
+    ],
+    "two sources that say the same at the same moment": [
+        without_id({"light": "green", **own}, source=source, time=at(1))
+        for own in ({}, {"timestamp": at(1)})
+        for source in ("a", "b")
+    ],
+    "two schedules at the same moment": [
+        without_id({}, source="aws.events", resources=[rule], time=at(1)) for rule in ("a", "b")
+    ],
+    "one idempotency key in two sources": [
+        without_id({"IdempotencyKey": "k-1", "order": 1}, source=source) for source in ("a", "b")
     ],
     "a return, as plain lines": as_lines(call),
     "a return deeper down, as plain lines": as_lines(nested),
@@ -130,6 +144,9 @@ UNIDENTIFIED: dict[str, Events] = {
         for state in ("held", "connected", "held")
     ],
     "nothing at all": [{}, {}, {}],
+    "an id that may be an entity's": [
+        {"id": "order-1", "payload": {"state": state}} for state in ("paid", "held", "paid")
+    ],
 }
 
 
@@ -138,6 +155,73 @@ UNIDENTIFIED: dict[str, Events] = {
 def test_what_has_neither_id_nor_time_runs_at_every_delivery(preset: str, events: Events) -> None:
     assert statuses(preset, [*events, *events]) == ["done"] * 2 * len(events)
     assert together(preset, [*events, *events]) == ["done"] * 2 * len(events)
+
+
+NO_TIMES: list[Any] = [
+    *("noon", "07:00", "N/A", "2026-13-45T00:00:00Z", "1970-01-01T00:00:00Z"),
+    *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", 0, -1, 7, True, 2**60, {}, [1]),
+]
+
+
+@pytest.mark.parametrize("time", NO_TIMES, ids=str)
+@pytest.mark.parametrize("name", ["timestamp", "time", "eventTime", "updatedAt"])
+def test_a_time_that_no_event_has_proves_no_copy(name: str, time: Any) -> None:
+    line = {"light": "green", name: time}
+    assert statuses("auto", [line] * 3) == ["done"] * 3
+
+
+@pytest.mark.parametrize("time", NO_TIMES, ids=str)
+@pytest.mark.parametrize("preset", ["genesys", "auto", "genesys:latest"])
+def test_a_genesys_event_without_a_real_time_goes_by_its_transport_id(
+    preset: str, time: Any
+) -> None:
+    start = detail_event("acd.start", eventTime=time)
+    other = {**start, "id": "another"}
+    assert statuses(preset, [start, other, start]) == ["done", "done", "duplicate"]
+
+
+@pytest.mark.parametrize("time", NO_TIMES, ids=str)
+def test_a_version_without_a_real_time_is_a_fact_and_never_stale(time: Any) -> None:
+    def presence(modified: Any, id: str) -> dict[str, Any]:
+        body = {
+            "source": "PURECLOUD",
+            "presenceDefinition": {"id": "meal"},
+            "modifiedDate": modified,
+        }
+        return {**genesys("v2.users.{id}.presence", body), "id": id}
+
+    events = [presence(at(1), "1"), presence(time, "2"), presence(time, "3"), presence(time, "3")]
+    assert statuses("genesys:latest", events) == ["done", "done", "done", "duplicate"]
+
+
+LOOKALIKES: dict[str, Events] = {
+    "a queue's message": [
+        {"messageId": "m-1", "status": status, "body": {"text": "hi"}}
+        for status in ("sent", "read")
+    ],
+    "a queue's message with a text": [
+        {"messageId": "m-1", "status": status, "body": '{"text": "hi"}'}
+        for status in ("sent", "read")
+    ],
+    "a topic's notice": [
+        {"Type": "Notification", "MessageId": "1", "Level": level, "Message": {"text": "hi"}}
+        for level in (1, 2)
+    ],
+    "a topic's record": [
+        {"Sns": {"Message": {"text": "hi"}, "MessageId": "1"}, "Level": level} for level in (1, 2)
+    ],
+    "a bus": [
+        {"EventId": id, "Data": {"n": 1, "timestamp": at(1)}, "Metadata": {}} for id in ("a", "b")
+    ],
+}
+
+
+@pytest.mark.parametrize("preset", presets.names())
+@pytest.mark.parametrize("events", LOOKALIKES.values(), ids=LOOKALIKES)
+def test_what_only_looks_like_a_carrier_keeps_all_that_tells_it_apart(
+    preset: str, events: Events
+) -> None:
+    assert "duplicate" not in statuses(preset, events)
 
 
 CHANGE = "Conversation Status Change"
@@ -158,7 +242,7 @@ def test_a_seed_shape_of_another_source_goes_by_its_transport_id() -> None:
 def test_an_entity_with_an_id_of_its_own_is_never_merged_by_it() -> None:
     orders = [{"id": "order-1", "payload": {"state": state}} for state in ("paid", "packed")]
     for preset in presets.names():
-        assert statuses(preset, orders) == ["done", "done"], preset
+        assert statuses(preset, [*orders, *orders]) in (["done"] * 4, ["invalid"] * 4), preset
 
     def message(id: str, order: dict[str, Any]) -> dict[str, Any]:
         return {"messageId": id, "body": json.dumps(order)}

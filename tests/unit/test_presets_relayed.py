@@ -190,8 +190,7 @@ RELAYED: dict[str, Story] = {
         ({"light": "green", "timestamp": at(1, 100)}, "duplicate"),
         ({"light": "green", "timestamp": at(1, 100), "traceId": "b"}, "done"),
         ({"light": "green", "timestamp": at(1, 300)}, "done"),
-        ({"light": "green", "timestamp": "noon"}, "done"),
-        ({"light": "green", "timestamp": "noon"}, "duplicate"),
+        ({"light": "green", "timestamp": "noon"}, "invalid"),
     ],
     "a part that is missing leaves the transport id": [
         (relayed("interaction.routing.update", {"state": "QUEUED", "timestamp": 1}), "done"),

@@ -71,6 +71,24 @@ _CALLS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 
 
 _QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
+_QUEUE_FIELDS: Final = frozenset(
+    (
+        *("messageId", "body", "attributes", "messageAttributes", "md5OfBody"),
+        *("md5OfMessageAttributes", "eventSource", "awsRegion"),
+        *("MessageId", "Body", "Attributes", "MessageAttributes", "MD5OfBody"),
+        "MD5OfMessageAttributes",
+    )
+)
+_NOTICE_FIELDS: Final = frozenset(
+    (
+        *("Type", "MessageId", "Subject", "Message", "Timestamp", "MessageAttributes"),
+        *("SignatureVersion", "Signature", "SigningCertURL", "UnsubscribeURL", "SequenceNumber"),
+    )
+)
+_RECORD_FIELDS: Final = frozenset(("Sns", "EventSource", "EventVersion", "EventSubscriptionArn"))
+_BUS_FIELDS: Final = frozenset(("Data", "Metadata", "SystemMetadata"))
+"""All that a carrier has of its own. An object that has more, and no mark that only the carrier
+has, is an event that only looks like one: taken apart it would lose what tells it from others."""
 
 
 class Wrapped(msgspec.Struct, frozen=True):
@@ -144,14 +162,16 @@ def _received(fields: Fields) -> Batch | None:
 
 def _queue_message(fields: Fields) -> Wrapped | None:
     for name, id_name in (("body", "messageId"), ("Body", "MessageId")):
-        if name in fields and _any(fields, id_name, *_QUEUE_MARKS):
+        if name in fields and (
+            _any(fields, *_QUEUE_MARKS) or (id_name in fields and fields.keys() <= _QUEUE_FIELDS)
+        ):
             return Wrapped(fields[name], name, id=string(fields.get(id_name)))
     return None
 
 
 def _topic_record(fields: Fields) -> Wrapped | None:
     notice = members(fields.get("Sns"))
-    if "Message" not in notice:
+    if "Message" not in notice or not fields.keys() <= _RECORD_FIELDS:
         return None
     return Wrapped(notice["Message"], "Sns.Message", id=string(notice.get("MessageId")))
 
@@ -159,13 +179,15 @@ def _topic_record(fields: Fields) -> Wrapped | None:
 def _topic_notice(fields: Fields) -> Wrapped | None:
     if "Message" not in fields or string(fields.get("Type")) != "Notification":
         return None
+    if "TopicArn" not in fields and not fields.keys() <= _NOTICE_FIELDS:
+        return None
     return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
 
 
 def _custom_bus(fields: Fields) -> Wrapped | None:
     """The Custom Event Bus: the payload in `Data`, and what the bus says of it beside."""
     data = fields.get("Data")
-    if not isinstance(data, msgspec.Raw) or not _any(fields, "SystemMetadata", "Metadata"):
+    if not isinstance(data, msgspec.Raw) or len(fields) < 2 or not fields.keys() <= _BUS_FIELDS:
         return None
     said = members(fields.get("Metadata")) | members(fields.get("SystemMetadata"))
     return Wrapped(

@@ -178,10 +178,11 @@ def _cxone(raw: bytes, fields: Fields) -> Event | None:
             raw, raw, id=id_, type=type_, time=string(fields.get("createdAt")), form="cxone"
         )
     if payload is not None and begins(payload, b"{"):
+        # An `id` beside it is as often an entity's, whose every change has it.
         return Event(
             raw,
             payload,
-            id=id_ or string(fields.get("id")),
+            id=id_,
             source=string(fields.get("source")),
             type=type_ or string(fields.get("type")) or string(members(payload).get("type")),
             time=string(fields.get("timestamp")),

@@ -15,12 +15,13 @@ from eventonce.rules.expressions import (
     Expression,
     Hash,
     Path,
+    Time,
     made_optional,
     parse,
     parse_path,
     paths,
 )
-from eventonce.rules.instants import SECONDS_BELOW, instant
+from eventonce.rules.instants import EARLIEST_EVENT, LATEST_EVENT, SECONDS_BELOW, instant
 from eventonce.rules.keys import (
     EMPTY_HASHES,
     FORMAT,
@@ -47,7 +48,7 @@ from eventonce.rules.parts import (
     places_for,
 )
 from eventonce.rules.rule import Missing, Rule
-from eventonce.types import MAX_ORDER, Claim, Event
+from eventonce.types import Claim, Event
 
 Kind = Literal["fact", "state", "hash", "id", "run"]
 
@@ -108,6 +109,9 @@ def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
     ignored = tuple(parse_path(text) for text in rule.ignore)
     places = places_for([*trees, *content, *(tree for tree in (order, at) if tree)], ignored)
     parts = tuple(part(tree, places, ignored) for tree in trees)
+    prefixed = kind == "fact" and at is not None and _is_settled_by(at, trees)
+    # A rule that has nothing to go by instead takes whatever stands there.
+    strict = rule.missing != "invalid"
     numbers = [places[tree.root, tree.steps] for tree in trees if isinstance(tree, Path)]
     plain = len(numbers) == len(trees)
     return Key(
@@ -119,11 +123,11 @@ def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
         parts=parts,
         plain=plain,
         pick=_picker(numbers, len(places)) if plain else together(parts),
-        at=_at(at, part(at, places)) if at else None,
+        at=_at(at, part(at, places), strict=strict and prefixed) if at else None,
         at_place=places[at.root, at.steps] if isinstance(at, Path) else None,
-        order=_order(order, part(order, places)) if order else None,
+        order=_order(order, part(order, places), strict=strict) if order else None,
         content=tuple(part(tree, places, ignored) for tree in content),
-        prefixed=kind == "fact" and at is not None and _is_settled_by(at, trees),
+        prefixed=prefixed,
         shared=kind == "fact" and _is_shared(trees),
         sparse=all(isinstance(tree, Hash) or paths(tree)[0].optional for tree in trees),
     )
@@ -166,8 +170,10 @@ def _is_shared(key: Sequence[Expression]) -> bool:
     )
 
 
-def _order(tree: Expression, value_of: Part) -> Callable[[Values], int]:
-    first = paths(tree)[0]
+def _order(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Values], int]:
+    """The place in a history. A strict one is never a time that no event has, such as the year 1:
+    it would make the newest version the oldest."""
+    first, as_time = paths(tree)[0], isinstance(tree, Time)
 
     def order(values: Values) -> int:
         value = value_of(values)
@@ -181,6 +187,10 @@ def _order(tree: Expression, value_of: Part) -> Callable[[Values], int]:
                 f"{_as_time(tree, value)}"
             )
             raise Incomplete(first, reason, absent=absent, value=value)
+        # A text with a hyphen inside is an ISO time.
+        dated = strict and (as_time or (type(value) is str and "-" in value[1:]))
+        if dated and not _is_event_time(place):
+            raise Incomplete(first, f"is {kind_of(value)}, {_NO_EVENT_TIME}", value=value)
         return place
 
     return order
@@ -196,20 +206,33 @@ def _as_time(tree: Expression, value: Any) -> str:
     return f': write time({path}, "{form}") if it is a time'
 
 
-def _at(tree: Expression, value_of: Part) -> Callable[[Values], int | None]:
-    form = form_of(tree)
+def _at(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Values], int | None]:
+    """The event's own time, None where it has none. A strict one is part of the key, and a value
+    that is no time leaves a hole there: the same text every day proves no copy."""
+    form, first = form_of(tree), paths(tree)[0]
 
     def at(values: Values) -> int | None:
         try:
             value = value_of(values)
-        except Incomplete:
+        except Incomplete as incomplete:
+            if strict and not incomplete.absent:
+                raise
             return None
-        # What nearly all events have is told without a call.
-        if type(value) is int and SECONDS_BELOW <= value <= MAX_ORDER:
-            return value
-        return instant(value, form)
+        if is_empty(value):
+            return None
+        found = instant(value, form)
+        if strict and not _is_event_time(found):
+            raise Incomplete(first, f"is {kind_of(value)}, {_NO_EVENT_TIME}", value=value)
+        return found
 
     return at
+
+
+_NO_EVENT_TIME: Final = "not the time of an event (years 2000 to 9998)"
+
+
+def _is_event_time(at: int | None) -> bool:
+    return at is not None and EARLIEST_EVENT <= at <= LATEST_EVENT
 
 
 # --- claims ---
@@ -259,7 +282,7 @@ def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
                 parts = look_closely(values)
                 break
         at = None if at_place is None else values[at_place]
-        if at_of is not None and not (type(at) is int and SECONDS_BELOW <= at <= MAX_ORDER):
+        if at_of is not None and not (type(at) is int and EARLIEST_EVENT <= at <= LATEST_EVENT):
             at = at_of(values)
         if prefixed and at is not None:
             # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.

@@ -99,6 +99,8 @@ def complaints(key: Key, event: Event) -> Iterator[Complaint]:
     if key.order:
         asked.append((key.rule.order, key.order))
         asked.extend(zip(key.rule.state, key.content, strict=False))
+    if key.at and key.prefixed:
+        asked.append((key.rule.at, key.at))
     values = key.extract(event)
     complete = True
     for text, part in asked:

@@ -24,6 +24,11 @@ SECONDS_BELOW: Final = 10**11
 _LIMIT: Final = 2**53
 """Milliseconds beyond this would be rounded where stores count in doubles; nothing happens then."""
 
+EARLIEST_EVENT: Final = 946_684_800_000
+LATEST_EVENT: Final = 253_370_764_799_999
+"""From the year 2000 to 9998. What lies outside is no time of an event: software writes 1970, the
+year 1 or 9999 where it knows none, and a small number is a counter."""
+
 LATEST: Final = 253_402_300_799_999
 """The end of the year 9999, and of what a calendar can show."""
 

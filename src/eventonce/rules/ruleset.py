@@ -30,8 +30,8 @@ from eventonce.types import Claim, Event
 _TRANSPORT_ID: Final = "transport-id"
 
 TRANSPORT: Final = (
-    Rule(name=_TRANSPORT_ID, match={"form": "cxone"}, key=["id", "hash(detail)", "time?"]),
-    Rule(name=_TRANSPORT_ID, match={"form": "cloudevents"}, key=["source?", "id"]),
+    Rule(name=_TRANSPORT_ID, match={"form": "cxone"}, key=["id", "hash(envelope)", "time?"]),
+    Rule(name=_TRANSPORT_ID, match={"form": "cloudevents"}, key=["source", "id"], missing="id"),
     Rule(name=_TRANSPORT_ID, key="id"),
 )
 """With no rule the transport id is the fact. The id of the first form stands in the event itself:
