@@ -211,7 +211,8 @@ LOOKALIKES: dict[str, Events] = {
         {"Sns": {"Message": {"text": "hi"}, "MessageId": "1"}, "Level": level} for level in (1, 2)
     ],
     "a bus": [
-        {"EventId": id, "Data": {"n": 1, "timestamp": at(1)}, "Metadata": {}} for id in ("a", "b")
+        {"EventId": name, "Data": {"n": 1, "timestamp": at(1)}, "Metadata": {}}
+        for name in ("a", "b")
     ],
 }
 
