@@ -20,7 +20,7 @@ CODE := src tests benchmarks examples pictures
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples quick test floors format check docs pictures bench histories mutants clean
+.PHONY: help demo examples quick test floors format check docs pictures bench histories mutants mutation clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,6 +88,10 @@ histories: $(STAMP) ## Record concurrent calls on every store and check them; SE
 
 mutants: $(STAMP) ## Plant each known breakage and show that the suite catches it
 	@$(BIN)/python -m tests.mutants
+
+mutation: $(STAMP) ## Change the code in every small way and show what no test catches; FILES=core/ledger.py SAMPLE=50 SEED=7 to choose
+	@echo "SEED=$(SEED)"
+	@nice -n 10 $(BIN)/python -m tests.mutation $(FILES) $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(SEED)
 
 clean: ## Remove what the words above made
 	rm -rf .venv .cache
