@@ -359,8 +359,8 @@ LAW = (
     ),
     _law(
         "a state is unchanged while another run is unsettled",
-        "        and not record.dirty\n",
-        "",
+        "        not record.dirty\n",
+        "        True\n",
         HOLES + "a_state_is_not_unchanged_while_another_run_of_its_subject_is_unsettled",
         HOLES + "a_state_is_not_unchanged_after_another_version_failed",
     ),

@@ -60,12 +60,14 @@ def test_a_lease_longer_than_the_memory_keeps_the_record() -> None:
     """
     granted ──── remembered for 500 ms ───────── a day ──────── lease of two days
                                          copy: busy    copy: busy    completes: kept
+                                                                     a millisecond later: unknown
     """
     key = Key()
     long = {"remember": 500, "lease": 2 * DAY}
     run = key.claim(fact(1, **long), T0)
     assert key.claim(fact(2, **long), T0 + 501).kind == "busy"
     assert key.claim(fact(2, **long), T0 + 2 * DAY - 1).kind == "busy"
+    assert key.settle("complete", fact(1, **long), run, T0 + 2 * DAY) == "unknown"
     assert key.settle("complete", fact(1, **long), run, T0 + 2 * DAY - 1) == "kept"
 
 
@@ -184,12 +186,16 @@ def test_two_versions_at_the_same_order_run_once_each() -> None:
 
 def test_two_events_without_a_transport_id_are_not_called_a_redelivery() -> None:
     """
-    done, no id ──copy, no id either: a duplicate, and nobody knows of which kind
+    done, no id ──copy, no id or one: a duplicate, and nobody knows of which kind
+    done, an id ──copy, no id:        likewise
     """
     key = Key()
     key.done(fact(by=b""), T0)
     assert key.claim(fact(2, by=b""), T0 + 1).redelivery is None
     assert key.claim(fact(3, by=b"id-1"), T0 + 1).redelivery is None
+    key = Key()
+    key.done(fact(by=b"id-1"), T0)
+    assert key.claim(fact(4, by=b""), T0 + 1).redelivery is None
 
 
 def test_unchanged_is_judged_by_the_events_own_times() -> None:

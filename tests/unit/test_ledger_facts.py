@@ -29,8 +29,10 @@ def test_verified_content_that_differs_is_a_conflict() -> None:
     key = Key()
     key.done(fact(digest=A), T0)
     assert key.claim(fact(2, digest=A), T0 + 1).kind == "duplicate"
-    assert key.claim(fact(3, digest=B), T0 + 1).kind == "conflict"
-    assert key.claim(fact(4, digest=b""), T0 + 1).kind == "duplicate"
+    assert key.claim(fact(3, digest=B), T0 + 1) == Verdict("conflict", redelivery=True)
+    other = fact(4, digest=B, by=b"id-2")
+    assert key.claim(other, T0 + 1) == Verdict("conflict", redelivery=False)
+    assert key.claim(fact(5, digest=b""), T0 + 1).kind == "duplicate"
 
 
 def test_content_is_not_verified_against_a_completion_that_recorded_none() -> None:
@@ -118,6 +120,14 @@ def test_a_crash_counts_only_for_a_run_that_was_alone_in_its_process(claim: Clai
     assert key.claim(alone, now).kind == "dead"
 
 
+@pytest.mark.parametrize("redrive", [False, True])
+def test_a_run_that_crashed_alone_is_tried_again_alone(redrive: bool) -> None:
+    key = Key()
+    crashed = key.claim(fact(alone=True), T0)
+    again = key.claim(fact(2, redrive=redrive), T0 + crashed.wait)
+    assert (again.kind, again.spared, again.alone) == ("run", 0, True)
+
+
 def test_a_run_becomes_alone_when_its_own_claim_says_so() -> None:
     key = Key()
     crashed = key.claim(fact(attempts=1), T0)
@@ -194,8 +204,8 @@ def test_a_released_fact_runs_again_at_once_and_counts_on() -> None:
 def test_whoever_finds_a_fact_held_leaves_its_record_as_it_is(alone: bool) -> None:
     key = Key()
     key.claim(fact(alone=alone), T0)
-    for nonce, kind in ((1, "run"), (2, "busy")):
-        verdict, written = judge(key.record, fact(nonce), T0 + 1)
+    for claim, kind in ((fact(1), "run"), (fact(2), "busy"), (fact(3, alone=True), "busy")):
+        verdict, written = judge(key.record, claim, T0 + 1)
         assert (verdict.kind, written) == (kind, None)
 
 

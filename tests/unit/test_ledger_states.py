@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.unit.one_key import REMEMBER, SECOND, T0, A, B, C, Key, state
+from tests.unit.one_key import REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
 
 def test_an_older_version_is_stale_and_is_told_which_one_won() -> None:
@@ -160,7 +160,10 @@ def test_a_state_given_up_at_one_order_runs_at_a_newer_one() -> None:
     key = Key()
     bad = state(2, A)
     key.settle("bury", bad, key.claim(bad, T0), T0)
-    assert key.claim(state(3, A, 2), T0 + 1).kind == "run"
+    newer = state(3, A, 2)
+    key.settle("release", newer, key.claim(newer, T0 + 1), T0 + 1)
+    again = key.claim(newer, T0 + 2)
+    assert (again.kind, again.attempt) == ("run", 2)
 
 
 def test_what_was_given_up_is_stale_once_a_newer_version_is_applied() -> None:
@@ -226,3 +229,10 @@ def test_an_expired_record_holds_nothing_back() -> None:
     assert (run.kind, run.attempt) == ("run", 1)
     assert key.record is not None
     assert (key.record.order, key.record.digests, key.record.tried) == (None, (), 1)
+
+
+def test_a_record_that_a_fact_left_does_not_keep_a_state_from_running() -> None:
+    key = Key()
+    before = fact()
+    key.settle("release", before, key.claim(before, T0), T0)
+    assert key.claim(state(1, A, 2, unchanged_within=500), T0 + 1).kind == "run"

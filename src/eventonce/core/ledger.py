@@ -141,8 +141,7 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
 def _unchanged(record: Record, claim: Claim) -> bool:
     """By the events' own times: a copy may arrive days late, and must not be judged by that."""
     return (
-        claim.unchanged_within > 0
-        and not record.dirty
+        not record.dirty
         and bool(record.digests)
         and claim.digest == record.digests[-1]
         and 0 <= claim.at - record.at < claim.unchanged_within
