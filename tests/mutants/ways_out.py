@@ -67,7 +67,7 @@ WAYS_OUT = (
     ),
     Mutant(
         "replays: filter takes what comes live for a copy of one that it refused",
-        "src/eventonce/cli/sieve.py",
+        "src/eventonce/cli/event_filter.py",
         "                and before[0].peek == claim.peek\n",
         "",
         (FILTERED + "what_comes_live_is_no_copy_of_a_replay_that_was_refused_beside_it",),

@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete
 
 from eventonce import Consumer, Job, Reject, Rule, presets
 from eventonce.cli import GROUPS, cli
-from eventonce.cli.sieve import Sieve
+from eventonce.cli.event_filter import EventFilter
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -452,9 +452,9 @@ def test_a_filter_knows_its_own_lines_only_as_long_as_their_rule_says(
     monkeypatch.setattr(time, "monotonic", lambda: clock.now / 1000)
     rule = Rule(name="call", match="call", key=["detail.call"], remember="5s")
     rules, out = Ruleset([rule], name="short"), io.BytesIO()
-    sieve = Sieve(MemoryStore(clock=clock), rules, out, max_bytes=1000)
+    events = EventFilter(MemoryStore(clock=clock), rules, out, max_bytes=1000)
     line = b'{"id": "1", "detail-type": "call", "detail": {"call": 1}}'
     for seconds in (0, 4.999, 0.001):
         clock.advance(seconds)
-        sieve.sift(sieve.plan([line]))
-    assert sieve.counts == {"done": 2, "duplicate": 1}
+        events.write_new(events.plan([line]))
+    assert events.counts == {"done": 2, "duplicate": 1}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
-from eventonce.cli.sieve import Sieve
+from eventonce.cli.event_filter import EventFilter
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict
@@ -332,6 +332,6 @@ class Busy(MemoryStore):
 def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_answer() -> None:
     out = io.BytesIO()
     rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
-    sieve = Sieve(Busy(), rules, out, max_bytes=10_000)
-    refused = sieve.sift(sieve.plan([json.dumps(EVENTS[0]).encode()]))
+    events = EventFilter(Busy(), rules, out, max_bytes=10_000)
+    refused = events.write_new(events.plan([json.dumps(EVENTS[0]).encode()]))
     assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")

@@ -1,4 +1,4 @@
-"""`eventonce filter`: write the new events of a stream, and keep what is no event."""
+"""`eventonce filter`: reads streams, has `event_filter` write the new events, keeps the rejects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
+from eventonce.cli.event_filter import EventFilter
 from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import counted, echo_json, notice, printable, standard_output, table
-from eventonce.cli.sieve import Sieve
+from eventonce.cli.output import (
+    counted,
+    emit,
+    notice,
+    printable,
+    standard_output,
+    with_table,
+)
 from eventonce.core.masking import masked
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import COPIES
@@ -86,7 +93,7 @@ def filter_events(
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     opened = open_store(store or "memory:")
-    sieve = Sieve(
+    event_filter = EventFilter(
         opened, chosen, standard_output(), max_bytes=max_bytes, remembers=store is not None
     )
     unread: list[str] = []
@@ -96,49 +103,46 @@ def filter_events(
         file=sys.stderr,
         hidden=not (files and sys.stderr and sys.stderr.isatty()),
     ) as bar:
-        refuse = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
+        kept = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
         for file in files or ["-"]:
             begun = bar.pos
+            name = "stdin" if file == "-" else file
             with click.open_file(file, "rb") as stream:
                 try:
                     for chunk in chunks(stream, max_bytes):
-                        _sift(chunk, sieve, refuse, "stdin" if file == "-" else file, max_bytes)
+                        _filter(chunk, event_filter, kept, name, max_bytes)
                         bar.update(begun + _position(stream) - bar.pos)
                 except Unreadable as error:
-                    unread.append(f"{file} cannot be read completely: {error}")
+                    unread.append(f"{name} cannot be read completely: {error}")
     opened.close()
-    refuse.close()
-    if as_json:
-        echo_json(_summary_document(sieve, store), err=True)
-    else:
-        click.echo(_summary(sieve), err=True)
+    kept.close()
+    emit(_document(event_filter, store), _summary(event_filter), as_json=as_json, err=True)
     if unread:
         raise ConfigError("; ".join(unread))
-    return 0 if sieve.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
+    return 0 if event_filter.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
 
 
-def _sift(
+def _filter(
     chunk: Chunk | Long,
-    sieve: Sieve,
-    refuse: Rejects,
+    event_filter: EventFilter,
+    rejects: Rejects,
     file: str,
-    longest: int,
+    max_bytes: int,
     *,
     may_be_batches: bool = True,
 ) -> None:
     if isinstance(chunk, Long):
-        sieve.counts["invalid"] += 1
-        refuse.add(f"{file}{chunk.place}", "invalid", "", chunk, longest)
+        event_filter.counts["invalid"] += 1
+        rejects.add(f"{file}{chunk.place}", "invalid", "", chunk, max_bytes)
         return
     events = chunk.events if chunk.by_line else [_on_one_line(event) for event in chunk.events]
-    plan = sieve.plan(events)
-    refused = [events[one.at] for one in plan.refused]
-    if may_be_batches and any(map(inside, refused)):
+    batch = event_filter.plan(events)
+    if may_be_batches and any(inside(events[one.at]) for one in batch.rejected):
         for some in chunk.apart():
-            _sift(some, sieve, refuse, file, longest, may_be_batches=False)
+            _filter(some, event_filter, rejects, file, max_bytes, may_be_batches=False)
         return
-    for one in sieve.sift(plan):
-        refuse.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, [events[one.at]])
+    for one in event_filter.write_new(batch):
+        rejects.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, [events[one.at]])
 
 
 def _on_one_line(event: bytes) -> bytes:
@@ -176,29 +180,29 @@ def _span(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} seconds"
 
 
-def _causes(sieve: Sieve) -> dict[str, int]:
+def _causes(event_filter: EventFilter) -> dict[str, int]:
     """The duplicates by cause: redelivery, re-publish."""
-    return {AGAIN[cause].partition(":")[0]: many for cause, many in sieve.again.most_common()}
+    causes = event_filter.causes.most_common()
+    return {AGAIN[cause].partition(":")[0]: many for cause, many in causes}
 
 
-def _summary_document(sieve: Sieve, store: str | None) -> dict[str, Any]:
+def _document(event_filter: EventFilter, store: str | None) -> dict[str, Any]:
     return {
-        "events": sieve.counts.total(),
-        "statuses": sieve.counts,
-        "duplicates": _causes(sieve),
+        "events": event_filter.counts.total(),
+        "statuses": event_filter.counts,
+        "duplicates": _causes(event_filter),
         "store": store and masked(store),
     }
 
 
-def _summary(sieve: Sieve) -> str:
-    counts = sieve.counts
-    causes = ", ".join(f"{many} {cause}" for cause, many in _causes(sieve).items())
-    said = f"{counted(counts.total(), 'event')}, {counts['done']} new"
+def _summary(event_filter: EventFilter) -> str:
+    counts = event_filter.counts
+    causes = ", ".join(f"{many} {cause}" for cause, many in _causes(event_filter).items())
     rows = [
         (status, many, causes if status == "duplicate" else "")
         for status, many in counts.most_common()
     ]
-    return f"{said}\n{table(rows, indent=2)}" if rows else said
+    return with_table(f"{counted(counts.total(), 'event')}, {counts['done']} new", rows)
 
 
 class Rejects:
@@ -243,10 +247,8 @@ class Rejects:
         if left <= 0:
             return
         hint = "--rejects FILE keeps all of them, complete"
-        if self._as_json:
-            echo_json({"not_shown": left, "hint": hint}, err=True)
-        else:
-            click.echo(f"and {left} more; {hint}", err=True)
+        document = {"not_shown": left, "hint": hint}
+        emit(document, f"and {left} more; {hint}", as_json=self._as_json, err=True)
 
     def _show(self, place: str, status: str, reason: str, begin: bytes, size: int) -> None:
         self._shown += 1

@@ -32,6 +32,11 @@ def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent:
     return "\n".join(lines)
 
 
+def with_table(text: str, rows: Sequence[Sequence[object]]) -> str:
+    """The text, and below it the rows, if there are any."""
+    return f"{text}\n{table(rows, indent=2)}" if rows else text
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 event`, `2 events`; `many` is the plural where it is not `one` with an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
@@ -53,12 +58,17 @@ def echo_json(document: Any, *, err: bool = False) -> None:
     click.echo(msgspec.json.encode(document).decode(), err=err)
 
 
+def emit(document: Any, text: str, *, as_json: bool, err: bool = False) -> None:
+    """Print a result: the document where JSON is asked for, and else the text."""
+    if as_json:
+        echo_json(document, err=err)
+    else:
+        click.echo(text, err=err)
+
+
 def notice(text: str, *, as_json: bool = False) -> None:
     """Print a message for people to stderr; an object with `error` where JSON is asked for."""
-    if as_json:
-        echo_json({"error": text}, err=True)
-    else:
-        click.echo(f"eventonce: {text}", err=True)
+    emit({"error": text}, f"eventonce: {text}", as_json=as_json, err=True)
 
 
 def standard_output() -> BinaryIO:

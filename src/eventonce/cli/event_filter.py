@@ -1,0 +1,250 @@
+"""The event filter: claims lines, writes the new ones, and settles them once they are flushed.
+
+Not the engine: the effect is to write a line, so there is no handler to run, to renew a lease for
+or to try again, and a filter is measured against a script that does nothing but parse.
+`filter` beside this module is the command: it reads the input and keeps the rejects.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from eventonce.cli.output import write_whole
+from eventonce.clock import wall_clock
+from eventonce.core.plan import Plan, Refusal
+from eventonce.core.planner import Planner
+from eventonce.core.reasons import reason
+from eventonce.core.status import COPIES
+from eventonce.errors import EnvelopeError, StoreError
+from eventonce.rules import Ruleset
+from eventonce.runtime.gate import Gate
+from eventonce.types import Claim, Settlement, Verdict
+
+RECENT_FACTS: Final = 50_000
+"""Facts written in this run that are known without asking the store, twice this many at the most:
+copies mostly come soon after, and a dictionary of this size stays in the processor's cache."""
+
+Candidate = tuple[Claim, int, Sequence[Claim]]
+"""A claim, the index of its line, and the claims that older rules and secrets make; a bare tuple,
+because a named one takes as long to make as the key of an event."""
+
+Written = tuple[float, bytes]
+"""Of a line that was written: until when it is known, and the hash of its transport id."""
+
+
+class Rejected(NamedTuple):
+    """A line that was neither written nor dropped as a copy."""
+
+    at: int
+    """The index of the line in its batch."""
+    status: str
+    reason: str
+
+
+class Batch(NamedTuple):
+    """Lines that were read and keyed; the store has not been asked yet."""
+
+    lines: Sequence[bytes]
+    groups: list[list[Candidate]]
+    """In turn: a version of a subject is judged after the one before it is settled."""
+    copies: dict[int, list[tuple[Claim, int]]]
+    """By the index of a candidate's line: the copies of it in this batch."""
+    known: Counter[bool | None]
+    """Copies of lines that this run wrote before: whether they had the same transport id."""
+    rejected: list[Rejected]
+    replays: dict[int, Rejected]
+    """The replays that are only peeked at, with the reject that a new one becomes."""
+
+
+class EventFilter:
+    """Reads lines into a batch, which asks nothing of the store, and writes the new ones of it."""
+
+    def __init__(
+        self,
+        store: Any,
+        rules: Ruleset,
+        out: BinaryIO,
+        *,
+        max_bytes: int,
+        remembers: bool = False,
+    ) -> None:
+        """`remembers` is whether the store outlives this run: only then can a replay be older than
+        the records."""
+        self._gate = Gate(store)
+        self._planner = Planner(rules, max_bytes, wall_clock, remembers=remembers)
+        self._out = out
+        self.counts: Counter[str] = Counter()
+        self.causes: Counter[bool | None] = Counter()
+        """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
+        self._recent: dict[bytes, Written] = {}
+        self._less_recent: dict[bytes, Written] = {}
+
+    def plan(self, lines: Sequence[bytes]) -> Batch:
+        """Read the lines and find their keys."""
+        nonce = random.getrandbits(52) | 1
+        read, plan = self._planner.read, self._planner.plan
+        recent, less_recent, now = self._recent, self._less_recent, time.monotonic()
+        batch = Batch(lines, [], {}, Counter(), [], {})
+        group: dict[bytes, Candidate] = {}
+        for at, line in enumerate(lines):
+            try:
+                planned = plan(read(line), nonce)
+            except EnvelopeError as error:
+                if line and not line.isspace():
+                    batch.rejected.append(Rejected(at, "invalid", str(error)))
+                continue
+            if isinstance(planned, Refusal):
+                outcome = planned.outcome
+                batch.rejected.append(Rejected(at, outcome.status, outcome.reason))
+                continue
+            claim = planned.claim
+            if claim.peek:
+                batch.replays[at] = _new_replay(planned, at)
+            before = group.get(claim.key)
+            if before is None:
+                written = recent.get(claim.key) or less_recent.get(claim.key)
+                if written is not None and now < written[0]:
+                    batch.known[_redelivery(written[1], claim.by)] += 1
+                    continue
+                group[claim.key] = claim, at, planned.older
+            elif (
+                before[0].order == claim.order
+                and before[0].digest == claim.digest
+                and before[0].peek == claim.peek
+            ):
+                batch.copies.setdefault(before[1], []).append((claim, at))
+            else:
+                batch.groups.append(list(group.values()))
+                group = {claim.key: (claim, at, planned.older)}
+        batch.groups.append(list(group.values()))
+        return batch
+
+    def write_new(self, batch: Batch) -> list[Rejected]:
+        """Write the new lines, and count the copies; answers the other lines."""
+        rejected = list(batch.rejected)
+        for group in batch.groups:
+            self._write_group(group, batch, rejected)
+        self.counts.update(one.status for one in rejected)
+        self._count_duplicates(batch.known)
+        return sorted(rejected)
+
+    def _write_group(
+        self, group: Sequence[Candidate], batch: Batch, rejected: list[Rejected]
+    ) -> None:
+        unsure: list[Claim] = []
+        asked = [
+            one
+            for one in group
+            if not one[2] or self._is_unknown_to_older_rules(one, batch, rejected, unsure)
+        ]
+        new: list[bytes] = []
+        granted: list[Settlement] = []
+        verdicts = self._gate.claim([claim for claim, _, _ in asked]) if asked else []
+        for (claim, at, _), verdict in zip(asked, verdicts, strict=True):
+            if verdict.kind == "run" and verdict.token:
+                new.append(batch.lines[at])
+                granted.append(Settlement(claim, verdict.token, "complete"))
+                copies = batch.copies.get(at, ())
+                causes = Counter(_redelivery(claim.by, copy.by) for copy, _ in copies)
+                self._count_duplicates(causes)
+            else:
+                self._count_known(claim, at, verdict, batch, rejected, unsure)
+        if new:
+            self._write(new, granted)
+        if unsure:
+            answers = self._gate.claim([replace(claim, peek=True) for claim in unsure])
+            self._count_duplicates(Counter(answer.redelivery for answer in answers))
+
+    def _is_unknown_to_older_rules(
+        self,
+        candidate: Candidate,
+        batch: Batch,
+        rejected: list[Rejected],
+        unsure: list[Claim],
+    ) -> bool:
+        """Whether the store knows none of the keys that the event had before."""
+        claim, at, older = candidate
+        for verdict in self._gate.claim(older):
+            if verdict.kind != "run":
+                self._count_known(claim, at, verdict, batch, rejected, unsure)
+                return False
+        return True
+
+    def _count_known(
+        self,
+        leader: Claim,
+        leader_at: int,
+        verdict: Verdict,
+        batch: Batch,
+        rejected: list[Rejected],
+        unsure: list[Claim],
+    ) -> None:
+        """Count a line that is not written, and its copies, which share its fate."""
+        if isinstance(verdict.error, StoreError):
+            raise verdict.error
+        for claim, at in ((leader, leader_at), *batch.copies.get(leader_at, ())):
+            if verdict.kind == "run":
+                rejected.append(batch.replays[at])
+            elif verdict.kind not in COPIES:
+                rejected.append(Rejected(at, verdict.kind, reason(claim, verdict)))
+            elif verdict.kind != "duplicate":
+                self.counts[verdict.kind] += 1
+            elif claim.by == leader.by:
+                self._count_duplicates({verdict.redelivery: 1})
+            elif verdict.redelivery:
+                self._count_duplicates({_redelivery(leader.by, claim.by): 1})
+            else:
+                # Neither has the leader's id: only the store knows whether it is the winner's.
+                unsure.append(claim)
+
+    def _count_duplicates(self, causes: Mapping[bool | None, int]) -> None:
+        if causes:
+            self.counts["duplicate"] += sum(causes.values())
+            self.causes.update(causes)
+
+    def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
+        try:
+            write_whole(self._out, b"\n".join(new) + b"\n")
+            kept = self._gate.settle(granted).count("kept")
+            self.counts["done"] += kept
+            if kept < len(granted):
+                # The reader outlasted the lease, and another filter wrote these lines too.
+                self.counts["fenced"] += len(granted) - kept
+            else:
+                self._remember(granted)
+        except BaseException:
+            # Nobody has seen all of these lines: the next run must not wait for the lease.
+            freed = [Settlement(one.claim, one.token, "release") for one in granted]
+            with suppress(StoreError):
+                self._gate.settle(freed, ())
+            raise
+
+    def _remember(self, settled: Sequence[Settlement]) -> None:
+        """Know these facts without the store, for as long as their rule remembers them."""
+        if len(self._recent) > RECENT_FACTS:
+            self._recent, self._less_recent = {}, self._recent
+        now = time.monotonic()
+        for one in settled:
+            claim = one.claim
+            if claim.order is None and not claim.digest and not claim.sliding:
+                self._recent[claim.key] = now + claim.remember / 1000, claim.by
+
+
+def _new_replay(plan: Plan, at: int) -> Rejected:
+    """The reject of a replay that is only peeked at, if the store does not know it."""
+    if plan.rule.on_replay == "report":
+        why = plan.forgotten or reason(plan.claim, Verdict("run"))
+        return Rejected(at, "ignored", f"replay, reported only: {why}")
+    return Rejected(at, "dead", plan.forgotten)
+
+
+def _redelivery(winner: bytes, by: bytes) -> bool | None:
+    """Whether the transport ids are the same, as the law says; None if one is missing."""
+    return winner == by if winner and by else None
