@@ -200,6 +200,8 @@ class _EventReport(msgspec.Struct):
 
 class _Report(msgspec.Struct):
     events: list[_EventReport] = []
+    reason: str = ""
+    """Why the whole request was refused."""
 
 
 class Receiver:
@@ -227,15 +229,17 @@ class Receiver:
                 answers["no answer"] += 1
                 refusals.append(Refusal.of(outgoing, "no answer", str(error)))
                 continue
-            reports = _reports(answer.body)
-            answers.update(one.status for one in reports)
+            report = _report(answer.body)
+            statuses = [one.status for one in report.events if one.status]
+            answers.update(statuses)
             if not 200 <= answer.status < 300:
-                reason = "; ".join(one.reason for one in reports if one.reason)
-                said = excerpt(reason or answer.body.decode(errors="replace"), self._secrets)
-                if not reports:
-                    answers[f"HTTP {answer.status}"] += 1
-                said = said or responses.get(answer.status, "")
-                refusals.append(Refusal.of(outgoing, f"HTTP {answer.status}", said))
+                code = f"HTTP {answer.status}"
+                if not statuses:
+                    answers[code] += 1
+                reasons = [one.reason for one in report.events if one.reason]
+                text = "; ".join(reasons) or report.reason or answer.body.decode(errors="replace")
+                reason = excerpt(text, self._secrets) or responses.get(answer.status, "")
+                refusals.append(Refusal.of(outgoing, code, reason))
         return refusals
 
     def close(self) -> None:
@@ -243,12 +247,12 @@ class Receiver:
         self._client.close()
 
 
-def _reports(body: bytes) -> list[_EventReport]:
-    """What the receiver reports of each event; another server reports nothing of the kind."""
+def _report(body: bytes) -> _Report:
+    """The report of the receiver; an empty one if another server answered."""
     try:
-        return [one for one in msgspec.json.decode(body, type=_Report).events if one.status]
+        return msgspec.json.decode(body, type=_Report)
     except msgspec.MsgspecError:
-        return []
+        return _Report()
 
 
 def _attempts() -> Iterator[bool]:

@@ -90,7 +90,7 @@ def test_any_schema_will_do(cluster: Cluster, name: str) -> None:
     assert store.stats().records == 1
     assert store.migrate() == []
     cluster.execute(f'DROP FUNCTION "{name}".claim_1')
-    assert "claim_1" in findings(store)["its tables and functions are there"]
+    assert "claim_1" in findings(store)["its tables and functions exist"]
     store.close()
 
 
@@ -137,7 +137,9 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, nam
 
 
 def test_check_of_nothing_says_how_to_make_it(blank: PostgresStore) -> None:
-    assert "eventonce store create" in findings(blank)["the schema is there"]
+    ((what, fix),) = findings(blank).items()
+    assert what.endswith("has no tables of eventonce")
+    assert "eventonce store create" in fix
     with pytest.raises(StoreMismatch, match="eventonce store create"):
         blank.migrate()
 
@@ -161,7 +163,7 @@ def test_a_function_that_is_lost_is_told_apart_from_a_schema_that_was_never_made
     (run,) = store.claim([claim])
     with pytest.raises(StoreMismatch, match="not all that belongs to it"):
         store.settle([Settlement(claim, run.token, "complete")])
-    assert "settle_1" in findings(store)["its tables and functions are there"]
+    assert "settle_1" in findings(store)["its tables and functions exist"]
 
 
 def test_an_older_schema_is_brought_up_to_date(

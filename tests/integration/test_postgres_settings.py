@@ -85,7 +85,7 @@ def test_with_a_pool_the_call_that_makes_the_schema_is_named(blank: Cluster) -> 
         store = PostgresStore(pool, schema="other")
         with pytest.raises(StoreMismatch) as told:
             store.claim([fact(*new_keys(1))])
-        _, _, named = str(told.value).partition("Make it with: ")
+        _, _, named = str(told.value).partition("Create it with: ")
         eval(named, {"PostgresStore": PostgresStore, "pool": pool})
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
 

@@ -136,7 +136,7 @@ def test_a_queue_that_is_not_there_is_a_mistake_to_who_does_not_wait_for_it() ->
     client = Answering(_refusal("QueueDoesNotExist"))
     for awaited, error, said in (
         (True, SourceUnavailable, "the work begins once it is"),
-        (False, ConfigError, "or make it: eventonce infra apply"),
+        (False, ConfigError, "or create it: eventonce infra apply"),
     ):
         with pytest.raises(error, match=said):
             Queue.from_uri("sqs://orders", client, awaited=awaited).receive()

@@ -44,7 +44,7 @@ def fixes(result: Result) -> dict[str, str]:
 def test_a_dry_run_makes_nothing_and_create_makes_it_once(run: Run) -> None:
     would = run("create", "--dry-run", "sqlite:///b.db")
     assert would.code == 0
-    assert would.out.startswith("would make ")
+    assert would.out.startswith("would create ")
     assert files() == []
     made = run("create", "sqlite:///b.db")
     assert f"would {made.out}" == would.out
@@ -61,8 +61,9 @@ def test_a_check_of_a_file_that_is_not_there_makes_none_and_says_what_to_type(
     result = run("check", *uri, "--json")
     assert result.code == 1
     assert files() == []
+    assert run("check", *uri).out.startswith("MISSING  ")
     (fix,) = fixes(result).values()
-    command, _, typed = fix.removeprefix("make it: ").partition('"')
+    command, _, typed = fix.removeprefix("Create it: ").partition('"')
     assert command == "eventonce store create "
     assert run("create", typed.partition('"')[0]).code == 0
     assert run("check", *uri).code == 0
@@ -88,12 +89,12 @@ def test_a_file_of_another_application_gets_our_tables_by_create_alone(run: Run)
     before = Path("theirs.db").read_bytes()
     assert (
         "store create"
-        in fixes(run("check", "sqlite:///theirs.db", "--json"))["our tables are there"]
+        in fixes(run("check", "sqlite:///theirs.db", "--json"))["its tables do not exist"]
     )
     assert run("migrate", "sqlite:///theirs.db").code == 2
-    assert "would make tables" in run("create", "--dry-run", "sqlite:///theirs.db").out
+    assert "would create tables" in run("create", "--dry-run", "sqlite:///theirs.db").out
     assert Path("theirs.db").read_bytes() == before
-    assert run("create", "sqlite:///theirs.db").out.startswith("make tables")
+    assert run("create", "sqlite:///theirs.db").out.startswith("create tables")
     assert run("check", "sqlite:///theirs.db").code == 0
 
 

@@ -173,7 +173,7 @@ def explain(
     if kind == "absent" and not awaited:
         return ConfigError(
             f"{place}: there is no such {noun} for these credentials. Look at its name, region and "
-            f"account, or make it: eventonce infra apply"
+            f"account, or create it: eventonce infra apply"
         )
     said = _SAID[kind].format(
         code=code_of(error),

@@ -18,7 +18,7 @@ from eventonce import presets
 from eventonce.cli import FAILED, MISUSED, started_as
 from eventonce.cli.infra import plan_of
 from eventonce.cli.options import json_option, name_option
-from eventonce.cli.output import counted, echo_json, notice, table
+from eventonce.cli.output import counted, echo_json, emit, notice, table
 from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
@@ -77,10 +77,8 @@ def init(
         raise ConfigError(f"{file} exists already; --force overwrites it") from error
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
-    if as_json:
-        echo_json({"wrote": str(file)})
-    else:
-        click.echo(f"wrote {file}; try: {started_as()} check {file}")
+    text = f"wrote {file}; try: {started_as()} check {file}"
+    emit({"wrote": str(file)}, text, as_json=as_json)
 
 
 # eventonce check
@@ -160,21 +158,19 @@ def check(
     if update and expect:
         expect.write_bytes(msgspec.json.format(msgspec.json.encode(expected), indent=2) + b"\n")
         differences = []
-    if as_json:
-        fields = ("what", "expected", "found")
-        document = {
-            "faults": [],
-            "rules": len(rules.rules),
-            "events": len(expected),
-            "differences": [dict(zip(fields, row, strict=True)) for row in differences],
-            "warnings": warnings,
-        }
-        echo_json(document)
-    elif differences:
-        click.echo(table(differences, head=("differs", "expected", "found")))
-    else:
-        as_expected = f", {counted(len(expected), 'event')} as expected" if expect else ""
-        click.echo(f"{config}: no faults, {counted(len(rules.rules), 'rule')}{as_expected}")
+    fields = ("what", "expected", "found")
+    document = {
+        "faults": [],
+        "rules": len(rules.rules),
+        "events": len(expected),
+        "differences": [dict(zip(fields, row, strict=True)) for row in differences],
+        "warnings": warnings,
+    }
+    as_expected = f", {counted(len(expected), 'event')} as expected" if expect else ""
+    text = f"{config}: no faults, {counted(len(rules.rules), 'rule')}{as_expected}"
+    if differences:
+        text = table(differences, head=("differs", "expected", "found"))
+    emit(document, text, as_json=as_json)
     return FAILED if differences else 0
 
 
@@ -267,11 +263,11 @@ def _in_source(handler: str | None) -> Iterator[tuple[str, str]]:
     if handler is None:
         return
     module = handler.partition(":")[0]
-    inside = module.replace(".", "/")
-    places = [
-        Path(at, end) for at in ("", *sys.path) for end in (f"{inside}.py", f"{inside}/__init__.py")
+    file = module.replace(".", "/")
+    paths = [
+        Path(at, end) for at in ("", *sys.path) for end in (f"{file}.py", f"{file}/__init__.py")
     ]
-    path = next(filter(Path.is_file, places), None)
+    path = next(filter(Path.is_file, paths), None)
     if path is None:
         raise ConfigError(f"--handler: {handler}: there is no source of a module {module}")
     try:

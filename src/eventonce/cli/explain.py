@@ -11,7 +11,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import echo_json, one_line, table
+from eventonce.cli.output import emit, one_line, table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
@@ -40,19 +40,16 @@ def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) 
     rules = settings.file.ruleset()
     first = _explained(file, rules)
     if other is None:
-        if as_json:
-            echo_json(_document(first))
-        else:
-            click.echo(_page(first))
+        emit(_document(first), _page(first), as_json=as_json)
         return _exit_code(first)
     second = _explained(other, rules)
     same = first.key is not None and first.key == second.key
-    if as_json:
-        differ = [name for name, _, _ in _differences(first, second)]
-        documents = [_document(first), _document(second)]
-        echo_json({"same": same, "differ": differ, "events": documents})
-    else:
-        click.echo(_comparison(first, second, same=same))
+    document = {
+        "same": same,
+        "differ": [name for name, _, _ in _differences(first, second)],
+        "events": [_document(first), _document(second)],
+    }
+    emit(document, _comparison(first, second, same=same), as_json=as_json)
     return max(_exit_code(first), _exit_code(second))
 
 
@@ -61,11 +58,12 @@ def _exit_code(found: Explanation) -> int:
 
 
 def _explained(file: str, rules: Ruleset) -> Explanation:
+    name = "stdin" if file == "-" else file
     try:
         with click.open_file(file, "rb") as stream:
             data = b"".join(unpacked(stream))
     except Unreadable as error:
-        raise ConfigError(f"{file} cannot be read completely: {error}") from error
+        raise ConfigError(f"{name} cannot be read completely: {error}") from error
     found = read_many(data)
     several = len(found)
     if several == 1:
@@ -74,9 +72,9 @@ def _explained(file: str, rules: Ruleset) -> Explanation:
             return rules.explain(event)
         several = _captured(data)
         if several < 2:
-            raise EnvelopeError(f"{file}: {event}", place=event.place)
+            raise EnvelopeError(f"{name}: {event}", place=event.place)
     raise ConfigError(
-        f"{file}: {several} events; explain takes a file with one event, "
+        f"{name}: {several} events; explain takes a file with one event, "
         "or one line of a capture: sed -n 1p FILE | eventonce explain -"
     )
 

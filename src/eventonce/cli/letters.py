@@ -27,6 +27,7 @@ from eventonce.cli.options import (
 from eventonce.cli.output import (
     counted,
     echo_json,
+    emit,
     notice,
     one_event_a_line,
     one_line,
@@ -73,7 +74,7 @@ class Selection(msgspec.Struct):
     _met: set[str] = msgspec.field(default_factory=set)
 
     def open(self, *, to_run: bool = False) -> Stored | Queued:
-        """The store or the queue that holds them."""
+        """The store or the queue that has them."""
         return open_letters(self.source, self.settings, to_run=to_run)
 
     def among(self, held: Iterable[Held]) -> Iterator[Held]:
@@ -201,7 +202,7 @@ def show_letters(selection: Selection, *, as_json: bool) -> int:
 )
 @json_option
 def export_letters(selection: Selection, output: BinaryIO, *, as_json: bool) -> int:
-    """Write the events of dead letters as JSON FileSource; the dead letters stay."""
+    """Write the events of dead letters as JSON Lines. The dead letters stay."""
     count = 0
     with selection.open() as source:
         for held in selection.among(source.all()):
@@ -265,10 +266,8 @@ def redrive_letters(
             for consumer, held in by_consumer(list(selection.among(some))).items():
                 outcomes = source.run_again(runners.of(consumer), held)
                 statuses.update(outcome.status for outcome in outcomes)
-    if as_json:
-        echo_json(statuses, err=True)
-    else:
-        click.echo(table(statuses.most_common()) or "no dead letters", err=True)
+    text = table(statuses.most_common()) or "no dead letters"
+    emit(statuses, text, as_json=as_json, err=True)
     return selection.report_missed(as_json=as_json) or (
         FAILED if statuses.keys() - EFFECTIVE else 0
     )
@@ -295,10 +294,7 @@ def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
 
 
 def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:
-    if as_json:
-        echo_json({verb: count}, err=err)
-    else:
-        click.echo(f"{verb} {counted(count, 'dead letter')}", err=err)
+    emit({verb: count}, f"{verb} {counted(count, 'dead letter')}", as_json=as_json, err=err)
 
 
 # A dead letter as text and as JSON

@@ -80,6 +80,12 @@ handler_option = click.option(
     help="A handler or a Consumer of yours, instead of the file's sinks.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Log the outcome of every event, not only failures."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Change nothing, and print what would be done."
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 _OPTIONS: Final = {
@@ -121,18 +127,18 @@ class Settings:
         return Settings(self._path, **self._given, **given)
 
     def open_store(self) -> Any:
-        """The store, to look at: no file or table is made by opening it."""
+        """The store, to look at: opening it creates no file and no table."""
         uri = self.file.store or DEFAULT_STORE
         if adapter_of(uri).schema:
-            # A store of this kind is made, and upgraded, by being opened.
-            with closing(open_schema(uri)) as upkeep:
+            # Opening a store of this kind creates and upgrades it.
+            with closing(open_schema(uri)) as schema:
                 try:
-                    steps = upkeep.migrate(dry_run=True)
+                    steps = schema.migrate(dry_run=True)
                 except StoreMismatch as error:
-                    raise ConfigError(f"{error}; another store is named with --store") from error
+                    raise ConfigError(f"{error}; --store names another store") from error
             if steps:
-                shown = masked(uri)
-                raise StoreMismatch(f"{shown}: {steps[0]}: eventonce store migrate {shown}")
+                name = masked(uri)
+                raise StoreMismatch(f"{name}: {steps[0]}: eventonce store migrate {name}")
         return open_store(uri)
 
     def consumer(self, handler: str | None, *, command: str) -> Consumer:

@@ -24,9 +24,10 @@ from eventonce.cli.options import (
     configured,
     handler_option,
     json_option,
+    verbose_option,
     with_settings,
 )
-from eventonce.cli.output import counted, echo_json, notice, table
+from eventonce.cli.output import counted, emit, notice, with_table
 from eventonce.config import Worker as Table
 from eventonce.config.checks import check_table, seconds
 from eventonce.core.ports import Source
@@ -70,9 +71,7 @@ DRAW_INTERVAL: Final = 0.2
 @click.option(
     "--health", metavar="[HOST:]PORT", help="The address of /health/live and /health/ready."
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Log the outcome of every event, not only failures."
-)
+@verbose_option
 @json_option
 def run(
     settings: Settings,
@@ -199,13 +198,12 @@ def _progress(source: FileSource) -> Iterator[None]:
 
 
 def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
-    if as_json:
-        echo_json({**counts, "unfinished": report.unfinished})
-        return
-    total = sum(counts.values())
-    rows = [*counts.most_common(), *([("unfinished", report.unfinished)] * bool(report.unfinished))]
-    said = f"{counted(total, 'delivery', 'deliveries')}, {counts['done']} ran"
-    click.echo(f"{said}\n{table(rows, indent=2)}" if rows else said, err=True)
+    rows = counts.most_common()
+    if report.unfinished:
+        rows.append(("unfinished", report.unfinished))
+    text = f"{counted(counts.total(), 'delivery', 'deliveries')}, {counts['done']} ran"
+    document = {**counts, "unfinished": report.unfinished}
+    emit(document, with_table(text, rows), as_json=as_json, err=not as_json)
 
 
 def _readable(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
 from eventonce.cli.options import configured, json_option
-from eventonce.cli.output import counted, echo_json, table
+from eventonce.cli.output import counted, echo_json, table, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import Receiver, Summary, send_all, to_bus, to_queue
 
@@ -110,7 +110,8 @@ def _meant(to: dict[str, Any]) -> dict[str, Any]:
 
     chosen = [place for place in TARGETS if to[place] is not None]
     if len(chosen) != 1:
-        raise click.UsageError("one of --bus, --queue and --url is needed")
+        number = "only one" if chosen else "one"
+        raise click.UsageError(f"{number} of --bus, --queue and --url is needed")
     (place,) = chosen
     for beside, wanted in (("source", "bus"), ("type_", "bus"), ("headers", "url")):
         if typed(beside) and place != wanted:
@@ -171,13 +172,12 @@ def _tell(summary: Summary, *, as_json: bool) -> None:
     if as_json:
         echo_json(summary)
         return
-    said = (
+    text = (
         f"{counted(summary.events, 'event')}, "
         f"{counted(summary.copies, 'copy', 'copies')}: {summary.sent} accepted"
     )
-    click.echo(f"{said}, {summary.refused} refused" if summary.refused else said)
-    if summary.answers:
-        click.echo(table(summary.answers.most_common(), indent=2))
+    refused = f", {summary.refused} refused" if summary.refused else ""
+    click.echo(with_table(text + refused, summary.answers.most_common()))
     rows = [(it.number, it.copy, it.code, it.reason) for it in summary.refusals]
     if rows:
         click.echo(table(rows, head=("event", "copy", "code", "reason")))

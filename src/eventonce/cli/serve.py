@@ -9,8 +9,14 @@ from typing import Final
 import click
 import msgspec
 
-from eventonce.cli.options import Settings, handler_option, json_option, with_settings
-from eventonce.cli.output import echo_json, table
+from eventonce.cli.options import (
+    Settings,
+    handler_option,
+    json_option,
+    verbose_option,
+    with_settings,
+)
+from eventonce.cli.output import emit, table
 from eventonce.config import Serve
 from eventonce.config.checks import check_table
 from eventonce.runtime.observers import Tally, to_log
@@ -39,9 +45,7 @@ SECRETS: Final = (
     is_flag=True,
     help="Listen on other addresses than loopback although no authentication is set.",
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Log the outcome of every event, not only failures."
-)
+@verbose_option
 @with_settings("store", "name", "presets", "rules", "config")
 @json_option
 def serve(
@@ -87,10 +91,8 @@ def serve(
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)
         _say(listening.getsockname(), ways, as_json=as_json)
         server.serve(receiver(consumer, open_), listening, bounds)
-    if as_json:
-        echo_json({"statuses": tally.counts})
-    else:
-        click.echo(table(tally.counts.most_common()) or "no events were received")
+    text = table(tally.counts.most_common()) or "no events were received"
+    emit({"statuses": tally.counts}, text, as_json=as_json)
 
 
 def _with_environment(table: Serve) -> Serve:
@@ -107,8 +109,6 @@ def _with_environment(table: Serve) -> Serve:
 def _say(address: tuple[str, int], ways: list[str], *, as_json: bool) -> None:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}/events"
-    if as_json:
-        echo_json({"url": url, "authentication": ways})
-    else:
-        needed = f"senders need {' or '.join(ways)}" if ways else "senders need no credentials"
-        click.echo(f"listening on {url}; {needed}")
+    needed = " or ".join(ways) or "no credentials"
+    text = f"listening on {url}; senders need {needed}"
+    emit({"url": url, "authentication": ways}, text, as_json=as_json)

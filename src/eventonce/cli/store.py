@@ -19,11 +19,12 @@ from eventonce.cli.options import (
     Settings,
     config_option,
     confirmed,
+    dry_run_option,
     json_option,
     with_settings,
     yes_option,
 )
-from eventonce.cli.output import counted, echo_json, notice, table
+from eventonce.cli.output import counted, emit, notice, table, with_table
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.core.ledger import Record
@@ -32,6 +33,7 @@ from eventonce.envelope import read
 from eventonce.stores import open_schema
 from eventonce.types import Event
 
+COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
 
 SWEEP_STEP: Final = 10_000
@@ -43,7 +45,7 @@ SWEEP_STEP: Final = 10_000
 
 @click.group(cls=Subcommands)
 def store() -> None:
-    """Create, upgrade and check a store: URI, or the store of the file, or the default."""
+    """Create, upgrade and check the store of URI, or else of the file, or else the default."""
 
 
 def _on_store(function: Any) -> Any:
@@ -58,15 +60,15 @@ def _opened(uri: str | None, config: Path | None) -> Any:
 
 @store.command("create")
 @_on_store
-@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@dry_run_option
 def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Create the file, table or schema of the store, if it does not exist."""
+    """Create the store's file, table or schema, if it does not exist."""
     _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
 
 
 @store.command("migrate")
 @_on_store
-@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@dry_run_option
 def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Upgrade an older store to the format of this release."""
     _keep_up(uri, config, "migrate", dry_run=dry_run, as_json=as_json)
@@ -78,27 +80,26 @@ def _keep_up(
     with closing(_opened(uri, config)) as opened:
         needed = isinstance(opened, StoreSchema)
         steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
-    if as_json:
-        echo_json({"dry_run": dry_run, "steps": steps})
-    else:
-        complete = "the store is complete" if needed else IN_MEMORY
-        click.echo("\n".join(steps) if steps else f"nothing to do: {complete}")
+    text = "\n".join(steps) or f"nothing to do: {COMPLETE if needed else IN_MEMORY}"
+    emit({"dry_run": dry_run, "steps": steps}, text, as_json=as_json)
 
 
 @store.command("check")
 @_on_store
 def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
-    """Check that the store exists, has the format of this release, and allows our operations."""
+    """Check the store: existence, format and permissions."""
     with closing(_opened(uri, config)) as opened:
         needed = isinstance(opened, StoreSchema)
         findings = opened.check() if needed else [Finding(IN_MEMORY)]
-    if as_json:
-        echo_json([{"what": it.what, "fine": it.fine, "fix": it.fix} for it in findings])
-    else:
-        for one in findings:
-            fix = f"\n        {one.fix}" if one.fix else ""
-            click.echo(f"{'ok' if one.fine else 'FAILED':<8}{one.what}{fix}")
+    document = [{"what": it.what, "fine": it.fine, "fix": it.fix} for it in findings]
+    emit(document, "\n".join(map(_finding, findings)), as_json=as_json)
     return 0 if all(found.fine for found in findings) else FAILED
+
+
+def _finding(one: Finding) -> str:
+    fix = f"\n{'':<9}{one.fix}" if one.fix else ""
+    label = "ok" if one.fine else "MISSING" if one.missing else "FAILED"
+    return f"{label:<9}{one.what}{fix}"
 
 
 # eventonce stats
@@ -114,16 +115,14 @@ def stats(settings: Settings, *, as_json: bool) -> None:
         groups = Counter((one.consumer, one.status, one.rule) for one in opened.letters())
     head = ("consumer", "status", "rule", "count")
     counts = [(*group, count) for group, count in groups.most_common()]
-    if as_json:
-        by_reason = [dict(zip(head, row, strict=True)) for row in counts]
-        echo_json({**msgspec.to_builtins(found), "by_reason": by_reason})
-        return
+    by_reason = [dict(zip(head, row, strict=True)) for row in counts]
     rows: list[tuple[str, object]] = [("records", found.records), ("dead letters", found.letters)]
     if found.bytes is not None:
         rows.append(("bytes", found.bytes))
-    click.echo(table(rows))
+    text = table(rows)
     if counts:
-        click.echo("\n" + table(counts, head=(*head[:-1], "dead letters")))
+        text += "\n\n" + table(counts, head=(*head[:-1], "dead letters"))
+    emit({**msgspec.to_builtins(found), "by_reason": by_reason}, text, as_json=as_json)
 
 
 # eventonce show
@@ -155,12 +154,11 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
         return _unknown(key, tried, as_json=as_json)
     if len(tried) > 1 and not as_json:
         notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
-    if as_json:
-        whose = {"name": tried[-1]} if tried else {}
-        echo_json({"key": key.hex(), **whose, "is": _state(record), **_document(record)})
-    else:
-        under = f" {_under(tried[-1:])}" if tried else ""
-        click.echo(f"{key.hex()}: {_state(record)}{under}\n{table(_rows(record), indent=2)}")
+    owner = {"name": tried[-1]} if tried else {}
+    document = {"key": key.hex(), **owner, "is": _state(record), **_document(record)}
+    under = f" {_under(tried[-1:])}" if tried else ""
+    text = with_table(f"{key.hex()}: {_state(record)}{under}", _rows(record))
+    emit(document, text, as_json=as_json)
     return 0
 
 
@@ -175,16 +173,13 @@ def _names(own: str, opened: StoreAdmin) -> Iterator[str]:
 
 
 def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
-    if as_json:
-        click.echo("null")
-    elif tried:
-        click.echo(
+    text = f"the store has no record of the key {key.hex()}"
+    if tried:
+        text = (
             f"the store has no record of this event {_under(tried)}; if its consumer has another "
-            "name, give it: --name NAME",
-            err=True,
+            "name, give it: --name NAME"
         )
-    else:
-        click.echo(f"the store has no record of the key {key.hex()}", err=True)
+    emit(None, text, as_json=as_json, err=not as_json)
     return FAILED
 
 
@@ -266,10 +261,8 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
         ) as steps:
             for _ in steps:
                 swept += opened.sweep(SWEEP_STEP)
-    if as_json:
-        echo_json({"looked_at": records, "swept": swept})
-    else:
-        click.echo(f"deleted {swept} of {counted(records, 'record')}")
+    text = f"deleted {swept} of {counted(records, 'record')}"
+    emit({"looked_at": records, "swept": swept}, text, as_json=as_json)
 
 
 # eventonce forget
@@ -293,10 +286,7 @@ def forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: boo
         if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
             return FAILED
         forgotten = opened.forget(keys)
-    if as_json:
-        echo_json({"forgotten": forgotten})
-    else:
-        click.echo(f"forgot {forgotten} of {records}")
+    emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
     if forgotten < len(keys):
         click.echo(
             "the store has no record of the others; eventonce show FILE tries more names", err=True

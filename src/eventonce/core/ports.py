@@ -107,6 +107,8 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     fix: str = ""
     """What to do about it, empty if it is fine."""
+    missing: bool = False
+    """Whether the thing does not exist at all."""
 
     @property
     def fine(self) -> bool:

@@ -39,11 +39,11 @@ def test_migrate_gives_a_hand_made_table_what_it_lacks(
     endpoint: str, client: Any, seed_table: str
 ) -> None:
     store = DynamoDBStore.from_uri(f"dynamodb://{seed_table}?region={REGION}&endpoint={endpoint}")
-    assert list(_findings(store)) == ["the index letters lists letters"]
+    assert list(_findings(store)) == ["the index letters lists dead letters"]
     claims = facts(2)
     runs = store.claim(claims)
     (would,) = store.migrate(dry_run=True)
-    assert would.startswith("would make the index letters")
+    assert would.startswith("would create the index letters")
     assert _findings(store) != {}
     assert store.migrate() == [would.removeprefix("would ")]
     assert _findings(store) == {}

@@ -298,4 +298,4 @@ def test_a_queue_that_is_not_there_is_an_error(send: Send, aws: tuple[str, ...])
     result = send("--queue", "sqs://nowhere", *aws, events=[event(1)])
     assert result.code == 2
     assert "there is no such queue" in result.err
-    assert "or make it: eventonce infra apply" in result.err
+    assert "or create it: eventonce infra apply" in result.err

@@ -33,6 +33,9 @@ class Receiver(BaseHTTPRequestHandler):
         if repeated:
             self._answered(403, f"repeated:\n{repeated}".encode())
             return
+        if self.path == "/elsewhere":
+            self._answered(404, b'{"reason": "events go to POST /events"}')
+            return
         answer = respond(self.consumer.process(read_body(raw)), 0)
         self._answered(answer.status, answer.body)
 
@@ -78,6 +81,13 @@ def test_a_status_that_is_no_success_is_a_refusal(send: Send, url: str) -> None:
     (refusal,) = result.told["refusals"]
     assert (refusal["number"], refusal["code"]) == (2, "HTTP 400")
     assert "not JSON" in refusal["reason"]
+
+
+def test_the_reason_for_a_whole_request_is_shown_without_its_json(send: Send, url: str) -> None:
+    result = send("--url", url.replace("/events", "/elsewhere"), "--json", events=[event(1)])
+    assert result.told["answers"] == {"HTTP 404": 1}
+    (refusal,) = result.told["refusals"]
+    assert refusal["reason"] == "events go to POST /events"
 
 
 def test_a_receiver_that_is_away_is_a_refusal_without_an_answer(send: Send) -> None:

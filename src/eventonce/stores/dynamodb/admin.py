@@ -38,8 +38,8 @@ def create(table: Table, *, dry_run: bool = False) -> list[str]:
         _wait(table, lambda found: found.get("TableStatus") == "ACTIVE")
         _expire(table)
     return [
-        f"{_would(dry_run)}make {table.ref}: on demand, partition key {key} (string)",
-        f"{_would(dry_run)}make the index {INDEX}, which holds letters alone",
+        f"{_would(dry_run)}create {table.ref}: on demand, partition key {key} (string)",
+        f"{_would(dry_run)}create the index {INDEX}, of dead letters",
         f"{_would(dry_run)}let it expire items by {table.layout.expiry}",
     ]
 
@@ -49,15 +49,14 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
     described = _described(table)
     if described is None:
         raise StoreMismatch(
-            f"{table.ref}: there is no such table. Make it with: "
-            f'eventonce store create "{table.ref.uri}"'
+            f'{table.ref} does not exist. Create it with: eventonce store create "{table.ref.uri}"'
         )
     wrong = _wrong_key(table, described)
     if wrong:
         raise StoreMismatch(f"{table.ref}: {wrong}, and a table's key cannot be changed")
     steps = []
     if _index_status(described) is None:
-        steps.append(f"{_would(dry_run)}make the index {INDEX}, which holds letters alone")
+        steps.append(f"{_would(dry_run)}create the index {INDEX}, of dead letters")
         if not dry_run:
             table.call(
                 "update_table",
@@ -79,8 +78,8 @@ def check(table: Table) -> list[Finding]:
     # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
     described = _described(table)
     if described is None:
-        fix = f'make it: eventonce store create "{table.ref.uri}"'
-        return [Finding(f"{table.ref} is there", fix)]
+        fix = f'Create it: eventonce store create "{table.ref.uri}"'
+        return [Finding(f"{table.ref} does not exist", fix, missing=True)]
     wrong = _wrong_key(table, described)
     key = Finding(
         f"its key is {table.layout.key}, a string",
@@ -104,7 +103,7 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
     )
     status = _index_status(described)
     yield Finding(
-        f"the index {INDEX} lists letters",
+        f"the index {INDEX} lists dead letters",
         "" if status == "ACTIVE" else migrate_it if status is None else "it is being made",
     )
     replicas = described.get("Replicas") or []

@@ -147,7 +147,7 @@ def refusal(code: str, message: str, ref: TableRef) -> EventonceError:
         )
     if code in _ABSENT:
         return StoreMismatch(
-            f"{ref}: there is no such table for these credentials. Make it with: "
+            f"{ref}: there is no such table for these credentials. Create it with: "
             f'eventonce store create "{ref.uri}"'
         )
     if code in _DENIED:

@@ -116,7 +116,7 @@ def check(connection: Connection, address: Address) -> list[Finding]:
         "" if version >= OLDEST else "upgrade it to 13 or newer",
     )
     if not _exists(connection, address):
-        return [new_enough, Finding("the schema is there", missing(address))]
+        return [new_enough, _missing(address)]
     allowed = _allowed(connection, address)
     if not allowed.fine:
         return [new_enough, allowed]
@@ -129,13 +129,18 @@ def check(connection: Connection, address: Address) -> list[Finding]:
     ]
 
 
+def _missing(address: Address) -> Finding:
+    what = f"schema {address.schema} has no tables of eventonce"
+    return Finding(what, missing(address), missing=True)
+
+
 def _up_to_date(connection: Connection, address: Address) -> Finding:
     try:
         found = _found(connection, address)
     except StoreMismatch as error:
         return Finding("the format is ours", str(error))
     if found is None:
-        return Finding("the schema is there", missing(address))
+        return _missing(address)
     what = f"schema {address.schema} has format {FORMAT}, step {found}"
     return Finding(what, "" if found >= STEP else older(address, found, STEP))
 
@@ -152,7 +157,7 @@ def diagnose(connection: Connection, address: Address) -> str:
         return older(address, found, STEP)
     return (
         f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
-        f"that belongs to it. Restore it, or drop it and make it anew; what is wrong is named by: "
+        f"that belongs to it. Restore it, or drop it and create it again. The fault is named by: "
         f"{command(address, 'check')}"
     )
 
@@ -199,8 +204,8 @@ def _allowed(connection: Connection, address: Address) -> Finding:
 def _whole(connection: Connection, address: Address) -> Finding:
     there = {name for (name,) in rows(connection, _NAMES, address.quoted, address.quoted)}
     lost = sorted({*RIGHTS, *FUNCTIONS} - there)
-    fix = f"restore {', '.join(lost)}, or drop the schema and make it anew" if lost else ""
-    return Finding("its tables and functions are there", fix)
+    fix = f"restore {', '.join(lost)}, or drop the schema and create it again" if lost else ""
+    return Finding("its tables and functions exist", fix)
 
 
 def _writable(connection: Connection, address: Address) -> Finding:

@@ -124,7 +124,7 @@ def _mistake(code: str, words: str, schema: str) -> str:
             "~/.pgpass, and at the server's pg_hba.conf"
         )
     if code == "3D000":
-        return "there is no such database. Make it (createdb), or name another one in the URI"
+        return "there is no such database. Create it (createdb), or name another one in the URI"
     if code == "42501":
         return (
             f"this user lacks a permission. As the owner of schema {schema}: GRANT USAGE ON SCHEMA "
@@ -145,7 +145,7 @@ def missing(address: Address) -> str:
     """What to do where the schema is not there."""
     return (
         f"{address.shown}: there is no eventonce in schema {address.schema} of this database. "
-        f"Make it with: {command(address, 'create')}"
+        f"Create it with: {command(address, 'create')}"
     )
 
 

@@ -208,9 +208,9 @@ class SQLiteSchema:
         """Make the file, or our tables in it; answers what was done, or would be."""
         found = self._found()
         if found is None:
-            step = f"make {self._path}, with tables of format {FORMAT} and a write-ahead log"
+            step = f"create {self._path}, with tables of format {FORMAT} and a write-ahead log"
         elif found.format is None:
-            step = f"make tables of format {FORMAT} in {self._path}, and a write-ahead log"
+            step = f"create tables of format {FORMAT} in {self._path}, and a write-ahead log"
         else:
             return self.migrate(dry_run=dry_run)
         return self._take([step], dry_run=dry_run)
@@ -219,10 +219,8 @@ class SQLiteSchema:
         """Bring our tables up to date; answers what was done, or would be."""
         found = self._found()
         if found is None or found.format is None:
-            lacking = "there is no such file" if found is None else "it has no tables of ours"
-            raise StoreMismatch(
-                f'{self._path}: {lacking}. Make it: eventonce store create "{self._location.uri}"'
-            )
+            fault = "does not exist" if found is None else "has no tables of eventonce"
+            raise StoreMismatch(f"{self._path} {fault}. {self._create}")
         steps = []
         if _script_from(found.format, self._path):
             steps.append(f"bring the tables in {self._path} from format {found.format} to {FORMAT}")
@@ -232,11 +230,10 @@ class SQLiteSchema:
 
     def check(self) -> list[Finding]:
         """Look at the file, its tables, its log, permissions, and for damage."""
-        there = f"{self._path} is there"
         if not os.access(self._path, os.F_OK):
-            fix = f'make it: eventonce store create "{self._location.uri}"; opening it does so too'
-            return [Finding(there, self._unwritable() or fix)]
-        findings = [Finding(there)]
+            fix = self._unwritable() or f"{self._create}; opening it does so too"
+            return [Finding(f"{self._path} does not exist", fix, missing=True)]
+        findings = [Finding(f"{self._path} exists")]
         try:
             for finding in self._findings():
                 findings.append(finding)  # noqa: PERF402  those before an error count too
@@ -263,10 +260,13 @@ class SQLiteSchema:
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
             yield Finding("SQLite finds no damage in it", fix)
 
+    @property
+    def _create(self) -> str:
+        return f'Create it: eventonce store create "{self._location.uri}"'
+
     def _tables(self, found: State) -> Finding:
         if found.format is None:
-            fix = f'make them: eventonce store create "{self._location.uri}"'
-            return Finding("our tables are there", fix)
+            return Finding("its tables do not exist", self._create, missing=True)
         older = _script_from(found.format, self._path)
         fix = f'eventonce store migrate "{self._location.uri}"' if older else ""
         return Finding(f"its tables have format {found.format}", fix)

@@ -81,7 +81,7 @@ def not_writable(path: Path) -> str:
     """Why this file cannot be opened or written, as far as one can see from outside."""
     folder = path.parent
     if not folder.exists():
-        return f"the directory {folder} does not exist; make it, or give another path"
+        return f"the directory {folder} does not exist; create it, or give another path"
     if not folder.is_dir():
         return f"{folder} is not a directory; give another path"
     if path.is_dir():
