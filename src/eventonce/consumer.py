@@ -25,7 +25,7 @@ from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.occupancy import INSIDE, inside_handler
 from eventonce.runtime.runtime import LONGEST_WAIT, ONE, Runtime
-from eventonce.runtime.visit import Patience
+from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -156,7 +156,7 @@ class Consumer:
         planned = self.runtime.plan(events, deadline=end, deliveries=deliveries or inf)
         here = LONGEST_WAIT if deadline is None else max(0.0, min(LONGEST_WAIT, deadline - margin))
         return self.runtime.tell(
-            self.runtime.run(planned, Patience(here, min(wait, here))), started
+            self.runtime.run(planned, CopyWait(here, min(wait, here))), started
         )
 
     async def process_async(
@@ -165,7 +165,7 @@ class Consumer:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
         planned = self.runtime.plan(events)
-        outcomes = await self.runtime.awaiting.process(planned, Patience(LONGEST_WAIT, wait))
+        outcomes = await self.runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT, wait))
         return self.runtime.tell(outcomes, started)
 
     @overload
@@ -191,7 +191,7 @@ class Consumer:
             async def guarded_async(event: Incoming) -> Outcome:
                 started = time.perf_counter()
                 planned = self.runtime.plan([event], lambda _: route)
-                outcomes = await self.runtime.awaiting.process(planned, Patience(LONGEST_WAIT))
+                outcomes = await self.runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT))
                 return self.runtime.tell(outcomes, started)[0]
 
             return guarded_async
@@ -200,7 +200,7 @@ class Consumer:
         def guarded(event: Incoming) -> Outcome:
             started = time.perf_counter()
             planned = self.runtime.plan([event], lambda _: route)
-            return self.runtime.tell(self.runtime.run(planned, Patience(LONGEST_WAIT)), started)[0]
+            return self.runtime.tell(self.runtime.run(planned, CopyWait(LONGEST_WAIT)), started)[0]
 
         return guarded
 
@@ -208,7 +208,7 @@ class Consumer:
     def _block(self, event: Incoming) -> Iterator[Job]:
         started = time.perf_counter()
         planned = self.runtime.plan([event], lambda _: _BLOCK)
-        visit = Inline(self.runtime, planned, Patience(LONGEST_WAIT))
+        visit = Inline(self.runtime, planned, CopyWait(LONGEST_WAIT))
         ended = False
         try:
             if visit.until_executed() is None:
@@ -294,8 +294,8 @@ class Consumer:
         self.close()
 
 
-def _is_store(given: object) -> bool:
-    return isinstance(given, Store)
+def _is_store(opened: object) -> bool:
+    return isinstance(opened, Store)
 
 
 def _deadline(seconds: float, margin: float) -> Deadline:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
-from eventonce.core.ledger import PATIENCE, Record, judge, lives, settle
+from eventonce.core.ledger import NEWER_WAIT_LEASES, Record, judge, lives, settle
 from eventonce.types import Action, Claim, Settlement
 from pictures import fact, version
 from pictures.__main__ import FOLDER, NAMES, drawn
@@ -130,7 +130,7 @@ def test_the_boxes_of_a_state_machine_say_what_a_claim_gets(
         other = replace(granted, nonce=granted.nonce + 1)
         if other.order is not None:
             other = replace(other, order=4, digest=b"four")
-        for instant in (now, now + PATIENCE * LEASE):
+        for instant in (now, now + NEWER_WAIT_LEASES * LEASE):
             at = condition(Moment(record, instant, granted))
             got[at].add(judge(record, other, instant)[0].kind)
     for at, words in picture.ANSWERS.items():

@@ -328,7 +328,7 @@ LAW = (
     ),
     _law(
         "an older version does not wait",
-        "until = record.held_until + PATIENCE * claim.lease",
+        "until = record.held_until + NEWER_WAIT_LEASES * claim.lease",
         "until = record.held_until",
         HOLES + "an_older_state_is_not_applied_after_a_crash_between_effect_and_settlement",
     ),
@@ -340,8 +340,8 @@ LAW = (
     ),
     _law(
         "an older version waits two leases",
-        "PATIENCE: Final = 3",
-        "PATIENCE: Final = 2",
+        "NEWER_WAIT_LEASES: Final = 3",
+        "NEWER_WAIT_LEASES: Final = 2",
         HOLES + "an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned",
         CONTRACT + "an_older_version_waits_three_leases_and_is_then_given_up]",
     ),

@@ -223,7 +223,7 @@ _SERVER = (
 _CLUSTER = (
     (
         "a settlement does not wait for a failover",
-        "(max(patience, MIGRATION) if torn else patience)",
+        "(max(retry_for, MIGRATION) if torn else retry_for)",
         "0",
         FAILOVER + "a_settlement_outlasts_a_failover",
     ),
@@ -317,7 +317,7 @@ _OTHERS = (
     (
         "one partition's failure is the batch's",
         "store.py",
-        'given.update(dict.fromkeys(indexes, Verdict("error", error=error)))',
+        'by_index.update(dict.fromkeys(indexes, Verdict("error", error=error)))',
         "raise error",
         CLUSTER + "a_partition_that_is_gone_fails_alone",
     ),

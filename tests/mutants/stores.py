@@ -13,7 +13,7 @@ AT_WORK = "tests/integration/test_sqlite.py::test_"
 FILE = "tests/integration/test_sqlite_file.py::test_"
 MEMORY_INTERRUPTED = "tests/unit/test_memory_interrupted.py::test_"
 INTERRUPTED = "tests/integration/test_sqlite_interrupted.py::test_"
-LENT = "tests/integration/test_sqlite_lent.py::test_"
+GUARDED = "tests/integration/test_sqlite_guarded.py::test_"
 
 STORES = (
     Mutant(
@@ -148,28 +148,28 @@ STORES = (
         SQLITE + "guarded_connection.py",
         "return sqlite3.SQLITE_DENY if self.denied",
         "return sqlite3.SQLITE_OK if self.denied",
-        (LENT + "a_handler_that_ends_the_transaction_leaves_no_effect_behind",),
+        (GUARDED + "a_handler_that_ends_the_transaction_leaves_no_effect_behind",),
     ),
     Mutant(
         "sqlite: a statement after the transaction's end is committed alone",
         SQLITE + "guarded_connection.py",
         "    if not connection.in_transaction or connection.thread != get_ident():\n",
         "    if False:\n",
-        (LENT + "a_connection_that_was_kept_runs_nothing_outside_of_a_transaction",),
+        (GUARDED + "a_connection_that_was_kept_runs_nothing_outside_of_a_transaction",),
     ),
     Mutant(
         "sqlite: a connection that was kept writes into another's transaction",
         SQLITE + "guarded_connection.py",
         " or connection.thread != get_ident():\n",
         ":\n",
-        (LENT + "a_connection_that_was_kept_writes_into_nobody_elses_transaction",),
+        (GUARDED + "a_connection_that_was_kept_writes_into_nobody_elses_transaction",),
     ),
     Mutant(
         "sqlite: a connection that was closed is lent again",
         SQLITE + "store.py",
         "                    connections.guarded = connections.transaction = None\n",
         "                    connections.transaction = None\n",
-        (LENT + "a_connection_closed_behind_our_back_costs_its_own_run_alone",),
+        (GUARDED + "a_connection_closed_behind_our_back_costs_its_own_run_alone",),
     ),
     Mutant(
         "sqlite: threads do not take turns",
@@ -212,7 +212,7 @@ STORES = (
         SQLITE + "store.py",
         "        if not self.connection.running:\n",
         "        if False:\n",
-        (LENT + "a_transaction_that_ended_inside_its_block_is_noticed",),
+        (GUARDED + "a_transaction_that_ended_inside_its_block_is_noticed",),
     ),
     Mutant(
         "sqlite: what expired is dropped by sweeping alone",

@@ -16,7 +16,7 @@ from eventonce.types import Claim, Settlement, SettleResult, Verdict
 KEPT_DIGESTS: Final = 16
 """Versions remembered at one order: whole-second orders tie a handful, and a record stays small."""
 
-PATIENCE: Final = 3
+NEWER_WAIT_LEASES: Final = 3
 """Leases an older version waits for a newer one that was tried and not settled: one for the run,
 one for the transport to bring it again, one for that second run."""
 
@@ -120,7 +120,7 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
     if record.tried is not None and order < record.tried:
         # A newer version may have had its effect. Applying this one now would turn the subject
         # back, so it waits for the newer one to be settled and is then kept as a dead letter.
-        until = record.held_until + PATIENCE * claim.lease
+        until = record.held_until + NEWER_WAIT_LEASES * claim.lease
         if now < until and not record.dead:
             return Verdict("busy", wait=until - now, order=record.tried), None
         return Verdict("dead", order=record.tried), None

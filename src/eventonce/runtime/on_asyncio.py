@@ -21,7 +21,7 @@ from eventonce.runtime.invoke import as_failure, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.occupancy import INSIDE, inside_handler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
-from eventonce.runtime.visit import Patience
+from eventonce.runtime.visit import CopyWait
 from eventonce.types import Outcome
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Asynchronous:
         self._stages: Stages | None = None
         self._door: Door | None = None
 
-    async def process(self, planned: Sequence[Plan | Refusal], patience: Patience) -> list[Outcome]:
+    async def process(
+        self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
+    ) -> list[Outcome]:
         """Bring every event to its outcome, on the running loop."""
         loop = asyncio.get_running_loop()
         stages, door = self._door_of(loop)
@@ -54,7 +56,7 @@ class Asynchronous:
         ticket = Ticket(
             self._runtime,
             planned,
-            patience,
+            copy_wait,
             lambda _: door.call(_wake, ends),
             context=context,
             starter=starter,

@@ -21,7 +21,7 @@ from eventonce.log import log
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.unhandled import Unhandled
-from eventonce.runtime.visit import Patience
+from eventonce.runtime.visit import CopyWait
 from eventonce.types import Event, Outcome
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Runtime:
             deliveries=deliveries,
         )
 
-    def run(self, planned: Sequence[Plan | Refusal], patience: Patience) -> list[Outcome]:
+    def run(self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait) -> list[Outcome]:
         """Bring planned events to their outcomes, in the caller's thread."""
         if self.routes.asynchronous and any(
             type(one) is Plan and one.asynchronous for one in planned
@@ -107,8 +107,8 @@ class Runtime:
             from eventonce.runtime.loop_thread import refuse_on_loop  # noqa: PLC0415  as below
 
             refuse_on_loop()
-            return Inline(self, planned, patience).process(self.awaiting)
-        return Inline(self, planned, patience).process()
+            return Inline(self, planned, copy_wait).process(self.awaiting)
+        return Inline(self, planned, copy_wait).process()
 
     def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
         """Run events that were given up, wherever they were kept; not what took effect meanwhile.
@@ -118,7 +118,7 @@ class Runtime:
         """
         started = time.perf_counter()
         planned = self.plan(events, redrive=True)
-        return self.tell(self.run(planned, Patience(LONGEST_WAIT)), started)
+        return self.tell(self.run(planned, CopyWait(LONGEST_WAIT)), started)
 
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         """Tell the observers, with the seconds since then; gives the outcomes back."""

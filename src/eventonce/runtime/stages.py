@@ -28,7 +28,7 @@ from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
 from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Slots
-from eventonce.runtime.visit import Patience, Visit
+from eventonce.runtime.visit import CopyWait, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class Ticket(Visit):
         self,
         runtime: Runtime,
         planned: Sequence[Plan | Refusal],
-        patience: Patience,
+        copy_wait: CopyWait,
         ended: Callable[[Ticket], None],
         *,
         context: Context,
         starter: Starter | None = None,
     ) -> None:
         """`ended` is called once, in any thread; handlers run in copies of `context`."""
-        super().__init__(runtime, planned, patience)
+        super().__init__(runtime, planned, copy_wait)
         self.ended = ended
         self.context = context
         self.starter = starter

@@ -22,7 +22,7 @@ AT_ONCE: Final = 0.001
 """Seconds before the store is asked again for a key whose run has just ended."""
 
 
-class Patience:
+class CopyWait:
     """Seconds that a copy may wait for the run it is a copy of, before it is `busy`."""
 
     __slots__ = ("elsewhere", "here")
@@ -37,13 +37,13 @@ class Visit:
     """One batch in this process."""
 
     def __init__(
-        self, runtime: Runtime, planned: Sequence[Plan | Refusal], patience: Patience
+        self, runtime: Runtime, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> None:
         self.runtime = runtime
         self.batch = Batch(planned, runtime.name, runtime.clock, self._leave)
         self.steps = self.batch.steps()
         self.hold: Hold | None = None
-        self._patience = patience
+        self._copy_wait = copy_wait
         self.nested = INSIDE.get()
         """Whether a handler waits for it."""
         self._waits_since = 0.0
@@ -78,13 +78,13 @@ class Visit:
         now = time.monotonic()
         self._waits_since = self._waits_since or now
         waited = now - self._waits_since
-        left = max(0.0, self._patience.here - waited)
+        left = max(0.0, self._copy_wait.here - waited)
         if sum(gate.when_ended(key, wake) for key in keys):
             return left
         if gate.ran_beside(wanted.claims):
             return min(AT_ONCE, left)
         pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
-        return min(pause, max(0.0, self._patience.elsewhere - waited))
+        return min(pause, max(0.0, self._copy_wait.elsewhere - waited))
 
     def interrupted(self) -> None:
         """Complete what has returned, free the rest, and leave."""

@@ -58,16 +58,16 @@ class StoreURI(msgspec.Struct, frozen=True):
         if unknown and not others:
             named = f"option {unknown[0]!r}" if _NAME.fullmatch(unknown[0]) else "such option"
             raise ConfigError(f"store {self.shown}: no {named}. Allowed are: {', '.join(fields)}")
-        given = {name: value for name, value in self.options.items() if name in fields}
+        known = {name: value for name, value in self.options.items() if name in fields}
         try:
-            return msgspec.convert(given, kind, strict=False)
+            return msgspec.convert(known, kind, strict=False)
         except msgspec.ValidationError as error:
             found = _PATH.search(str(error))
             name = found[1] if found else ""
         # Outside the handler: the library's error would carry the text along.
         hint = get_type_hints(kind, include_extras=True).get(name)
         raise ConfigError(
-            f"store {self.shown}: {name}={given.get(name, '')[:40]} is not allowed; "
+            f"store {self.shown}: {name}={known.get(name, '')[:40]} is not allowed; "
             f"expected {_expected(hint)}"
         )
 

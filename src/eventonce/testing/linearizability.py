@@ -203,8 +203,8 @@ class _Search:
         it = self.operations[i]
         marks = {it.earliest, it.latest, *self.hints}
         if record is not None:
-            patience = ledger.PATIENCE * it.claim.lease
-            marks |= {record.held_until, record.expires, record.held_until + patience}
+            wait = ledger.NEWER_WAIT_LEASES * it.claim.lease
+            marks |= {record.held_until, record.expires, record.held_until + wait}
         return sorted(mark for mark in marks if it.earliest <= mark <= it.latest)
 
 
@@ -243,8 +243,8 @@ def _hints(operations: Sequence[Operation]) -> set[int]:
     leases = {it.claim.lease for it in operations}
     # A lease ends some leases before the wait of an older version, and began a lease before that,
     # or was cut short then.
-    spans = {0, *leases, *(ledger.PATIENCE * lease for lease in leases)}
-    spans |= {ledger.PATIENCE * lease + other for lease in leases for other in leases}
+    spans = {0, *leases, *(ledger.NEWER_WAIT_LEASES * lease for lease in leases)}
+    spans |= {ledger.NEWER_WAIT_LEASES * lease + other for lease in leases for other in leases}
     hints = set()
     for it in operations:
         if isinstance(it.answer, Verdict) and it.answer.wait:

@@ -32,7 +32,7 @@ from eventonce.errors import (
 from eventonce.runtime.gate import is_overdue
 from eventonce.runtime.occupancy import INSIDE
 from eventonce.runtime.stages import Ticket
-from eventonce.runtime.visit import Patience
+from eventonce.runtime.visit import CopyWait
 from eventonce.types import Event, Outcome
 from eventonce.worker.ack_buffer import BATCH, AckBuffer
 from eventonce.worker.availability import Availability, look_after, probe
@@ -163,7 +163,7 @@ class Worker:
             ticket = Ticket(
                 self._consumer.runtime,
                 self._consumer.runtime.plan([_incoming(one)]),
-                Patience(here=inf),
+                CopyWait(here=inf),
                 partial(self._ended, one, began),
                 context=self._context,
                 starter=self._starter,

@@ -13,7 +13,7 @@ from eventonce.stores.dynamodb.codec import STAMP, Delete, Insert, Update, new_s
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
 from eventonce.stores.dynamodb.table import Table
 
-PATIENCE: Final = 600.0
+CREATION_TIMEOUT: Final = 600.0
 """Seconds that making a table or an index may take; a table takes seconds, an index minutes."""
 LOOK: Final = 1.0
 
@@ -190,15 +190,15 @@ def _expire(table: Table) -> None:
 
 
 def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + CREATION_TIMEOUT
     while True:
         described = _described(table)
         if described is not None and ready(described):
             return
         if time.monotonic() > end:
             raise StoreUnavailable(
-                f"{table.ref}: not ready after {PATIENCE:.0f} s. It is still being made; look "
-                f'again later with: eventonce store check "{table.ref.uri}"'
+                f"{table.ref}: not ready after {CREATION_TIMEOUT:.0f} s. It is still being made; "
+                f'look again later with: eventonce store check "{table.ref.uri}"'
             )
         time.sleep(LOOK)
 

@@ -27,7 +27,7 @@ KEYS: Final = 100
 
 TRIES: Final = 5
 """Times that a statement or a key which the service left undone is sent: with the pauses between
-them about a second, well within a lease and a transport's patience."""
+them about a second, well within a lease and a transport's deadline."""
 PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 

@@ -41,7 +41,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     unsettled CONSTANT bigint := 86400000; -- ledger.UNSETTLED
-    patience CONSTANT bigint := 3; -- ledger.PATIENCE
+    newer_wait_leases CONSTANT bigint := 3; -- ledger.NEWER_WAIT_LEASES
     kept_digests CONSTANT integer := 16; -- ledger.KEPT_DIGESTS
     longest_lease CONSTANT bigint := 900000; -- ledger.LONGEST_LEASE
     pause CONSTANT bigint := 1000; -- until asking again for a locked row may help
@@ -183,7 +183,7 @@ BEGIN
                 WHEN moment < s.r_held_until AND s.nonce = s.r_nonce THEN 'own'
                 WHEN moment < s.r_held_until THEN 'held'
                 WHEN s."order" < s.r_tried THEN CASE
-                    WHEN moment < s.r_held_until + patience * s.lease AND s.r_dead = '{}'
+                    WHEN moment < s.r_held_until + newer_wait_leases * s.lease AND s.r_dead = '{}'
                         THEN 'waits'
                     ELSE 'overtaken'
                 END
@@ -327,7 +327,7 @@ BEGIN
         CASE
             WHEN d.grants AND NOT d.peek THEN d.lease
             WHEN d.law = 'held' OR d.law = 'own' AND NOT d.peek THEN d.cut_down - moment
-            WHEN d.law = 'waits' THEN d.r_held_until + patience * d.lease - moment
+            WHEN d.law = 'waits' THEN d.r_held_until + newer_wait_leases * d.lease - moment
         END,
         CASE
             WHEN d.law IN ('duplicate', 'conflict') AND d.latest AND d.by <> '' AND d.r_by <> ''

@@ -118,7 +118,7 @@ local function law(records, now)
     if now < r.held_until then return held(r, t) end
     if r.tried and c.order < r.tried then
       -- A newer version may have had its effect: this one waits for it, and is then a dead letter.
-      local till = r.held_until + PATIENCE * t.lease
+      local till = r.held_until + NEWER_WAIT_LEASES * t.lease
       if now < till and #r.dead == 0 then
         return verdict('busy', {wait = till - now, order = r.tried}), false
       end

@@ -45,7 +45,7 @@ from eventonce.stores.redis.connections import (
 )
 
 PAUSE: Final = 0.1
-"""Seconds between attempts while slots change hands: a failover takes some seconds."""
+"""Seconds between attempts while slots move: a failover takes some seconds."""
 
 MIGRATION: Final = 1.0
 """Seconds for which a command on several keys waits until all of them have moved."""
@@ -60,7 +60,7 @@ _MOVED: Final = (
     ConnectionLost,
     RedisClusterException,
 )
-"""Errors while slots change hands: another server may know better, now or soon."""
+"""Errors while slots move: another server may know better, now or soon."""
 _FINAL: Final = (AuthenticationError, MaxConnectionsError)
 _BROKEN: Final = (RedisError, OSError, AttributeError)
 """Errors of a connection; drivers before 8 stumble over one that another thread disconnected
@@ -86,7 +86,7 @@ class Cluster:
         self._refreshes = 0
 
     def execute_batch(
-        self, keys: Sequence[bytes], build: Build, wait: Wait, patience: float = 0.0
+        self, keys: Sequence[bytes], build: Build, wait: Wait, retry_for: float = 0.0
     ) -> list[Answer]:
         """The replies about all of these keys, one for each partition; one for each key of a slot
         whose keys lie on two servers."""
@@ -99,25 +99,25 @@ class Cluster:
             for start in range(0, len(part), MAX_KEYS)
         ]
         commands = [build(part) for part in parts]
-        replies = self._retried(commands, wait, patience, follow=False)
+        replies = self._retried(commands, wait, retry_for, follow=False)
         answers: list[Answer] = []
         for part, reply in zip(parts, replies, strict=True):
             if _migrating(reply):
-                alone = self.execute([build([index]) for index in part], wait, patience)
+                alone = self.execute([build([index]) for index in part], wait, retry_for)
                 answers += [([index], reply) for index, reply in zip(part, alone, strict=True)]
             else:
                 answers.append((part, reply))
         return answers
 
     def execute(
-        self, commands: Sequence[Command], wait: Wait, patience: float = 0.0
+        self, commands: Sequence[Command], wait: Wait, retry_for: float = 0.0
     ) -> list[Reply]:
         """The replies to these. Where a slot has moved, it is looked up once, and then for as many
-        seconds as there is patience, so that other events are not held up for nothing."""
-        return self._retried(commands, wait, patience, follow=True)
+        seconds as `retry_for` says, so that other events are not held up for nothing."""
+        return self._retried(commands, wait, retry_for, follow=True)
 
     def _retried(
-        self, commands: Sequence[Command], wait: Wait, patience: float, *, follow: bool
+        self, commands: Sequence[Command], wait: Wait, retry_for: float, *, follow: bool
     ) -> list[Reply]:
         """`follow` says whether commands on a slot that is being moved are sent after it."""
         try:
@@ -128,7 +128,9 @@ class Cluster:
                 torn = [n for n, it in enumerate(replies) if follow and _migrating(it)]
                 retried = moved + torn
                 redirected = any(isinstance(replies[n], AskError) for n in retried)
-                late = time.monotonic() - began >= (max(patience, MIGRATION) if torn else patience)
+                late = time.monotonic() - began >= (
+                    max(retry_for, MIGRATION) if torn else retry_for
+                )
                 if not retried or (late and attempt >= (REDIRECTIONS if redirected else 1)):
                     break
                 asked = {
@@ -231,8 +233,8 @@ class Cluster:
     def _refresh(self) -> None:
         """Look up where the slots are now; if nobody knows, what was known stays.
 
-        The hosts that were given are asked beside the nodes that are known: all of those may have
-        been replaced.
+        The hosts of the URI are asked beside the nodes that are known: all of those may have been
+        replaced.
         """
         refreshes = self._refreshes
         with self._refreshing:

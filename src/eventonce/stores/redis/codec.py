@@ -91,11 +91,10 @@ def _script(*sources: str) -> Script:
     return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_RECORDS: Final = (
-    f"local KEPT_DIGESTS, PATIENCE, UNSETTLED, LONGEST_LEASE = "
-    f"{ledger.KEPT_DIGESTS}, {ledger.PATIENCE}, {ledger.UNSETTLED}, {ledger.LONGEST_LEASE}\n"
-    + _source("records")
-)
+_RECORDS: Final = "".join(
+    f"local {name} = {getattr(ledger, name)}\n"
+    for name in ("KEPT_DIGESTS", "NEWER_WAIT_LEASES", "UNSETTLED", "LONGEST_LEASE")
+) + _source("records")
 
 _EVEN_IF_FULL: Final = "redis.pcall('GETEX', KEYS[1])\n"
 """A server at its maxmemory refuses a script's first write, and none after it: it must not stop in

@@ -227,14 +227,14 @@ class Server:
         self._connections = Connections(client.connection_pool)
 
     def execute_batch(
-        self, keys: Sequence[bytes], build: Build, wait: Wait, patience: float = 0.0
+        self, keys: Sequence[bytes], build: Build, wait: Wait, retry_for: float = 0.0
     ) -> list[Answer]:
         """The replies about all of these keys; more than one only if they are thousands."""
         count = len(keys)
         if count <= MAX_KEYS:
             return [(None, self._reply(build(None), wait))]
         parts = [range(start, min(start + MAX_KEYS, count)) for start in range(0, count, MAX_KEYS)]
-        replies = self.execute([build(part) for part in parts], wait, patience)
+        replies = self.execute([build(part) for part in parts], wait, retry_for)
         return list(zip(parts, replies, strict=True))
 
     def _reply(self, command: Command, wait: Wait) -> Reply:
@@ -267,7 +267,7 @@ class Server:
         self,
         commands: Sequence[Command],
         wait: Wait,
-        patience: float = 0.0,  # noqa: ARG002  a cluster has use for it
+        retry_for: float = 0.0,  # noqa: ARG002  a cluster has use for it
     ) -> list[Reply]:
         """The replies to these. A connection that was lost is made anew once: every command of the
         store may be sent twice."""

@@ -169,9 +169,9 @@ def _insecure(said: str) -> bool:
 
 def _explain_words(where: str, said: str) -> EventonceError:
     """By what the error says, where the driver has no class for it."""
-    for sign, meaning in _SAYINGS:
+    for sign, message in _SAYINGS:
         if sign in said:
-            return StoreUnavailable(f"{where}: {meaning} ({said}). Try again.")
+            return StoreUnavailable(f"{where}: {message} ({said}). Try again.")
     if "CROSSSLOT" in said:  # of drivers before 6
         return ConfigError(f"{where}: {_IN_A_CLUSTER}")
     if "DB index" in said or "SELECT is not allowed" in said:

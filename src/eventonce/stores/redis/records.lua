@@ -7,7 +7,7 @@
 --   HELD    a fact that was granted: token, expires, held_until, attempt, nonce, by
 --   LISTED  anything else: all fields as a MessagePack array, in the order of ledger.Record
 --   BRIEF   from here on: what nearly every record is at last, in twelve bytes; see below
--- KEPT_DIGESTS, PATIENCE, UNSETTLED and LONGEST_LEASE, the constants of the law, are set by
+-- KEPT_DIGESTS, NEWER_WAIT_LEASES, UNSETTLED and LONGEST_LEASE, the constants of the law, are set by
 -- codec.py.
 local DONE, RESULT, HELD, BRIEF = 1, 2, 3, 192
 

@@ -39,7 +39,7 @@ class RedisStore:
     """Records and dead letters in Redis 6.2 or newer, in Valkey, or in a cluster of either.
 
     Safe in many threads, and across a fork. Leases and windows end by the server's own clock, and
-    records leave by its own expiry. An answer that was given is as durable as the server is set up
+    records leave by its own expiry. An answer is as durable as the server is set up
     to make it: with `wait_replicas` it has reached so many replicas, without it a failover may lose
     the last moment's writes; `docs/stores/redis.md` says what that means for events.
     """
@@ -113,25 +113,25 @@ class RedisStore:
         if len(answers) == 1:
             return codec.verdicts(claims, self._value(answers[0][1]))
         self._has_answered |= not all(isinstance(reply, Exception) for _, reply in answers)
-        given: dict[int, Verdict] = {}
+        by_index: dict[int, Verdict] = {}
         errors = []
         for part, reply in answers:
             indexes = part or ()
             if isinstance(reply, Exception):
                 errors.append(error := self._explained(reply))
-                given.update(dict.fromkeys(indexes, Verdict("error", error=error)))
+                by_index.update(dict.fromkeys(indexes, Verdict("error", error=error)))
             else:
                 verdicts = codec.verdicts([claims[index] for index in indexes], reply)
-                given.update(zip(indexes, verdicts, strict=True))
+                by_index.update(zip(indexes, verdicts, strict=True))
         if len(errors) == len(answers):
             raise errors[0]
-        return [given[index] for index in range(len(claims))]
+        return [by_index[index] for index in range(len(claims))]
 
     def _claim_packable(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         """Some cannot be packed: each of them has that for its verdict, and the others go on."""
         refused = [codec.unpackable(claim) for claim in claims]
-        given = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
-        return [next(given) if bad is None else bad for bad in refused]
+        judged = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
+        return [next(judged) if bad is None else bad for bad in refused]
 
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
@@ -156,8 +156,8 @@ class RedisStore:
     ) -> list[SettleResult]:
         """Some cannot be packed: no run was ever granted to them."""
         packable = [codec.unpackable(it.claim) is None for it in settlements]
-        given = iter(self.settle(list(compress(settlements, packable)), now))
-        return [next(given) if good else "unknown" for good in packable]
+        settled = iter(self.settle(list(compress(settlements, packable)), now))
+        return [next(settled) if good else "unknown" for good in packable]
 
     def _builder(
         self,
@@ -262,11 +262,11 @@ class RedisStore:
         return admin.check(self, self, self._server.nodes, self._wait.replicas)
 
     def close(self) -> None:
-        """Close the connections; a client that was given is left as it is."""
+        """Close the connections; a client of the caller is left open."""
         self._server.close(client=self._owned)
 
-    def _one(self, command: Command, wait: Wait = NO_WAIT, patience: float = 0.0) -> Any:
-        (reply,) = self._server.execute([command], wait, patience)
+    def _one(self, command: Command, wait: Wait = NO_WAIT, retry_for: float = 0.0) -> Any:
+        (reply,) = self._server.execute([command], wait, retry_for)
         return self._value(reply)
 
     def _value(self, reply: Reply) -> Any:

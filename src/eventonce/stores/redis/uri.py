@@ -193,7 +193,7 @@ def shown_client(client: Redis | RedisCluster) -> str:
         return shown_socket(str(options["path"]), database)
     if "host" not in options:
         # A Sentinel's pool knows a name and looks the host up.
-        return f"Redis {getattr(client.connection_pool, 'service_name', 'of the given client')}"
+        return f"Redis {getattr(client.connection_pool, 'service_name', 'of the client')}"
     host = (str(options["host"]), int(options.get("port", PORT)))
     return shown((host,), database, cluster=False)
 
@@ -216,14 +216,14 @@ def read(uri: str) -> Address:
         "socket_keepalive_options": _KEEPALIVE,
     }
     if secure:
-        given = {name: getattr(options, name) for name in (*_FILES, "ssl_cert_reqs")}
-        socket_options |= {"ssl": True, **{name: it for name, it in given.items() if it}}
+        tls = {name: getattr(options, name) for name in (*_FILES, "ssl_cert_reqs")}
+        socket_options |= {"ssl": True, **{name: it for name, it in tls.items() if it}}
     login: dict[str, Any] = {"username": parts.user, "password": parts.password}
     if options.iam:
         login = {"credential_provider": Tokens(options.iam, parts.user or "", options.region)}
     port = SENTINEL_PORT if service else PORT
     return Address(
-        hosts=tuple((host, given or port) for host, given in parts.hosts),
+        hosts=tuple((host, own or port) for host, own in parts.hosts),
         cluster=kind == "cluster",
         service=service,
         path=path,
@@ -259,27 +259,27 @@ def _path(parts: StoreURI, kind: str, options: Options) -> tuple[str, str, int]:
 
 def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> None:
     """ConfigError for parts that do not belong together."""
-    given = set(parts.options)
+    named = set(parts.options)
     problems = {
         "a host is expected": not parts.hosts and kind != "unix",
         "several hosts are for redis+cluster:// and redis+sentinel://": kind == ""
         and len(parts.hosts) > 1,
         "a cluster has no databases": kind == "cluster" and parts.path.strip("/") not in ("", "0"),
         "there is no TLS over a Unix socket": kind == "unix" and secure,
-        "ssl_… is for rediss://": not secure and any(name.startswith("ssl_") for name in given),
+        "ssl_… is for rediss://": not secure and any(name.startswith("ssl_") for name in named),
         "sentinel_… is for redis+sentinel://": kind != "sentinel"
-        and any(name.startswith("sentinel_") for name in given),
+        and any(name.startswith("sentinel_") for name in named),
         "db is for unix://; elsewhere it is the path, as in redis://host/0": kind != "unix"
-        and "db" in given,
-        "region is for iam": "region" in given and "iam" not in given,
+        and "db" in named,
+        "region is for iam": "region" in named and "iam" not in named,
         "iam is for rediss://user@host, rediss+cluster:// and rediss+sentinel://: with TLS, the "
-        "user's name, and no password": "iam" in given
+        "user's name, and no password": "iam" in named
         and not (secure and parts.user and parts.password is None),
     }
     for problem, found in problems.items():
         if found:
             raise parts.refuse(problem)
-    if "iam" in given:
+    if "iam" in named:
         _cache(options.iam)
 
 

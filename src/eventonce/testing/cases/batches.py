@@ -99,14 +99,14 @@ def a_result_comes_back_as_it_was_given(opener: Opener) -> None:
     with opened(opener) as store:
         claims = [fact(key) for key in new_keys(5)] + [version(key, 1) for key in new_keys(5)]
         runs = store.claim(claims, now=EPOCH)
-        given = results * 2
+        expected = results * 2
         ended = [
             Settlement(claim, run.token, "complete", result)
-            for claim, run, result in zip(claims, runs, given, strict=True)
+            for claim, run, result in zip(claims, runs, expected, strict=True)
         ]
         assert store.settle(ended, now=EPOCH) == ["kept"] * len(ended)
         copies = store.claim(claims, now=EPOCH + DAY)
-        assert [copy.result for copy in copies] == given
+        assert [copy.result for copy in copies] == expected
 
 
 def one_bad_claim_does_not_spoil_its_batch(opener: Opener) -> None:

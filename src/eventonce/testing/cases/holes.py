@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventonce.core.ledger import KEPT_DIGESTS, LONGEST_LEASE, PATIENCE, UNSETTLED
+from eventonce.core.ledger import KEPT_DIGESTS, LONGEST_LEASE, NEWER_WAIT_LEASES, UNSETTLED
 from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, SECOND
 from eventonce.testing.cases.steps import (
     Ask,
@@ -176,7 +176,13 @@ HOLES: Final[Mapping[str, Program]] = {
         *(_state(3, B), DONE, _state(2, A)),
     ],
     "and does not wait for ever": [
-        *(_state(3, B), Wait(MINUTE), _state(2, A), Wait(PATIENCE * MINUTE - 1), _state(2, A)),
+        *(
+            _state(3, B),
+            Wait(MINUTE),
+            _state(2, A),
+            Wait(NEWER_WAIT_LEASES * MINUTE - 1),
+            _state(2, A),
+        ),
         *(Wait(1), _state(2, A), _state(3, B), BURIED, _state(2, A), _state(3, B)),
     ],
     "a new version does not inherit the attempts of the one before": [

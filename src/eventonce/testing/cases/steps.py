@@ -197,11 +197,11 @@ class _Stage:
                     self.story.tell("store.show({})", key)
                     self.compare(shown, record)
 
-    def compare(self, given: object, lawful: object) -> None:
-        if given == lawful:
+    def compare(self, answer: object, lawful: object) -> None:
+        if answer == lawful:
             self.story.tell("    # {}", lawful)
         else:
-            self.fail("    # law:   {}\n    # store: {}", lawful, given)
+            self.fail("    # law:   {}\n    # store: {}", lawful, answer)
 
     def fail(self, why: str, *values: object) -> NoReturn:
         self.story.tell(why, *values)

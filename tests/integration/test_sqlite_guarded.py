@@ -1,4 +1,4 @@
-"""The connection an SQLite store lends: what a handler may do with it, and what is refused."""
+"""The guarded connection of an SQLite store: what a handler may do with it, and what is refused."""
 
 from __future__ import annotations
 
