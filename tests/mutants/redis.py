@@ -223,7 +223,7 @@ _SERVER = (
 _CLUSTER = (
     (
         "a settlement does not wait for a failover",
-        "(max(retry_for, MIGRATION) if torn else retry_for)",
+        "max(retry_for, MIGRATION) if torn else retry_for",
         "0",
         FAILOVER + "a_settlement_outlasts_a_failover",
     ),

@@ -128,9 +128,8 @@ class Cluster:
                 torn = [n for n, it in enumerate(replies) if follow and _migrating(it)]
                 retried = moved + torn
                 redirected = any(isinstance(replies[n], AskError) for n in retried)
-                late = time.monotonic() - began >= (
-                    max(retry_for, MIGRATION) if torn else retry_for
-                )
+                limit = max(retry_for, MIGRATION) if torn else retry_for
+                late = time.monotonic() - began >= limit
                 if not retried or (late and attempt >= (REDIRECTIONS if redirected else 1)):
                     break
                 asked = {
