@@ -9,15 +9,19 @@ SEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
 FLOORS := .cache/floors
 CORE := rules proof keys envelope memory ledger_facts ledger_states consumer explain cli store_cli web_authentication
-# The contract on the embedded stores, but for the cases that take seconds: random programs, races and
-# histories of many processes.
+# The unit tests, and the contract on the embedded stores, but for what takes seconds: random programs,
+# races and histories of many processes, an interruption at every instant.
 QUICK := tests/unit tests/contract/test_stores.py \
-	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook"
+	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook \
+	and not interrupted_at_any_instant"
 # Four workers on two cores, since the tests mostly wait for servers and processes. A module, or a class
 # such as the contract of one store, stays with one worker; the longest come first.
 SPREAD := -n 4 --dist loadscope --no-loadscope-reorder
 CODE := src tests benchmarks examples pictures
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# Every test process imports all the tests: compiled once, not once for each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo examples quick test floors format check docs pictures bench histories mutants mutation clean
@@ -44,7 +48,7 @@ examples: $(STAMP) ## Set up and run every program in examples/
 	done
 
 quick: $(STAMP) ## Pass what needs no server and little time: the loop while you write
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile quick $(QUICK)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile quick $(QUICK)
 
 test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
@@ -95,3 +99,4 @@ mutation: $(STAMP) ## Change the code in every small way and show what no test c
 
 clean: ## Remove what the words above made
 	rm -rf .venv .cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -58,7 +58,7 @@ class Nobody(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def portal() -> Iterator[str]:
     with emulated(), ThreadingHTTPServer(("127.0.0.1", 0), Nobody) as server:
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
         serving.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -222,7 +222,7 @@ def sns_host(folder: Path) -> Iterator[Sns]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         sns.port = int(server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield sns
