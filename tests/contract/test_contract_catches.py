@@ -23,16 +23,16 @@ from eventonce.testing.cases import (
     transactions,
 )
 from eventonce.testing.cases.steps import Ask, play
-from eventonce.testing.contract import CASES, HOLES, RACES, Case, Opener, Race
-from eventonce.testing.crew import Crew, processes, threads, threads_on_one_handle
-from eventonce.testing.opener import EXAMPLES, opened
+from eventonce.testing.contract import CASES, HOLES, RACES, Case, Race, StoreFactory
+from eventonce.testing.factory import EXAMPLES, opened
+from eventonce.testing.workers import Runner, processes, threads, threads_on_one_handle
 from eventonce.types import Claim
 from tests.contract import mistakes, overlapping
 from tests.contract.bent import JUDGES, SETTLES
 from tests.contract.elsewhere import TextbookStore
 from tests.contract.mistakes import BentStore
 
-Making = Callable[[Path], Opener]
+Making = Callable[[Path], StoreFactory]
 
 PROGRAMS: Final = 10 * EXAMPLES
 """The search ends with the first program that fails: here within `EXAMPLES`, but what one release
@@ -42,31 +42,31 @@ of Hypothesis draws early another one draws late."""
 def bent(*law: Any, **instead: Callable[..., Any]) -> Making:
     """The memory store, with a mistake."""
 
-    def opener(_: Path) -> Opener:
+    def factory(_: Path) -> StoreFactory:
         store = BentStore(*law, **instead)
-        return Opener(lambda: store, processes=False, examples=PROGRAMS)
+        return StoreFactory(lambda: store, processes=False, examples=PROGRAMS)
 
-    opener.__name__ = "-".join(it.__name__ for it in instead.values()) or "law"
-    return opener
+    factory.__name__ = "-".join(it.__name__ for it in instead.values()) or "law"
+    return factory
 
 
 def textbook(make: Callable[[Path], TextbookStore]) -> Making:
     """The textbook's store, with a mistake."""
 
-    def opener(path: Path) -> Opener:
-        return Opener(partial(make, path / "store.db"))
+    def factory(path: Path) -> StoreFactory:
+        return StoreFactory(partial(make, path / "store.db"))
 
-    opener.__name__ = make.__name__
-    return opener
-
-
-def a_store_for_every_handle(_: Path) -> Opener:
-    return Opener(MemoryStore, processes=False)
+    factory.__name__ = make.__name__
+    return factory
 
 
-def a_server_that_asks_the_worker_for_the_time(_: Path) -> Opener:
+def a_store_for_every_handle(_: Path) -> StoreFactory:
+    return StoreFactory(MemoryStore, processes=False)
+
+
+def a_server_that_asks_the_worker_for_the_time(_: Path) -> StoreFactory:
     store = MemoryStore()
-    return Opener(lambda: store, processes=False, own_clock=True)
+    return StoreFactory(lambda: store, processes=False, own_clock=True)
 
 
 LAW: Final[Mapping[str, Making]] = {
@@ -204,7 +204,7 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
 )
 """A mistake, the case that finds it, and what is then said of the key."""
 
-CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Crew], ...]] = (
+CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Runner], ...]] = (
     (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads),
     (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads_on_one_handle),
     (textbook(mistakes.deferred), races.each_key_is_granted_once, processes),
@@ -228,15 +228,15 @@ ROUNDS_ENOUGH: Final = 60
 """Likewise of a history. Every tenth round has the scene with the long transactions."""
 
 
-def _play_all(opener: Opener) -> None:
-    with opened(opener) as store:
+def _play_all(factory: StoreFactory) -> None:
+    with opened(factory) as store:
         for program in HOLES.values():
             play(program, store)
 
 
-def _run_often(race: Race, opener: Opener, crew: Crew) -> None:
+def _run_often(race: Race, factory: StoreFactory, runner: Runner) -> None:
     for _ in range(RACES_ENOUGH):
-        race(opener, crew)
+        race(factory, runner)
 
 
 TOO_RARE: Final = {
@@ -270,10 +270,10 @@ def test_no_order_explains_a_mistake(
         case(make(tmp_path))
 
 
-@pytest.mark.parametrize(("make", "race", "crew"), CAUGHT_IN_A_RACE)
-def test_a_race_is_lost(make: Making, race: Race, crew: Crew, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "race", "runner"), CAUGHT_IN_A_RACE)
+def test_a_race_is_lost(make: Making, race: Race, runner: Runner, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
-        _run_often(race, make(tmp_path), crew)
+        _run_often(race, make(tmp_path), runner)
 
 
 @pytest.mark.parametrize("mistake", LAW)
@@ -290,9 +290,9 @@ def test_the_property_test_finds_a_store_that(mistake: str, tmp_path: Path) -> N
 
 def test_a_failing_program_reads_as_code() -> None:
     """And is short: the claims, the calls with their instants, then where the two part."""
-    opener = LAW["takes the unknown for kept"](Path())
+    factory = LAW["takes the unknown for kept"](Path())
     with pytest.raises(AssertionError) as caught:
-        law.every_answer_is_the_laws(opener)
+        law.every_answer_is_the_laws(factory)
     story = str(caught.value).splitlines()
     assert story[1].startswith("c1 = Claim(key=b'")
     assert story[2].startswith("store.claim([c1], now=EPOCH")
@@ -301,8 +301,8 @@ def test_a_failing_program_reads_as_code() -> None:
 
 
 def test_a_store_that_raises_is_told_after_what() -> None:
-    opener = bent(claim=mistakes.claim_of_all_or_none)(Path())
-    with opened(opener) as store, pytest.raises(OverflowError) as caught:
+    factory = bent(claim=mistakes.claim_of_all_or_none)(Path())
+    with opened(factory) as store, pytest.raises(OverflowError) as caught:
         play([Ask((Claim(b"s1", 0, 1, 1, 1, order=2**63),))], store)
     (note,) = caught.value.__notes__
     assert note.endswith("store.claim([c1], now=EPOCH + 0)")

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.testing.contract import Opener, StoreContract
+from eventonce.testing.contract import StoreContract, StoreFactory
 from tests.servers import PATIENCE
 from tests.servers.aws import REGION, emulated, ministack
 
@@ -17,10 +17,10 @@ EXAMPLES = 20
 """Programs: each asks the server some hundred times. `EVENTONCE_EXAMPLES` plays more."""
 
 
-def _opener(endpoint: str) -> Opener:
+def _opener(endpoint: str) -> StoreFactory:
     uri = f"dynamodb://contract-{secrets.token_hex(4)}?region={REGION}&endpoint={endpoint}"
     DynamoDBStore.from_uri(uri).create()
-    return Opener(
+    return StoreFactory(
         # Said here, for other processes open it too.
         partial(DynamoDBStore.from_uri, f"{uri}&timeout={PATIENCE}"),
         sweeps=False,
@@ -31,24 +31,24 @@ def _opener(endpoint: str) -> Opener:
 
 
 @pytest.fixture(scope="module")
-def on_ministack() -> Iterator[Opener]:
+def on_ministack() -> Iterator[StoreFactory]:
     with emulated(), ministack() as endpoint:
         yield _opener(endpoint)
 
 
 @pytest.fixture(scope="module")
-def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[Opener]:
+def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[StoreFactory]:
     with emulated():
         yield _opener(dynamodb_local_url)
 
 
 class TestOnMinistack(StoreContract):
     @pytest.fixture
-    def opener(self, on_ministack: Opener) -> Opener:
+    def factory(self, on_ministack: StoreFactory) -> StoreFactory:
         return on_ministack
 
 
 class TestOnDynamoDBLocal(StoreContract):
     @pytest.fixture
-    def opener(self, on_dynamodb_local: Opener) -> Opener:
+    def factory(self, on_dynamodb_local: StoreFactory) -> StoreFactory:
         return on_dynamodb_local

@@ -12,8 +12,8 @@ from psycopg_pool import ConnectionPool
 from eventonce.clock import wall_clock
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases import histories
-from eventonce.testing.contract import Opener, StoreContract
-from eventonce.testing.opener import EXAMPLES
+from eventonce.testing.contract import StoreContract, StoreFactory
+from eventonce.testing.factory import EXAMPLES
 from eventonce.types import Claim, Verdict
 from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
@@ -22,9 +22,9 @@ FEWER = 50
 """Programs where it is the way to the server that differs, not what it says."""
 
 
-def _opener(uri: str, examples: int = EXAMPLES) -> Opener:
+def _opener(uri: str, examples: int = EXAMPLES) -> StoreFactory:
     patient = f"{uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}"
-    return Opener(partial(PostgresStore, patient), own_clock=True, examples=examples)
+    return StoreFactory(partial(PostgresStore, patient), own_clock=True, examples=examples)
 
 
 def _made(uri: str) -> str:
@@ -94,19 +94,19 @@ def test_a_token_for_a_row_that_could_not_be_locked_is_found(
 
 class TestPostgres18(StoreContract):
     @pytest.fixture
-    def opener(self, cluster: Cluster) -> Opener:
+    def factory(self, cluster: Cluster) -> StoreFactory:
         return _opener(cluster.uri())
 
 
 class TestPostgres15(StoreContract):
     @pytest.fixture
-    def opener(self, debians_uri: str) -> Opener:
+    def factory(self, debians_uri: str) -> StoreFactory:
         return _opener(debians_uri, FEWER)
 
 
 class TestPgBouncer(StoreContract):
     @pytest.fixture
-    def opener(self, bouncer_uri: str) -> Opener:
+    def factory(self, bouncer_uri: str) -> StoreFactory:
         return _opener(bouncer_uri, FEWER)
 
 
@@ -114,5 +114,7 @@ class TestGivenPool(StoreContract):
     """Connections that open transactions by themselves, as psycopg's do unless told otherwise."""
 
     @pytest.fixture
-    def opener(self, pool: ConnectionPool) -> Opener:
-        return Opener(lambda: PostgresStore(pool), processes=False, own_clock=True, examples=FEWER)
+    def factory(self, pool: ConnectionPool) -> StoreFactory:
+        return StoreFactory(
+            lambda: PostgresStore(pool), processes=False, own_clock=True, examples=FEWER
+        )

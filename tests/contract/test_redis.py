@@ -10,14 +10,14 @@ from unittest import SkipTest
 import pytest
 
 from eventonce.stores.redis import RedisStore
-from eventonce.testing.contract import CASES, Opener, StoreContract
+from eventonce.testing.contract import CASES, StoreContract, StoreFactory
 from tests.servers import PATIENCE
 from tests.servers.valkey import clustered, redis7, redis62, serving
 
 
-def _opener(uri: str) -> Opener:
+def _opener(uri: str) -> StoreFactory:
     patient = f"{uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}"
-    return Opener(partial(RedisStore.from_uri, patient), sweeps=False, own_clock=True)
+    return StoreFactory(partial(RedisStore.from_uri, patient), sweeps=False, own_clock=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +40,26 @@ def cluster_uri() -> Iterator[str]:
 
 class TestValkey(StoreContract):
     @pytest.fixture
-    def opener(self, valkey_uri: str) -> Opener:
+    def factory(self, valkey_uri: str) -> StoreFactory:
         return _opener(valkey_uri)
 
 
 class TestRedis7(StoreContract):
     @pytest.fixture
-    def opener(self, redis_uri: str) -> Opener:
+    def factory(self, redis_uri: str) -> StoreFactory:
         return _opener(redis_uri)
 
 
 class TestCluster(StoreContract):
     @pytest.fixture
-    def opener(self, cluster_uri: str) -> Opener:
+    def factory(self, cluster_uri: str) -> StoreFactory:
         return _opener(cluster_uri)
 
 
 def test_the_oldest_redis_answers_as_the_law_does() -> None:
     """Redis 6.2 says some things in other words."""
     with serving(redis62) as node:
-        opener = _opener(node.uri)
+        factory = _opener(node.uri)
         for case in CASES:
             with suppress(SkipTest):
-                case(opener)
+                case(factory)

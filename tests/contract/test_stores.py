@@ -11,27 +11,27 @@ from eventonce import Consumer, Job, Rule
 from eventonce.stores import ADAPTERS, Adapter, check_uri, open_store
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.testing.contract import CASES, Case, Opener, StoreContract
+from eventonce.testing.contract import CASES, Case, StoreContract, StoreFactory
 from tests.contract.elsewhere import WAIT, TextbookStore
 
 
 class TestMemory(StoreContract):
     @pytest.fixture
-    def opener(self) -> Opener:
+    def factory(self) -> StoreFactory:
         store = MemoryStore()
-        return Opener(lambda: store, processes=False)
+        return StoreFactory(lambda: store, processes=False)
 
 
 class TestSQLite(StoreContract):
     @pytest.fixture
-    def opener(self, tmp_path: Path) -> Opener:
-        return Opener(partial(SQLiteStore, tmp_path / "eventonce.db", wait=WAIT))
+    def factory(self, tmp_path: Path) -> StoreFactory:
+        return StoreFactory(partial(SQLiteStore, tmp_path / "eventonce.db", wait=WAIT))
 
 
 class TestTextbook(StoreContract):
     @pytest.fixture
-    def opener(self, tmp_path: Path) -> Opener:
-        return Opener(partial(TextbookStore, tmp_path / "textbook.db"))
+    def factory(self, tmp_path: Path) -> StoreFactory:
+        return StoreFactory(partial(TextbookStore, tmp_path / "textbook.db"))
 
 
 QUICK = [
@@ -60,4 +60,4 @@ def test_a_store_that_was_added_is_opened_by_its_uri(uri: str) -> None:
 
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.__name__)
 def test_a_store_that_was_added_keeps_the_contract(uri: str, case: Case) -> None:
-    case(Opener(partial(open_store, uri), processes=False))
+    case(StoreFactory(partial(open_store, uri), processes=False))

@@ -11,7 +11,7 @@ from typing import Any
 from eventonce import StoreUnavailable
 from eventonce.rules.instants import duration
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.docs.arrivals import Arrival, Case
 

@@ -13,7 +13,7 @@ from eventonce import Consumer, Rule, presets
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.docs.moving import PAGE, A, B, C, D, Row, Work, told
 from tests.servers.valkey import serving
 

@@ -17,6 +17,7 @@ import pytest
 import eventonce
 from eventonce import Consumer, Event, Job, Letter, Outcome, Status
 from eventonce.stores.memory import MemoryStore
+from eventonce.testing.factory import StoreFactory
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.docs.tables import plain, tables
 from tests.rows.row import detail_event
@@ -251,3 +252,12 @@ def wrap_up(job):
 
 def test_the_links_lead_somewhere() -> None:
     assert broken_links(DOCS / "python.md") == []
+
+
+def test_every_field_of_the_contracts_factory_is_on_the_page_with_its_default() -> None:
+    (rows,) = [table.rows for table in TABLES if table.head == ["field", "default", "meaning"]]
+    told = {plain(row["field"]): plain(row["default"]) for row in rows}
+    fields = msgspec.structs.fields(StoreFactory)
+    assert list(told) == [field.name for field in fields]
+    for field in fields[1:]:
+        assert told[field.name] == repr(field.default)

@@ -14,7 +14,7 @@ from eventonce import Consumer
 from eventonce.config import load
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import CASES, A, Arrival, B, Case, agent_leaves
 from tests.docs.desk import Cache, Desk, Down, Killed, Observed, Table
 from tests.docs.pages import DOCS, broken_links, sections

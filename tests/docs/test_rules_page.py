@@ -21,7 +21,7 @@ from eventonce.rules import Ruleset
 from eventonce.rules.expressions import _FUNCTIONS, EVENT_NAMES, Root
 from eventonce.rules.instants import duration
 from eventonce.rules.rulefile import parse_rules
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import Arrival, Case
 from tests.docs.desk import Desk, Killed, Observed
 from tests.docs.pages import DOCS, broken_links, sections

@@ -17,7 +17,7 @@ import pytest
 
 from eventonce import ConfigError, Consumer, Job, Rule
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Claim, Settlement
 from tests.helpers import call
 

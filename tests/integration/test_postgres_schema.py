@@ -16,7 +16,7 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.postgres import admin as schema
 from eventonce.testing.cases import law
 from eventonce.testing.cases.samples import fact, new_keys, version
-from eventonce.testing.opener import Opener
+from eventonce.testing.factory import StoreFactory
 from eventonce.types import Action, Settlement
 from tests.servers.postgres import Cluster, serving
 
@@ -244,7 +244,7 @@ def test_this_release_and_the_next_work_side_by_side(
     assert store.claim([fact(key)])[0].kind == newer.claim([fact(key)])[0].kind == "duplicate"
     turns = cycle((newer.claim, store.claim))
     store.claim = lambda claims, now=None: next(turns)(claims, now)  # type: ignore[method-assign]
-    law.every_answer_is_the_laws(Opener(lambda: store, examples=30))
+    law.every_answer_is_the_laws(StoreFactory(lambda: store, examples=30))
     newer.close()
 
 

@@ -20,7 +20,7 @@ import pytest
 from eventonce import Consumer, Rule
 from eventonce.config import load
 from eventonce.sinks import Webhook
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Outcome
 from tests.servers import PATIENCE, free_port, missing
 from tests.servers.hook import Call, Hook, Reply, hooked

@@ -7,7 +7,7 @@ from typing import Any
 
 from eventonce import Consumer
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.rows.edits import republished
 from tests.rows.row import Row
 

@@ -21,7 +21,7 @@ from eventonce.cli.event_filter import EventFilter
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.helpers import Run, write_lines
 
 SHAPES = Path(__file__).parent.parent / "shapes"

@@ -15,7 +15,7 @@ import pytest
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
 from eventonce.runtime.observers import Tally
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import START, ManualClock
+from eventonce.testing.harness import START, ManualClock
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3, lease="60s")

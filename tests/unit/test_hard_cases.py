@@ -22,7 +22,7 @@ from eventonce.cli import main
 from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Outcome, Settlement, SettleResult
 
 PATIENCE = 60

@@ -17,7 +17,7 @@ from eventonce.aws.sqs import Entry
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import START, ManualClock
+from eventonce.testing.harness import START, ManualClock
 from eventonce.types import Claim, Letter, Outcome, Verdict
 from tests.helpers import call, reject
 

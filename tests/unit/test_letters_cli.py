@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from tests.helpers import Run, call, reject
 from tests.unit.test_letters import CALL
 

@@ -19,7 +19,7 @@ from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Rule, Ruleset
 from eventonce.sources import FileSource
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import ManualClock
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Event
 from eventonce.worker import worker as hands
 

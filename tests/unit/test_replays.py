@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import START, ManualClock
+from eventonce.testing.harness import START, ManualClock
 from eventonce.types import Claim, Outcome, Settlement, Verdict
 
 DAY = 86_400_000

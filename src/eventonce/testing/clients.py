@@ -21,8 +21,8 @@ import msgspec
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Store, Transactional
 from eventonce.errors import StoreUnavailable
-from eventonce.testing.crew import PATIENCE, Worker, spawn
-from eventonce.testing.opener import Opener, opened
+from eventonce.testing.factory import StoreFactory, opened
+from eventonce.testing.workers import HANG_TIMEOUT, Worker, spawn
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 SPIN: Final = 0.0003
@@ -112,14 +112,14 @@ class ThreadClient:
         self.running = self.pool.submit(self._play, turn)
 
     def held(self) -> None:
-        assert self.holding.wait(PATIENCE), f"{self.name} hangs"
+        assert self.holding.wait(HANG_TIMEOUT), f"{self.name} hangs"
 
     def release(self) -> None:
         self.released.set()
 
     def replies(self) -> list[Reply]:
         assert self.running is not None
-        return self.running.result(PATIENCE)
+        return self.running.result(HANG_TIMEOUT)
 
     def kill(self) -> None:
         self.pool.shutdown()
@@ -140,9 +140,9 @@ class ThreadClient:
 class ProcessClient:
     """A client in a process of its own."""
 
-    def __init__(self, name: str, opener: Opener) -> None:
+    def __init__(self, name: str, factory: StoreFactory) -> None:
         self.name = name
-        self.worker: Worker = spawn(opener, _serve)
+        self.worker: Worker = spawn(factory, _serve)
 
     def begin(self, turn: Turn) -> None:
         self.worker.pipe.send(turn)
@@ -163,7 +163,7 @@ class ProcessClient:
 
     def _hear(self) -> Reply | Held | None:
         """What it says next; None at the end of its turn, or of its life."""
-        assert self.worker.pipe.poll(PATIENCE), f"{self.name} hangs"
+        assert self.worker.pipe.poll(HANG_TIMEOUT), f"{self.name} hangs"
         try:
             said = self.worker.pipe.recv()
         except (EOFError, OSError):
@@ -205,7 +205,7 @@ def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | SettleR
     return answers
 
 
-def _serve(pipe: Connection, opener: Opener) -> None:
+def _serve(pipe: Connection, factory: StoreFactory) -> None:
     """In the new process."""
 
     def hold(seconds: float) -> None:
@@ -214,7 +214,7 @@ def _serve(pipe: Connection, opener: Opener) -> None:
             pipe.recv()
 
     try:
-        with opened(opener) as store:
+        with opened(factory) as store:
             pipe.send(None)
             while True:
                 turn = pipe.recv()

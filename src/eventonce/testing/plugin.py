@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from eventonce.testing.bench import Bench
+    from eventonce.testing.harness import Harness
 
 
 @pytest.fixture
-def eventonce() -> Bench:
+def eventonce() -> Harness:
     """A memory store, a manual clock, and `deliver`."""
     # Imported late: pytest loads plugins before it measures or patches what they import.
-    from eventonce.testing.bench import Bench  # noqa: PLC0415
+    from eventonce.testing.harness import Harness  # noqa: PLC0415
 
-    return Bench()
+    return Harness()

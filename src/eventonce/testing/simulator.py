@@ -34,7 +34,7 @@ from eventonce.core.routing import Route, ignored
 from eventonce.errors import StoreUnavailable
 from eventonce.rules import Rule, Ruleset
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.bench import START, ManualClock
+from eventonce.testing.harness import START, ManualClock
 from eventonce.types import (
     Claim,
     Job,

@@ -7,8 +7,8 @@ from unittest import SkipTest
 
 from eventonce.core import ledger
 from eventonce.core.ports import Store
-from eventonce.testing.cases.samples import EPOCH, SECOND, fact, new_keys, new_letters
-from eventonce.testing.opener import Opener, admin_of, opened
+from eventonce.testing.cases.samples import EPOCH, SECOND, fact, new_keys, new_letters, settlements
+from eventonce.testing.factory import StoreFactory, admin_of, opened
 from eventonce.types import Claim, Settlement
 
 STEP: Final = 7
@@ -16,9 +16,9 @@ EXPIRED: Final = 40
 LIVE: Final = 30
 
 
-def a_record_is_shown_as_the_law_has_it(opener: Opener) -> None:
+def a_record_is_shown_as_the_law_has_it(factory: StoreFactory) -> None:
     """Before its claim there is none; a peek makes none."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         (key,) = new_keys(1)
         assert admin.show(key) is None
@@ -32,9 +32,9 @@ def a_record_is_shown_as_the_law_has_it(opener: Opener) -> None:
         assert admin.show(key) == record
 
 
-def an_expired_record_is_not_shown(opener: Opener) -> None:
+def an_expired_record_is_not_shown(factory: StoreFactory) -> None:
     """By the store's own clock, swept or not: this one expired in 2001."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         (key,) = new_keys(1)
         claim = fact(key, remember=SECOND)
         long_ago = 1_000_000_000_000
@@ -43,9 +43,9 @@ def an_expired_record_is_not_shown(opener: Opener) -> None:
         assert admin_of(store).show(key) is None
 
 
-def a_forgotten_key_is_new_again(opener: Opener) -> None:
+def a_forgotten_key_is_new_again(factory: StoreFactory) -> None:
     """Whatever it held; and the answer says how many there were."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         held, done, kept = keys = new_keys(3)
         claims = [fact(key) for key in keys]
@@ -63,14 +63,14 @@ def a_forgotten_key_is_new_again(opener: Opener) -> None:
         assert store.settle([late], now=EPOCH + 1) == ["fenced"]
 
 
-def a_sweep_goes_through_everything_in_small_steps(opener: Opener) -> None:
+def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> None:
     """A step looks at no more than it was told to; some steps later all that expired is gone."""
-    if not opener.sweeps:
+    if not factory.sweeps:
         raise SkipTest("the server drops what expired")
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         later = EPOCH + SECOND
-        there = admin.stats().records if opener.counts else 10_000
+        there = admin.stats().records if factory.counts else 10_000
         expired, live = new_keys(EXPIRED), new_keys(LIVE)
         _complete(store, [fact(key, remember=2 * SECOND) for key in live[::2]])
         store.claim([fact(key) for key in live[1::2]], now=EPOCH)
@@ -84,13 +84,13 @@ def a_sweep_goes_through_everything_in_small_steps(opener: Opener) -> None:
         assert admin.forget(live) == LIVE
 
 
-def stats_count_records_and_letters(opener: Opener) -> None:
+def stats_count_records_and_letters(factory: StoreFactory) -> None:
     """Exactly where the store can, and never below zero."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         before = admin.stats()
         assert min(before.records, before.letters, before.bytes or 0) >= 0
-        if not opener.counts:
+        if not factory.counts:
             return
         keys, letters = new_keys(5), new_letters(3)
         store.claim([fact(key) for key in keys], now=EPOCH)
@@ -105,7 +105,5 @@ def stats_count_records_and_letters(opener: Opener) -> None:
 
 def _complete(store: Store, claims: list[Claim]) -> None:
     runs = store.claim(claims, now=EPOCH)
-    ended = [
-        Settlement(claim, run.token, "complete") for claim, run in zip(claims, runs, strict=True)
-    ]
+    ended = settlements(claims, runs)
     assert store.settle(ended, now=EPOCH) == ["kept"] * len(claims)

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, fact, new_keys, version
-from eventonce.testing.opener import Opener, opened
+from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Settlement
 
 
-def an_events_own_time_ends_no_lease(opener: Opener) -> None:
+def an_events_own_time_ends_no_lease(factory: StoreFactory) -> None:
     """Whatever its source's clock said, a claim is judged at the store's instant."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         (key,) = new_keys(1)
         store.claim([version(key, EPOCH, at=EPOCH)], now=EPOCH)
         for order, at in ((EPOCH + DAY, EPOCH + DAY), (EPOCH, EPOCH + DAY), (EPOCH + 1, 0)):
@@ -27,18 +27,18 @@ def an_events_own_time_ends_no_lease(opener: Opener) -> None:
             assert (verdict.kind, verdict.wait) == ("busy", 1)
 
 
-def a_worker_whose_clock_is_ahead_completes_no_others_run(opener: Opener) -> None:
+def a_worker_whose_clock_is_ahead_completes_no_others_run(factory: StoreFactory) -> None:
     """Two hours ahead it sees a lease of one hour end early, if its clock is asked at all."""
-    _two_workers(opener, ahead=2 * HOUR)
+    _two_workers(factory, ahead=2 * HOUR)
 
 
-def a_worker_whose_clock_is_behind_completes_no_others_run(opener: Opener) -> None:
+def a_worker_whose_clock_is_behind_completes_no_others_run(factory: StoreFactory) -> None:
     """Two hours behind it sees a lease that is live still longer live."""
-    _two_workers(opener, ahead=-2 * HOUR)
+    _two_workers(factory, ahead=-2 * HOUR)
 
 
-def _two_workers(opener: Opener, ahead: int) -> None:
-    with opened(opener) as right, opened(opener) as wrong:
+def _two_workers(factory: StoreFactory, ahead: int) -> None:
+    with opened(factory) as right, opened(factory) as wrong:
         (key,) = new_keys(1)
         first, second = fact(key, lease=HOUR), fact(key, lease=HOUR)
         (run,) = right.claim([first])
@@ -46,7 +46,7 @@ def _two_workers(opener: Opener, ahead: int) -> None:
             (other,) = wrong.claim([second])
             if other.kind == "run":
                 assert ahead > 0, "a clock that is behind took a live lease"
-                assert not opener.own_clock, "a worker's clock ended a lease of the server's"
+                assert not factory.own_clock, "a worker's clock ended a lease of the server's"
                 assert other.token > run.token
             else:
                 assert other.kind == "busy"
@@ -59,9 +59,9 @@ def _two_workers(opener: Opener, ahead: int) -> None:
             assert ended == ["kept"]
 
 
-def tokens_do_not_go_back_with_the_clock(opener: Opener) -> None:
+def tokens_do_not_go_back_with_the_clock(factory: StoreFactory) -> None:
     """A takeover after the clock was set back has the higher token all the same."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         (key,) = new_keys(1)
         first, second, third = fact(key), fact(key), fact(key)
         (run,) = store.claim([first], now=EPOCH)

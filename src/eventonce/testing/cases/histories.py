@@ -28,10 +28,10 @@ from eventonce.testing.cases.samples import (
     version,
 )
 from eventonce.testing.clients import Call, Client, ProcessClient, ThreadClient
-from eventonce.testing.crew import SWITCH
+from eventonce.testing.factory import StoreFactory, opened
 from eventonce.testing.history import EVENTS
-from eventonce.testing.opener import Opener, opened
-from eventonce.testing.session import LEAD, Calls, Run, Session
+from eventonce.testing.recorder import LEAD, Calls, Recorder, Run
+from eventonce.testing.workers import SWITCH
 from eventonce.types import Action, Claim, Settlement
 
 CLIENTS: Final = 4
@@ -57,29 +57,29 @@ ACTIONS: Final[Sequence[Action]] = (
 )
 
 
-Scene = Callable[[Session], None]
+Scene = Callable[[Recorder], None]
 
 
-def every_history_of_processes_is_linearizable(opener: Opener) -> None:
+def every_history_of_processes_is_linearizable(factory: StoreFactory) -> None:
     """Processes race, are paused for longer than a lease, and are killed in the middle of calls."""
-    _play(opener, _processes)
+    _play(factory, _processes)
 
 
-def every_history_of_threads_is_linearizable(opener: Opener) -> None:
+def every_history_of_threads_is_linearizable(factory: StoreFactory) -> None:
     """Threads race, on handles of their own and on one that they share; replies are lost."""
-    _play(opener, _threads)
+    _play(factory, _threads)
 
 
-Cast = Callable[[Opener, ExitStack], Sequence[Client]]
+Cast = Callable[[StoreFactory, ExitStack], Sequence[Client]]
 """Starts the clients of a round."""
 
 
-def _play(opener: Opener, cast: Cast) -> None:
+def _play(factory: StoreFactory, cast: Cast) -> None:
     """With `EVENTONCE_HISTORIES` set, that many rounds; `EVENTONCE_SEED` draws others."""
     rounds = int(os.environ.get("EVENTONCE_HISTORIES", "1"))
     seed = int(os.environ.get("EVENTONCE_SEED", "1"))
     reached: set[str] = set()
-    with opened(opener) as store:
+    with opened(factory) as store:
         transactional = isinstance(store, Transactional)
     for number in range(max(rounds, ENOUGH)):
         if number >= rounds and reached >= EVENTS:
@@ -90,104 +90,108 @@ def _play(opener: Opener, cast: Cast) -> None:
         scenes.append(killed_clients)
         with ExitStack() as stack:
             chance = random.Random(f"{seed}/{number}")
-            clients = cast(opener, stack)
-            session = Session(clients, chance, served=opener.own_clock, transactional=transactional)
-            session.read_clocks()
+            clients = cast(factory, stack)
+            recorder = Recorder(
+                clients, chance, served=factory.own_clock, transactional=transactional
+            )
+            recorder.read_clocks()
             for scene in scenes:
-                scene(session)
+                scene(recorder)
             try:
-                session.history.check()
+                recorder.history.check()
             except AssertionError as error:
                 error.add_note(f"EVENTONCE_SEED={seed}, round {number}")
                 raise
-            reached |= session.history.reached
+            reached |= recorder.history.reached
     assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {ENOUGH} rounds"
 
 
-def _processes(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+def _processes(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
     clients = []
     for i in range(CLIENTS):
-        clients.append(ProcessClient(f"client {i}", opener))
+        clients.append(ProcessClient(f"client {i}", factory))
         stack.callback(clients[i].kill)
     for client in clients:
         client.worker.ready()
     return clients
 
 
-def _threads(opener: Opener, stack: ExitStack) -> Sequence[Client]:
+def _threads(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
     stack.callback(sys.setswitchinterval, sys.getswitchinterval())
     sys.setswitchinterval(SWITCH)
-    own, shared = stack.enter_context(opened(opener)), stack.enter_context(opened(opener))
+    own, shared = stack.enter_context(opened(factory)), stack.enter_context(opened(factory))
     clients = [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
     for client in clients:
         stack.callback(client.kill)
     return clients
 
 
-def one_instant(session: Session) -> None:
+def one_instant(recorder: Recorder) -> None:
     """A run is freed and taken over within a millisecond; whoever had it is refused."""
     keys = new_keys(KEYS)
-    first, *others = session.clients
-    session.alone(first, _claims(keys, EPOCH))
-    session.together(others, lambda: _claims(keys, EPOCH))
-    held = session.granted(first, keys)
-    session.alone(first, _settles(held, "release", EPOCH))
-    session.together(others, lambda: _claims(keys, EPOCH))
-    session.play(
+    first, *others = recorder.clients
+    recorder.alone(first, _claims(keys, EPOCH))
+    recorder.together(others, lambda: _claims(keys, EPOCH))
+    held = recorder.granted(first, keys)
+    recorder.alone(first, _settles(held, "release", EPOCH))
+    recorder.together(others, lambda: _claims(keys, EPOCH))
+    recorder.play(
         {
             first: [_settles(held, "complete", EPOCH)],
-            **{it: [_settles(session.granted(it, keys), "extend", EPOCH)] for it in others},
+            **{it: [_settles(recorder.granted(it, keys), "extend", EPOCH)] for it in others},
         }
     )
-    _completed_by_all(session, keys, EPOCH)
+    _completed_by_all(recorder, keys, EPOCH)
 
 
-def races_at_given_instants(session: Session) -> None:
+def races_at_given_instants(recorder: Recorder) -> None:
     """Every client has a clock of its own, and all that a claim can say is said."""
     now, keys = EPOCH, new_keys(KEYS)
     for _ in range(VOLLEYS):
-        now += session.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
-        instants = {it: now + session.chance.choice((-1, 0, 0, 1)) for it in session.clients}
-        session.play({it: _turn(session, it, keys, at) for it, at in instants.items()})
+        now += recorder.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
+        instants = {it: now + recorder.chance.choice((-1, 0, 0, 1)) for it in recorder.clients}
+        recorder.play({it: _turn(recorder, it, keys, at) for it, at in instants.items()})
 
 
-def races(session: Session) -> None:
+def races(recorder: Recorder) -> None:
     """The store's clock decides, and leases end while the calls are under way."""
     keys = new_keys(KEYS)
     for _ in range(VOLLEYS):
-        turns = {client: _turn(session, client, keys, None) for client in session.clients}
-        held = session.granted(None, keys)
+        turns = {client: _turn(recorder, client, keys, None) for client in recorder.clients}
+        held = recorder.granted(None, keys)
         moment = 0.0
-        if held and session.chance.random() < 0.7:
+        if held and recorder.chance.random() < 0.7:
             # As the lease of one of them ends, by the clock that ends it.
-            until = session.chance.choice(held).until - session.ahead
-            late = session.chance.choice((-0.3, 0.0, 0.3))
+            until = recorder.chance.choice(held).until - recorder.ahead
+            late = recorder.chance.choice((-0.3, 0.0, 0.3))
             moment = time.monotonic() + (until - wall_clock() + late) / SECOND
-        session.play(turns, moment)
+        recorder.play(turns, moment)
 
 
-def a_paused_client(session: Session) -> None:
+def a_paused_client(recorder: Recorder) -> None:
     """It stands still between its calls, and once in the middle of them, until others took over."""
     keys, more = new_keys(KEYS), new_keys(KEYS)
-    first, *others = session.clients
-    session.alone(first, _claims(keys), _claims(more))
-    held = session.granted(first, keys + more)
+    first, *others = recorder.clients
+    recorder.alone(first, _claims(keys), _claims(more))
+    held = recorder.granted(first, keys + more)
     with _paused(first):
-        session.over(held)
-        session.together(others, lambda: _claims(keys))
-    session.play({it: [_settles(session.granted(it, keys), "complete")] for it in session.clients})
-    late = session.granted(first, more)
+        recorder.over(held)
+        recorder.together(others, lambda: _claims(keys))
+    recorder.play(
+        {it: [_settles(recorder.granted(it, keys), "complete")] for it in recorder.clients}
+    )
+    late = recorder.granted(first, more)
 
     def pause() -> None:
-        time.sleep(LEAD + session.chance.random() * 2 * LEAD)
+        time.sleep(LEAD + recorder.chance.random() * 2 * LEAD)
         with _paused(first):
             # Not until the others have done: an embedded store may be locked as long.
             time.sleep(2 * LEASE / SECOND)
 
     claimed = _claims(keys), _settles(late, "complete"), _claims(more)
     turns: Calls = {first: claimed, **{it: [_claims(more), _claims(keys)] for it in others}}
-    session.play(turns, meanwhile=pause)
-    _completed_by_all(session, more)
+    recorder.play(turns, meanwhile=pause)
+    _completed_by_all(recorder, more)
 
 
 @contextmanager
@@ -202,57 +206,57 @@ def _paused(client: Client) -> Iterator[None]:
             client.worker.go_on()
 
 
-def killed_clients(session: Session) -> None:
+def killed_clients(recorder: Recorder) -> None:
     """One dies right after a call, with its answer; one at any moment, of its claim or completion.
     What they were told stays true, and what they were not told happened or did not."""
-    *rest, lost, killed = session.clients
+    *rest, lost, killed = recorder.clients
     keys, more = new_keys(KEYS), new_keys(KEYS)
-    session.alone(lost, _claims(keys), _claims(more))
+    recorder.alone(lost, _claims(keys), _claims(more))
     third = KEYS // 3
-    held = session.granted(lost, keys)
-    session.alone(lost, _settles(held[:third], "complete"))
-    session.alone(lost, replace(_settles(held[third : 2 * third], "complete"), lost=True))
-    session.clients = rest
-    _taken_over(session, keys, held)
+    held = recorder.granted(lost, keys)
+    recorder.alone(lost, _settles(held[:third], "complete"))
+    recorder.alone(lost, replace(_settles(held[third : 2 * third], "complete"), lost=True))
+    recorder.clients = rest
+    _taken_over(recorder, keys, held)
     mine = new_keys(KEYS)
-    session.alone(killed, _claims(mine))
-    held = session.granted(killed, mine)
+    recorder.alone(killed, _claims(mine))
+    held = recorder.granted(killed, mine)
     calls: tuple[Call, ...] = (_settles(held, "complete"), _claims(more))
-    if session.transactional and session.chance.random() < 0.5:
+    if recorder.transactional and recorder.chance.random() < 0.5:
         calls = (_commit(held[:1], 2 * LEAD), *calls)
 
     def kill() -> None:
-        time.sleep(LEAD + session.chance.random() * 2 * LEAD)
+        time.sleep(LEAD + recorder.chance.random() * 2 * LEAD)
         if isinstance(killed, ProcessClient):
             killed.kill()
 
-    session.play({killed: calls}, meanwhile=kill)
-    _taken_over(session, mine + more, session.granted(None, mine + more))
+    recorder.play({killed: calls}, meanwhile=kill)
+    _taken_over(recorder, mine + more, recorder.granted(None, mine + more))
 
 
-def long_transactions(session: Session) -> None:
+def long_transactions(recorder: Recorder) -> None:
     """A commit outlasts its lease: whoever asks meanwhile waits, or is told that it is busy."""
-    first, second, third, fourth = session.clients
+    first, second, third, fourth = recorder.clients
     (brief,), (long,), (other,) = new_keys(1), new_keys(1), new_keys(1)
-    session.alone(first, _claims((brief,)))
-    session.alone(second, _claims((long,)))
-    session.over(session.granted(None, (brief, long)))
-    session.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
+    recorder.alone(first, _claims((brief,)))
+    recorder.alone(second, _claims((long,)))
+    recorder.over(recorder.granted(None, (brief, long)))
+    recorder.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
     commits = {
-        first: [_commit(session.granted(first, (brief,)), BRIEF)],
+        first: [_commit(recorder.granted(first, (brief,)), BRIEF)],
         # In an embedded store they wait for the whole transaction, whatever it locks.
-        second: [_commit(session.granted(second, (long,)), LONG if session.served else BRIEF)],
+        second: [_commit(recorder.granted(second, (long,)), LONG if recorder.served else BRIEF)],
     }
-    begun = session.begin(commits)
+    begun = recorder.begin(commits)
     for client in commits:
         client.held()
     # The third asks for what it must wait for together with a lease that ends while it waits.
-    session.play({third: [_claims((brief, other))], fourth: [_claims((long,))]})
+    recorder.play({third: [_claims((brief, other))], fourth: [_claims((long,))]})
     for client in commits:
         client.release()
-    session.gather(commits, begun)
-    session.over(session.granted(None, (other,)))
-    _completed_by_all(session, (brief, long, other))
+    recorder.gather(commits, begun)
+    recorder.over(recorder.granted(None, (other,)))
+    _completed_by_all(recorder, (brief, long, other))
 
 
 def _commit(runs: Sequence[Run], hold: float) -> Call:
@@ -267,25 +271,25 @@ def _settles(runs: Sequence[Run], action: Action, now: int | None = None) -> Cal
     return Call("settle", tuple(run.settled(action) for run in runs), now)
 
 
-def _taken_over(session: Session, keys: Sequence[bytes], held: Sequence[Run]) -> None:
+def _taken_over(recorder: Recorder, keys: Sequence[bytes], held: Sequence[Run]) -> None:
     """By the others, before and after the leases of the dead are over."""
-    session.together(session.clients, lambda: _claims(keys))
-    session.over(held)
-    _completed_by_all(session, keys)
+    recorder.together(recorder.clients, lambda: _claims(keys))
+    recorder.over(held)
+    _completed_by_all(recorder, keys)
 
 
-def _completed_by_all(session: Session, keys: Sequence[bytes], now: int | None = None) -> None:
-    session.together(session.clients, lambda: _claims(keys, now))
-    session.play(
-        {it: [_settles(session.granted(it, keys), "complete", now)] for it in session.clients}
+def _completed_by_all(recorder: Recorder, keys: Sequence[bytes], now: int | None = None) -> None:
+    recorder.together(recorder.clients, lambda: _claims(keys, now))
+    recorder.play(
+        {it: [_settles(recorder.granted(it, keys), "complete", now)] for it in recorder.clients}
     )
-    session.together(session.clients, lambda: _claims(keys, now))
+    recorder.together(recorder.clients, lambda: _claims(keys, now))
 
 
-def _turn(session: Session, client: Client, keys: Sequence[bytes], now: int | None) -> list[Call]:
+def _turn(recorder: Recorder, client: Client, keys: Sequence[bytes], now: int | None) -> list[Call]:
     """What one client does in a volley: some of the keys it asks for, some of its runs it ends."""
-    chance = session.chance
-    mine = {run.claim.key: run for run in session.granted(client, keys)}
+    chance = recorder.chance
+    mine = {run.claim.key: run for run in recorder.granted(client, keys)}
     claims: list[Claim] = []
     ends: list[Settlement] = []
     for i, key in enumerate(keys):

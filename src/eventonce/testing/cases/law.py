@@ -25,7 +25,7 @@ from eventonce.testing.cases.steps import (
     WaitFor,
     play,
 )
-from eventonce.testing.opener import Opener, opened
+from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import MAX_ORDER, Claim
 
 FACTS: Final = (b"f1", b"f2")
@@ -186,16 +186,16 @@ programs: Final = st.builds(
 """Programs that come back to a few claims again and again, as copies do."""
 
 
-def every_answer_is_the_laws(opener: Opener, *, shrink: bool = True) -> None:
+def every_answer_is_the_laws(factory: StoreFactory, *, shrink: bool = True) -> None:
     """Played the same each time, since a suite that fails now and then is rerun, not read.
 
     With `EVENTONCE_EXAMPLES` set, that many programs are played, and others each time.
     """
     asked_for = os.environ.get("EVENTONCE_EXAMPLES")
-    with opened(opener) as store:
+    with opened(factory) as store:
 
         @settings(
-            max_examples=int(asked_for or opener.examples),
+            max_examples=int(asked_for or factory.examples),
             derandomize=asked_for is None,
             database=None,
             deadline=None,

@@ -10,16 +10,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE, new_consumer, new_keys, new_letters
-from eventonce.testing.opener import Opener, admin_of, opened
+from eventonce.testing.factory import StoreFactory, admin_of, opened
 from eventonce.types import Letter
 
 MANY: Final = 1_200
 """A number of letters greater than a store reads at once."""
 
 
-def a_letter_comes_back_whole(opener: Opener) -> None:
+def a_letter_comes_back_whole(factory: StoreFactory) -> None:
     """Every field, to the byte and the accent."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         (key,) = new_keys(1)
         letter = Letter(
@@ -42,9 +42,9 @@ def a_letter_comes_back_whole(opener: Opener) -> None:
         assert list(admin.letters(letter.consumer)) in ([letter, empty], [empty, letter])
 
 
-def a_letter_put_twice_is_one_letter(opener: Opener) -> None:
+def a_letter_put_twice_is_one_letter(factory: StoreFactory) -> None:
     """Within a call and across calls the first one stays as it is."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         (letter,) = new_letters(1)
         admin.put_letters([letter, replace(letter, reason="again")])
@@ -54,9 +54,9 @@ def a_letter_put_twice_is_one_letter(opener: Opener) -> None:
         assert admin.letter(letter.id) == letter
 
 
-def letters_are_read_oldest_first(opener: Opener) -> None:
+def letters_are_read_oldest_first(factory: StoreFactory) -> None:
     """By the instant they carry, whatever order they were put in; all of them, or a few."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         letters = new_letters(MANY)
         shuffled = random.Random(1).sample(letters, MANY)
@@ -69,9 +69,9 @@ def letters_are_read_oldest_first(opener: Opener) -> None:
         assert everyones == letters
 
 
-def each_consumer_has_its_own_letters(opener: Opener) -> None:
+def each_consumer_has_its_own_letters(factory: StoreFactory) -> None:
     """One consumer's name is not another's because it begins alike or reads as a pattern."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         (letter,) = new_letters(1)
         names = [letter.consumer, f"{letter.consumer}x", f"{letter.consumer[:-1]}%", "%", "*"]
@@ -87,9 +87,9 @@ def each_consumer_has_its_own_letters(opener: Opener) -> None:
         assert list(admin.letters(new_consumer())) == []
 
 
-def letters_may_be_dropped_while_they_are_read(opener: Opener) -> None:
+def letters_may_be_dropped_while_they_are_read(factory: StoreFactory) -> None:
     """As a redrive does: each is met once, though the store empties under the reader."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         letters = new_letters(MANY)
         admin.put_letters(letters)
@@ -102,9 +102,9 @@ def letters_may_be_dropped_while_they_are_read(opener: Opener) -> None:
         assert list(admin.letters(consumer)) == []
 
 
-def a_dropped_letter_is_gone(opener: Opener) -> None:
+def a_dropped_letter_is_gone(factory: StoreFactory) -> None:
     """And the answer says how many there were; one that comes again is put again."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin = admin_of(store)
         first, second, third = letters = new_letters(3)
         admin.put_letters(letters)
@@ -117,10 +117,10 @@ def a_dropped_letter_is_gone(opener: Opener) -> None:
         assert list(admin.letters(first.consumer)) == [first, second]
 
 
-def a_letter_outlives_its_handle(opener: Opener) -> None:
+def a_letter_outlives_its_handle(factory: StoreFactory) -> None:
     """What was put is in the store."""
     letters = new_letters(3)
-    with opened(opener) as store:
+    with opened(factory) as store:
         admin_of(store).put_letters(letters)
-    with opened(opener) as store:
+    with opened(factory) as store:
         assert list(admin_of(store).letters(letters[0].consumer)) == letters

@@ -11,38 +11,38 @@ from msgspec.structs import replace
 
 from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, MINUTE, SECOND, fact, new_keys, version
-from eventonce.testing.crew import Crew, Log, Shift, beats
-from eventonce.testing.opener import Opener, admin_of, opened
+from eventonce.testing.factory import StoreFactory, admin_of, opened
+from eventonce.testing.workers import Log, Runner, Task, ticks
 from eventonce.types import Settlement
 
 WORKERS: Final = 8
-BEATS: Final = 100
+TICKS: Final = 100
 """How long a race lasts: two workers must meet in the middle of a call, on a busy machine too."""
 FEW: Final = 40
-"""Calls of each worker at least, where one takes longer than a beat."""
+"""Calls of each worker at least, where one takes longer than a tick."""
 TOGETHER: Final = 12
-"""Keys that everyone asks for at the same beat."""
+"""Keys that everyone asks for at the same tick."""
 LEASE: Final = 1
-"""Milliseconds, where a beat is one: whoever has not settled by the next is taken over."""
+"""Milliseconds, where a tick is one: whoever has not settled by the next is taken over."""
 MANY: Final = 10**6
 """Attempts, where nothing is to be given up."""
 
 
-def each_key_is_granted_once(opener: Opener, crew: Crew) -> None:
+def each_key_is_granted_once(factory: StoreFactory, runner: Runner) -> None:
     """Everyone asks for everything, at the same moment; one runs, the others are told so."""
-    log = crew(opener, _claim_all, _shifts(new_keys(BEATS * TOGETHER), EPOCH))
+    log = runner(factory, _claim_all, _tasks(new_keys(TICKS * TOGETHER), EPOCH))
     _one_run_a_key(log)
     assert {verdict.kind for _, verdict in log.asked} == {"run", "busy"}
 
 
-def each_key_is_taken_over_once(opener: Opener, crew: Crew) -> None:
+def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
     """Its lease over, one worker gets the run; who held it before settles nothing any more."""
-    keys = new_keys(BEATS * TOGETHER)
+    keys = new_keys(TICKS * TOGETHER)
     dead = {key: fact(key) for key in keys}
     later = EPOCH + MINUTE
-    with opened(opener) as store:
+    with opened(factory) as store:
         held = dict(zip(keys, store.claim(list(dead.values()), now=EPOCH), strict=True))
-        log = crew(opener, _claim_all, _shifts(keys, later))
+        log = runner(factory, _claim_all, _tasks(keys, later))
         _one_run_a_key(log)
         assert {run.attempt for _, run in log.runs} == {2}
         assert all(run.token > held[claim.key].token for claim, run in log.runs)
@@ -54,15 +54,15 @@ def each_key_is_taken_over_once(opener: Opener, crew: Crew) -> None:
         _complete_all(store, log, later)
 
 
-def a_sweep_beside_the_work_drops_nothing_that_lives(opener: Opener, crew: Crew) -> None:
+def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runner: Runner) -> None:
     """What expired is claimed anew while it is swept: the new run must not go with the old."""
-    keys = new_keys(BEATS * TOGETHER)
+    keys = new_keys(TICKS * TOGETHER)
     claims = [fact(key, remember=SECOND) for key in keys]
     later = EPOCH + SECOND
-    with opened(opener) as store:
+    with opened(factory) as store:
         runs = store.claim(claims, now=EPOCH)
         _complete_all(store, Log(asked=tuple(zip(claims, runs, strict=True))), EPOCH)
-        log = crew(opener, _claim_or_sweep, [Shift(SWEEPER, keys, later), *_shifts(keys, later)])
+        log = runner(factory, _claim_or_sweep, [Task(SWEEPER, keys, later), *_tasks(keys, later)])
         # What was being swept at the very moment may be called busy; it is free a moment later.
         missed = [fact(key) for key in keys if key not in {claim.key for claim, _ in log.runs}]
         again = tuple(zip(missed, store.claim(missed, now=later), strict=True))
@@ -71,9 +71,9 @@ def a_sweep_beside_the_work_drops_nothing_that_lives(opener: Opener, crew: Crew)
         _complete_all(store, log, later)
 
 
-def no_fact_completes_twice(opener: Opener, crew: Crew) -> None:
+def no_fact_completes_twice(factory: StoreFactory, runner: Runner) -> None:
     """Workers complete, release, renew, crash and settle late, all at once."""
-    log = crew(opener, _work_on_facts, _shifts(new_keys(4 + BEATS // 2), EPOCH))
+    log = runner(factory, _work_on_facts, _tasks(new_keys(4 + TICKS // 2), EPOCH))
     winners: dict[bytes, set[int]] = defaultdict(set)
     for settlement in log.completions:
         winners[settlement.claim.key].add(settlement.token)
@@ -89,10 +89,10 @@ def no_fact_completes_twice(opener: Opener, crew: Crew) -> None:
             assert verdict.result == str(token).encode(), "a copy was served another's result"
 
 
-def no_subject_goes_back(opener: Opener, crew: Crew) -> None:
+def no_subject_goes_back(factory: StoreFactory, runner: Runner) -> None:
     """Versions race, and crash; by their tokens, runs never fall and completions always rise."""
     subjects = new_keys(4)
-    log = crew(opener, _work_on_versions, _shifts(subjects, EPOCH))
+    log = runner(factory, _work_on_versions, _tasks(subjects, EPOCH))
     for subject in subjects:
         runs = {run.token: claim.order or 0 for claim, run in log.runs if claim.key == subject}
         granted = [order for _, order in sorted(runs.items())]
@@ -117,53 +117,53 @@ SWEEPER: Final = -1
 """The seed of the worker that sweeps."""
 
 
-def _shifts(keys: tuple[bytes, ...], now: int) -> list[Shift]:
-    return [Shift(seed, keys, now) for seed in range(WORKERS)]
+def _tasks(keys: tuple[bytes, ...], now: int) -> list[Task]:
+    return [Task(seed, keys, now) for seed in range(WORKERS)]
 
 
 def _moments() -> Iterator[int]:
-    """The beats of one race."""
+    """The ticks of one race."""
     end = None
-    for calls, beat in enumerate(beats()):
-        end = beat + BEATS if end is None else end
-        if calls >= FEW and beat >= end:
+    for calls, tick in enumerate(ticks()):
+        end = tick + TICKS if end is None else end
+        if calls >= FEW and tick >= end:
             return
-        yield beat
+        yield tick
 
 
-def _claim_all(store: Store, shift: Shift) -> Iterator[Log]:
-    """The beat says which keys' turn it is, and whether all go through them the same way."""
-    chance = random.Random(shift.seed)
-    for beat in _moments():
-        keys = list(shift.keys[beat % BEATS :: BEATS])
-        if beat % 2:
-            keys = list({*keys, chance.choice(shift.keys)})
+def _claim_all(store: Store, task: Task) -> Iterator[Log]:
+    """The tick says which keys' turn it is, and whether all go through them the same way."""
+    chance = random.Random(task.seed)
+    for tick in _moments():
+        keys = list(task.keys[tick % TICKS :: TICKS])
+        if tick % 2:
+            keys = list({*keys, chance.choice(task.keys)})
             chance.shuffle(keys)
         claims = [fact(key) for key in keys]
-        yield Log(asked=tuple(zip(claims, store.claim(claims, now=shift.now), strict=True)))
+        yield Log(asked=tuple(zip(claims, store.claim(claims, now=task.now), strict=True)))
 
 
-def _claim_or_sweep(store: Store, shift: Shift) -> Iterator[Log]:
-    if shift.seed != SWEEPER:
-        yield from _claim_all(store, shift)
+def _claim_or_sweep(store: Store, task: Task) -> Iterator[Log]:
+    if task.seed != SWEEPER:
+        yield from _claim_all(store, task)
     else:
         for _ in _moments():
-            admin_of(store).sweep(2 * TOGETHER, now=shift.now)
+            admin_of(store).sweep(2 * TOGETHER, now=task.now)
 
 
-def _work_on_facts(store: Store, shift: Shift) -> Iterator[Log]:
+def _work_on_facts(store: Store, task: Task) -> Iterator[Log]:
     """Half of the workers settle before they claim: as a lease ends, its holder meets the next."""
-    chance = random.Random(shift.seed)
+    chance = random.Random(task.seed)
     mine: list[Settlement] = []
-    for beat in _moments():
-        now = shift.now + beat
+    for tick in _moments():
+        now = task.now + tick
         # New keys come by and by, since the old ones are soon done.
-        first = beat % BEATS // 2
-        keys = chance.sample(shift.keys[first : first + 4], 2)
+        first = tick % TICKS // 2
+        keys = chance.sample(task.keys[first : first + 4], 2)
         claims = [fact(key, lease=LEASE, attempts=MANY) for key in keys]
         ending = {it.claim.key: it for it in mine[-3:] if chance.random() < 0.5}
         batch = [_ended(it, chance) for it in ending.values()]
-        if shift.seed % 2:
+        if task.seed % 2:
             answers = store.settle(batch, now=now)
             verdicts = store.claim(claims, now=now)
         else:
@@ -185,14 +185,14 @@ def _ended(run: Settlement, chance: random.Random) -> Settlement:
     return replace(run, action=action)
 
 
-def _work_on_versions(store: Store, shift: Shift) -> Iterator[Log]:
-    chance = random.Random(shift.seed)
-    for beat in _moments():
-        now = shift.now + beat
-        # A newer version with every beat, copies and older ones among them.
+def _work_on_versions(store: Store, task: Task) -> Iterator[Log]:
+    chance = random.Random(task.seed)
+    for tick in _moments():
+        now = task.now + tick
+        # A newer version with every tick, copies and older ones among them.
         claims = [
-            version(key, beat - chance.randrange(6), lease=LEASE)
-            for key in chance.sample(shift.keys, 2)
+            version(key, tick - chance.randrange(6), lease=LEASE)
+            for key in chance.sample(task.keys, 2)
         ]
         verdicts = store.claim(claims, now=now)
         batch = [

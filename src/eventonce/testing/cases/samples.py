@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final
 
 from eventonce.clock import wall_clock
-from eventonce.types import Claim, Letter
+from eventonce.types import Action, Claim, Letter, Settlement, Verdict
 
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
@@ -72,6 +74,20 @@ def version(
 ) -> Claim:
     """A new ask for one version of a subject."""
     return Claim(key, new_nonce(), lease, remember, attempts, digest=digest, order=order, at=at)
+
+
+def settlements(
+    claims: Sequence[Claim],
+    runs: Sequence[Verdict],
+    action: Action = "complete",
+    results: Iterable[bytes | None] = repeat(None),
+) -> list[Settlement]:
+    """The settlements of these runs, each with its result."""
+    assert len(claims) == len(runs)
+    return [
+        Settlement(claim, run.token, action, result)
+        for claim, run, result in zip(claims, runs, results, strict=False)
+    ]
 
 
 def new_consumer() -> str:

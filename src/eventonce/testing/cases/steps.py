@@ -14,7 +14,7 @@ from eventonce.core.ledger import Record
 from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, EVERY_BYTE
 from eventonce.testing.cases.story import Story
-from eventonce.testing.opener import admin_of
+from eventonce.testing.factory import admin_of
 from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, Verdict
 
 RESULTS: Final = {

@@ -10,8 +10,8 @@ from unittest import SkipTest
 
 from eventonce.core.ports import Store, Transactional
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
-from eventonce.testing.crew import Log, Shift, doomed
-from eventonce.testing.opener import Opener, opened
+from eventonce.testing.factory import StoreFactory, opened
+from eventonce.testing.workers import Log, Task, worker_to_kill
 from eventonce.types import Settlement
 
 
@@ -19,10 +19,10 @@ class _Stumble(Exception):
     """The handler fails."""
 
 
-def a_completion_commits_with_the_callers_writes(opener: Opener) -> None:
+def a_completion_commits_with_the_callers_writes(factory: StoreFactory) -> None:
     """Both are there, for this handle and the next one."""
     (key,) = new_keys(1)
-    with opened(opener) as store:
+    with opened(factory) as store:
         table = _table(store)
         claim = fact(key, lease=HOUR)
         (run,) = store.claim([claim])
@@ -31,15 +31,15 @@ def a_completion_commits_with_the_callers_writes(opener: Opener) -> None:
             settlement = Settlement(claim, run.token, "complete", b"result")
             assert transaction.settle(settlement) == "kept"
         assert _rows(store, table) == 1
-    with opened(opener) as store:
+    with opened(factory) as store:
         (copy,) = store.claim([fact(key)])
         assert (copy.kind, copy.result) == ("duplicate", b"result")
         assert _rows(store, table) == 1
 
 
-def neither_is_there_if_the_handler_fails(opener: Opener) -> None:
+def neither_is_there_if_the_handler_fails(factory: StoreFactory) -> None:
     """Its exception goes through; the run is still held, and can be completed by another try."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         table = _table(store)
         (key,) = new_keys(1)
         claim = fact(key, lease=HOUR)
@@ -59,9 +59,9 @@ def neither_is_there_if_the_handler_fails(opener: Opener) -> None:
         assert store.settle([settlement]) == ["kept"]
 
 
-def a_run_that_was_overtaken_is_told_in_its_transaction(opener: Opener) -> None:
+def a_run_that_was_overtaken_is_told_in_its_transaction(factory: StoreFactory) -> None:
     """So that it can take its writes back: fenced, and unknown where there is no record."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         (key, other) = new_keys(2)
         claim = fact(key, lease=HOUR)
         (run,) = store.claim([claim])
@@ -72,21 +72,21 @@ def a_run_that_was_overtaken_is_told_in_its_transaction(opener: Opener) -> None:
         assert store.claim([fact(key)])[0].kind == "busy"
 
 
-def a_worker_killed_in_its_transaction_leaves_neither(opener: Opener) -> None:
+def a_worker_killed_in_its_transaction_leaves_neither(factory: StoreFactory) -> None:
     """Written and settled but not committed: as if it had done neither."""
-    with opened(opener) as store:
+    with opened(factory) as store:
         table = _table(store)
     keys = new_keys(1)
-    # The table's name travels as a key: a shift has no other place for it.
-    with doomed(opener, _write_and_hang, Shift(0, (*keys, table.encode()), 0)) as worker:
+    # The table's name travels as a key: a task has no other place for it.
+    with worker_to_kill(factory, _write_and_hang, Task(0, (*keys, table.encode()), 0)) as worker:
         next(worker.said())
-    with opened(opener) as store:
+    with opened(factory) as store:
         assert _rows(store, table) == 0
         assert store.claim([fact(keys[0])])[0].kind == "busy"
 
 
-def _write_and_hang(store: Store, shift: Shift) -> Iterator[Log]:
-    key, table = shift.keys
+def _write_and_hang(store: Store, task: Task) -> Iterator[Log]:
+    key, table = task.keys
     claim = fact(key, lease=HOUR)
     (run,) = store.claim([claim])
     with _transactional(store).transaction() as transaction:

@@ -22,10 +22,10 @@ from unittest import SkipTest
 import msgspec
 
 from eventonce.core.ports import Store
-from eventonce.testing.opener import Opener, opened
+from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
-PATIENCE: Final = 300.0
+HANG_TIMEOUT: Final = 300.0
 """Seconds until a worker that says nothing counts as hung; a new one first imports itself, and
 eight of them at once take a minute to do so on a machine that is slow or busy."""
 
@@ -37,11 +37,11 @@ THREADS_OF: Final = Path("/proc/self/task")
 """Where Linux lists the threads of a process, and says which of them stand still."""
 
 
-BEAT: Final = 0.001
+TICK: Final = 0.001
 """Seconds; longer than a call to a local store takes."""
 
 
-class Shift(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True):
     """One worker's work: these keys, in an order of its own, from this instant on."""
 
     seed: int
@@ -70,48 +70,48 @@ class Log(msgspec.Struct, frozen=True):
         ]
 
 
-def beats() -> Iterator[int]:
+def ticks() -> Iterator[int]:
     """Moments a millisecond apart, the same for all workers of a machine, counted by its clock.
 
     Without them each worker would be done before the next one is awake.
     """
     while True:
-        time.sleep(BEAT - time.monotonic() % BEAT)
-        yield int(time.monotonic() / BEAT)
+        time.sleep(TICK - time.monotonic() % TICK)
+        yield int(time.monotonic() / TICK)
 
 
-Job = Callable[[Store, Shift], Iterator[Log]]
+Work = Callable[[Store, Task], Iterator[Log]]
 """Yields its log piece by piece: of a worker that is killed we know what it had said."""
 
-Crew = Callable[[Opener, Job, Sequence[Shift]], Log]
-"""Does each shift with a handle of its own, all at the same moment; answers with one log of all."""
+Runner = Callable[[StoreFactory, Work, Sequence[Task]], Log]
+"""Does each task with a handle of its own, all at the same moment; answers with one log of all."""
 
 
-def threads(opener: Opener, job: Job, shifts: Sequence[Shift]) -> Log:
-    """A crew of threads in this process."""
+def threads(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
+    """Runs the tasks in threads in this process."""
     with ExitStack() as handles:
-        stores = [handles.enter_context(opened(opener)) for _ in shifts]
-        return _in_threads(job, stores, shifts)
+        stores = [handles.enter_context(opened(factory)) for _ in tasks]
+        return _in_threads(work, stores, tasks)
 
 
-def threads_on_one_handle(opener: Opener, job: Job, shifts: Sequence[Shift]) -> Log:
-    """A crew of threads that share a handle."""
-    with opened(opener) as store:
-        return _in_threads(job, [store] * len(shifts), shifts)
+def threads_on_one_handle(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
+    """Runs the tasks in threads that share a handle."""
+    with opened(factory) as store:
+        return _in_threads(work, [store] * len(tasks), tasks)
 
 
-def processes(opener: Opener, job: Job, shifts: Sequence[Shift]) -> Log:
-    """A crew of processes."""
-    crew: list[Worker] = []
+def processes(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
+    """Runs the tasks in processes."""
+    workers: list[Worker] = []
     try:
-        crew.extend(start(opener, job, shift) for shift in shifts)
-        for worker in crew:
+        workers.extend(start(factory, work, task) for task in tasks)
+        for worker in workers:
             worker.ready()
-        for worker in crew:
+        for worker in workers:
             worker.go()
-        return one_log([one_log(worker.said()) for worker in crew])
+        return one_log([one_log(worker.said()) for worker in workers])
     finally:
-        for worker in crew:
+        for worker in workers:
             worker.kill()
 
 
@@ -124,24 +124,24 @@ def one_log(logs: Iterable[Log]) -> Log:
     )
 
 
-def _in_threads(job: Job, stores: Sequence[Store], shifts: Sequence[Shift]) -> Log:
-    gate = threading.Barrier(len(shifts), timeout=PATIENCE)
+def _in_threads(work: Work, stores: Sequence[Store], tasks: Sequence[Task]) -> Log:
+    gate = threading.Barrier(len(tasks), timeout=HANG_TIMEOUT)
 
-    def work(store: Store, shift: Shift) -> Log:
+    def begun(store: Store, task: Task) -> Log:
         gate.wait()
-        return one_log(job(store, shift))
+        return one_log(work(store, task))
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
-        with ThreadPoolExecutor(len(shifts)) as pool:
-            return one_log(list(pool.map(work, stores, shifts)))
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            return one_log(list(pool.map(begun, stores, tasks)))
     finally:
         sys.setswitchinterval(interval)
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A process with a handle of its own and one shift to do."""
+    """A process with a handle of its own and one task to do."""
 
     process: BaseProcess
     pipe: Connection
@@ -155,14 +155,14 @@ class Worker(msgspec.Struct, frozen=True):
         self.pipe.send(None)
 
     def said(self) -> Iterator[Log]:
-        """What it says, piece by piece, until it has done its shift."""
+        """What it says, piece by piece, until it has done its task."""
         while (piece := self._hear()) is not None:
             yield piece
 
     def kill(self) -> None:
         """End it as a power cut would: no cleaning up, no goodbye."""
         self.process.kill()
-        self.process.join(PATIENCE)
+        self.process.join(HANG_TIMEOUT)
 
     def pause(self) -> None:
         """Pause it, wherever it is, and wait until it stands still."""
@@ -183,7 +183,7 @@ class Worker(msgspec.Struct, frozen=True):
         os.kill(pid, number)
         return pid
 
-    def last_words(self) -> Iterator[Log]:
+    def unread(self) -> Iterator[Log]:
         """Of a worker that was killed: what it had said and nobody had heard."""
         try:
             while self.pipe.poll():
@@ -194,7 +194,7 @@ class Worker(msgspec.Struct, frozen=True):
             return
 
     def _hear(self) -> Log | None:
-        assert self.pipe.poll(PATIENCE), "a worker hangs"
+        assert self.pipe.poll(HANG_TIMEOUT), "a worker hangs"
         try:
             said = self.pipe.recv()
         except EOFError:
@@ -210,14 +210,14 @@ def _states(pid: int) -> Iterator[str]:
             yield thread.read_text().rpartition(")")[2].split()[0]
 
 
-def start(opener: Opener, job: Job, shift: Shift) -> Worker:
+def start(factory: StoreFactory, work: Work, task: Task) -> Worker:
     """Start a worker in a new process; it opens its handle and waits to be let go."""
-    return spawn(opener, _work, job, shift)
+    return spawn(factory, _work, work, task)
 
 
-def spawn(opener: Opener, target: Callable[..., None], *args: object) -> Worker:
-    """Start this function in a new process; its end of a pipe and the opener come first."""
-    if not opener.processes:
+def spawn(factory: StoreFactory, target: Callable[..., None], *args: object) -> Worker:
+    """Start this function in a new process; its end of a pipe and the factory come first."""
+    if not factory.processes:
         raise SkipTest("the store lives and dies with this process")
     # Never forked from this process: a fork would hand the worker a copy of handles that are open
     # here. On Linux it is forked from a server that opens nothing and has imported what this
@@ -227,7 +227,7 @@ def spawn(opener: Opener, target: Callable[..., None], *args: object) -> Worker:
     )
     context.set_forkserver_preload([name for name in sys.modules if name.startswith("eventonce.")])
     here, there = context.Pipe()
-    begun = (dict(os.environ), target, there, opener, *args)
+    begun = (dict(os.environ), target, there, factory, *args)
     process = context.Process(target=_begin, args=begun, daemon=True)
     process.start()
     there.close()
@@ -242,9 +242,9 @@ def _begin(environment: dict[str, str], target: Callable[..., None], *args: obje
 
 
 @contextmanager
-def doomed(opener: Opener, job: Job, shift: Shift) -> Iterator[Worker]:
+def worker_to_kill(factory: StoreFactory, work: Work, task: Task) -> Iterator[Worker]:
     """A worker that has begun, and will not survive this block."""
-    worker = start(opener, job, shift)
+    worker = start(factory, work, task)
     try:
         worker.ready()
         worker.go()
@@ -253,13 +253,13 @@ def doomed(opener: Opener, job: Job, shift: Shift) -> Iterator[Worker]:
         worker.kill()
 
 
-def _work(pipe: Connection, opener: Opener, job: Job, shift: Shift) -> None:
+def _work(pipe: Connection, factory: StoreFactory, work: Work, task: Task) -> None:
     """In the new process."""
     try:
-        with opened(opener) as store:
+        with opened(factory) as store:
             pipe.send(None)
             pipe.recv()
-            for piece in job(store, shift):
+            for piece in work(store, task):
                 pipe.send(piece)
         pipe.send(None)
     except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits

@@ -15,7 +15,7 @@ EXAMPLES: Final = 400
 and a few seconds on a local store."""
 
 
-class Opener(msgspec.Struct, frozen=True):
+class StoreFactory(msgspec.Struct, frozen=True):
     """How to open one store again and again, and what may be asked of it.
 
     The store must be the suite's alone: the suite sweeps it at instants in the future, which would
@@ -38,9 +38,9 @@ class Opener(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def opened(opener: Opener) -> Iterator[Store]:
+def opened(factory: StoreFactory) -> Iterator[Store]:
     """A handle of its own, closed at the end."""
-    store = opener.open()
+    store = factory.open()
     try:
         yield store
     finally:

@@ -19,7 +19,7 @@ from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResul
 START: Final = 1_790_000_000_000
 """Where a manual clock begins: a day in September 2026, for the law wants epoch times."""
 
-PATIENCE: Final = 1_000
+MAX_DELIVERIES: Final = 1_000
 """Deliveries after which an event that is never settled is a bug, here or in the handler."""
 
 
@@ -41,7 +41,7 @@ class Crash(BaseException):
     """The worker dies here: nothing it would still have done happens."""
 
 
-class Mortal:
+class CrashableStore:
     """A worker's handle on the store, which dies with it: the dead settle and release nothing."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -68,7 +68,7 @@ class Mortal:
         return getattr(self._store, name)
 
 
-class Bench:
+class Harness:
     """A memory store, a manual clock, and `deliver`."""
 
     def __init__(self) -> None:
@@ -105,10 +105,10 @@ class Bench:
             random.Random(shuffle).shuffle(deliveries)
         crashing = _Crashing(crash_after)
         outcomes: list[Outcome] = []
-        budget = PATIENCE * max(1, len(deliveries))
+        budget = MAX_DELIVERIES * max(1, len(deliveries))
         while deliveries:
             delivery = deliveries.pop(0)
-            worker = Mortal(self.store)
+            worker = CrashableStore(self.store)
             consumer = (
                 to.over(worker, clock=self.clock)
                 if isinstance(to, Consumer)
@@ -139,7 +139,7 @@ class _Crashing:
         self._after = after
         self._died: set[str] = set()
 
-    def around(self, handler: Handler, worker: Mortal) -> Handler:
+    def around(self, handler: Handler, worker: CrashableStore) -> Handler:
         if self._after is None:
             return handler
 

@@ -9,7 +9,7 @@ import pytest
 
 from eventonce import Consumer, Job, Retry, Rule
 from eventonce.errors import ConfigError
-from eventonce.testing.bench import Bench
+from eventonce.testing.harness import Harness
 from tests.helpers import call
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -30,26 +30,26 @@ class Crm:
         self.closed[job.event.detail["call"]] += 1
 
 
-def test_three_lines_show_that_a_handler_survives_copies_and_a_crash(eventonce: Bench) -> None:
+def test_three_lines_show_that_a_handler_survives_copies_and_a_crash(eventonce: Harness) -> None:
     crm = Crm(honours=True)
     eventonce.deliver(call(1), to=crm.close, copies=3, crash_after="effect", rules=RULE)
     assert crm.closed == {1: 1}
 
 
-def test_a_handler_that_does_not_survive_a_crash_is_found_out(eventonce: Bench) -> None:
+def test_a_handler_that_does_not_survive_a_crash_is_found_out(eventonce: Harness) -> None:
     crm = Crm(honours=False)
     eventonce.deliver(call(1), to=crm.close, copies=3, crash_after="effect", rules=RULE)
     assert crm.closed == {1: 2}
 
 
-def test_a_crash_before_the_effect_loses_nothing(eventonce: Bench) -> None:
+def test_a_crash_before_the_effect_loses_nothing(eventonce: Harness) -> None:
     crm = Crm(honours=False)
     eventonce.deliver([call(1), call(2)], to=crm.close, crash_after="claim", rules=RULE)
     assert crm.closed == {1: 1, 2: 1}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_copies_in_any_order_take_effect_once(eventonce: Bench, seed: int) -> None:
+def test_copies_in_any_order_take_effect_once(eventonce: Harness, seed: int) -> None:
     crm = Crm(honours=False)
     events = [call(number) for number in range(5)]
     outcomes = eventonce.deliver(events, to=crm.close, copies=3, shuffle=seed, rules=RULE)
@@ -58,7 +58,7 @@ def test_copies_in_any_order_take_effect_once(eventonce: Bench, seed: int) -> No
 
 
 def test_a_consumer_is_tried_with_its_own_rules_and_handlers_on_another_store(
-    eventonce: Bench,
+    eventonce: Harness,
 ) -> None:
     crm = Crm(honours=True)
     consumer = Consumer("memory:", name="crm", rules=RULE)
@@ -69,7 +69,7 @@ def test_a_consumer_is_tried_with_its_own_rules_and_handlers_on_another_store(
     assert consumer.admin.stats().records == 0
 
 
-def test_an_async_handler_is_tried_alike(eventonce: Bench) -> None:
+def test_an_async_handler_is_tried_alike(eventonce: Harness) -> None:
     crm = Crm(honours=True)
 
     async def handler(job: Job) -> None:
@@ -79,7 +79,7 @@ def test_an_async_handler_is_tried_alike(eventonce: Bench) -> None:
     assert crm.closed == {1: 1}
 
 
-def test_what_fails_comes_again_until_it_is_settled(eventonce: Bench) -> None:
+def test_what_fails_comes_again_until_it_is_settled(eventonce: Harness) -> None:
     tries = 0
 
     def handler(_: Job) -> None:
@@ -94,13 +94,13 @@ def test_what_fails_comes_again_until_it_is_settled(eventonce: Bench) -> None:
 
 @pytest.mark.parametrize("given", [{"copies": 0}, {"crash_after": "effects"}])
 def test_what_would_deliver_nothing_or_kill_nobody_is_refused(
-    eventonce: Bench, given: dict[str, Any]
+    eventonce: Harness, given: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=next(iter(given))):
         eventonce.deliver(call(1), to=Crm(honours=True).close, rules=RULE, **given)
 
 
-def test_without_a_seed_the_order_is_kept(eventonce: Bench) -> None:
+def test_without_a_seed_the_order_is_kept(eventonce: Harness) -> None:
     ran: list[int] = []
     events = [call(number) for number in range(20)]
     eventonce.deliver(

@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True):
 Calls = Mapping[Client, Sequence[Call]]
 
 
-class Session:
+class Recorder:
     """One round: its clients, the history they make, and the runs they were granted."""
 
     def __init__(
