@@ -14,8 +14,15 @@ import msgspec
 
 from eventonce.aws.sqs import parse
 from eventonce.cli import Subcommands, started_as
-from eventonce.cli.options import config_option, json_option, name_option, store_option
-from eventonce.cli.output import table
+from eventonce.cli.options import (
+    config_option,
+    endpoint_option,
+    json_option,
+    name_option,
+    region_option,
+    store_option,
+)
+from eventonce.cli.output import echo_json, notice, table
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError
 from eventonce.infra import iam, template
@@ -28,8 +35,7 @@ from eventonce.infra.template import Role
 def command() -> None:
     """Queue, dead-letter queues, rule, table, function, policies and alarms.
 
-    Their names and the events they are for stand in the table [infra] of the file, or in options,
-    which win.
+    The table [infra] of the file names them and their events; an option wins over the file.
     """
 
 
@@ -37,23 +43,31 @@ def _options(function: Any) -> Any:
     for decorate in (
         json_option,
         click.option("--profile", help="A profile of ~/.aws/config."),
-        click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."),
-        click.option("--account", help="The account's number, so that no other one is meant."),
-        click.option("--region", help="The AWS region; as boto3 finds it, if not given."),
+        endpoint_option,
         click.option(
-            "--receives", type=int, help="Receives after which SQS gives a message up.  [100]"
+            "--account", help="The account's number in ARNs.  [default: any; apply asks AWS]"
         ),
-        click.option("--timeout", type=int, help="Seconds a function may run.  [60]"),
+        region_option,
+        click.option(
+            "--receives",
+            type=int,
+            help="Receives after which SQS gives a message up.  [default: 100]",
+        ),
+        click.option("--timeout", type=int, help="Seconds a function may run.  [default: 60]"),
         click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
-        click.option("--rule", metavar="NAME", help="The EventBridge rule's name.  [the name]"),
         click.option(
-            "--queue", metavar="NAME", help="The queue's name.  [that of [worker], or the name]"
+            "--rule", metavar="NAME", help="The EventBridge rule's name.  [default: the name]"
         ),
-        click.option("--pattern", metavar="JSON", help="Which events: a whole event pattern."),
         click.option(
-            "--source", metavar="PREFIX", help="Which events: what their source begins with."
+            "--queue",
+            metavar="NAME",
+            help="The queue's name.  [default: that of [worker], or the name]",
         ),
-        click.option("--bus", metavar="NAME", help="The event bus, a partner's too.  [default]"),
+        click.option("--pattern", metavar="JSON", help="The events: a whole event pattern."),
+        click.option("--source", metavar="PREFIX", help="The events: the beginning of the source."),
+        click.option(
+            "--bus", metavar="NAME", help="The event bus, a partner's too.  [default: default]"
+        ),
         store_option,
         name_option,
         config_option,
@@ -67,7 +81,7 @@ _parameter_option = click.option(
     "parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A parameter of the template, such as AlarmTopicArn; may be given several times.",
+    help="A parameter of the template, such as AlarmTopicArn; repeat the option for several.",
 )
 
 
@@ -76,14 +90,14 @@ _parameter_option = click.option(
 @click.option(
     "--code",
     metavar="S3_URI",
-    help="The function's zip file, s3://BUCKET/KEY.  [none: a worker takes the events]",
+    help="The function's zip file, s3://BUCKET/KEY.  [default: none, for a worker]",
 )
 @_parameter_option
 @_options
 def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Deploy the template through a CloudFormation change set.
 
-    A second time there is nothing to do. A deployment that fails is taken back.
+    A second run changes nothing. A deployment that fails is rolled back.
     """
     said, infra, plan = _plan(**options)
     if infra.code:
@@ -96,12 +110,12 @@ def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
         say=(lambda _: None) if as_json else click.echo,
     )
     if as_json:
-        click.echo(msgspec.json.encode({"dry_run": dry_run, **msgspec.structs.asdict(deployed)}))
+        echo_json({"dry_run": dry_run, **msgspec.structs.asdict(deployed)})
         return
     if not deployed.steps:
         click.echo(f"nothing to do: the stack {plan.name} is up to date")
     for warning in deployed.warnings:
-        click.echo(f"eventonce: {warning}", err=True)
+        notice(warning)
     if deployed.resources:
         click.echo(f"\n{table(list(deployed.resources.items()))}")
     click.echo(f"\nnext: {_next(plan, dry_run=dry_run)}", err=True)
@@ -109,10 +123,11 @@ def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
 
 def _next(plan: Plan, *, dry_run: bool) -> str:
     if dry_run:
-        return "the same without --dry-run does it"
+        return "the same command without --dry-run deploys it"
     to = f"--queue sqs://{plan.queue}" if plan.theirs else f"--bus {plan.bus}"
     typed = started_as()
-    return f"{typed} send FILE {to} --copies 3 tries it, and {typed} run takes the events"
+    run = f"{typed} run --queue sqs://{plan.queue}"
+    return f"{typed} send FILE {to} --copies 3 sends a trial, {run} processes the events"
 
 
 def _printed(function: Any) -> Any:
@@ -124,7 +139,7 @@ def _printed(function: Any) -> Any:
             type=click.Choice(["lambda", "worker"]),
             default="lambda",
             show_default=True,
-            help="Whether a function takes the events, or a worker.",
+            help="The consumer: a function, or a worker.",
         ),
     ):
         function = decorate(function)
@@ -169,10 +184,7 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
 )
 @_options
 def print_policy(*, role: iam.Role, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
-    """Print the IAM policy that a role needs.
-
-    With all that the code asks for, and nothing else.
-    """
+    """Print the IAM policy of a role, with the least rights."""
     _, infra, plan = _plan(**options, matching=False)
     _warn(plan)
     click.echo(_indented(iam.policy(role, plan, _place(infra))))
@@ -183,7 +195,7 @@ def _values(command: str, role: Role, options: dict[str, Any]) -> template.Value
     if role == "lambda":
         _refuse_embedded(plan, command)
     _warn(plan)
-    # An ARN is written out only of queues and buses that sinks and dead letters go to.
+    # Only the ARNs of queues and buses for sinks and dead letters are written out.
     place = _place(infra) if plan.sends or plan.puts or plan.letters else Place(infra.region or ANY)
     return template.values(plan, role, place, infra.parameters)
 
@@ -191,23 +203,23 @@ def _values(command: str, role: Role, options: dict[str, Any]) -> template.Value
 def _place(infra: Infra) -> Place:
     for what, said in (("account", infra.account), ("region", infra.region)):
         if not said:
-            click.echo(f"any {what} is meant, unless --{what} says one", err=True)
+            notice(f"the ARNs are for any {what}; --{what} names one")
     return Place(infra.region or ANY, infra.account or ANY)
 
 
 def _refuse_embedded(plan: Plan, command: str) -> None:
     if plan.embedded:
         raise ConfigError(
-            f"infra {command}: the store {plan.embedded}: ends with the machine that a function "
-            f"runs on: every copy would run. Give a shared one, such as --store "
-            f"dynamodb://{plan.name}, or let a worker take the events"
-            + (" with --role worker" if command != "apply" else ", without --code")
+            f"infra {command}: a store of {plan.embedded}: is lost with the function's machine, so "
+            f"that every copy would run. Give a shared store, such as --store "
+            f"dynamodb://{plan.name}, or use a worker: "
+            + ("--role worker" if command != "apply" else "leave out --code")
         )
 
 
 def _warn(plan: Plan) -> None:
     for warning in plan.warnings:
-        click.echo(f"eventonce: {warning}", err=True)
+        notice(warning)
 
 
 def _plan(
@@ -219,14 +231,14 @@ def _plan(
     parameters: Sequence[str] = (),
     **given: Any,
 ) -> tuple[Config, Infra, Plan]:
-    """What the options and the file say together."""
+    """The file, with the options in place of its fields, and the plan that follows."""
     said = load(config)
     options = {key: value for key, value in given.items() if value is not None}
     options["parameters"] = said.infra.parameters | dict(map(_parameter, parameters))
     if "pattern" in options:
         options["pattern"] = _pattern(options["pattern"])
     elif "source" in options:
-        options["pattern"] = {}  # the file's would win over it
+        options["pattern"] = {}  # the file's pattern would win over the source
     if name:
         options["name"] = name
     said = msgspec.structs.replace(said, name=name or said.name, store=store or said.store)
@@ -234,7 +246,7 @@ def _plan(
 
 
 def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]:
-    """What the file says, with this as its table `[infra]`, and the plan that follows."""
+    """The table `[infra]` with the place of its queue, and the plan that follows from the file."""
     infra = _placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
         template.typed(parameter, text)
@@ -250,29 +262,27 @@ def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]
 
 
 def _placed(infra: Infra, workers: str) -> Infra:
-    """The same with the queue's name alone, and where it is: its URI may say it, as `run` and
-    `send` have it, and the worker's own is meant if no other is named."""
-    if "/" in infra.queue:
-        address = parse(infra.queue)
-        said = {"region": address.region, "endpoint": address.endpoint, "profile": address.profile}
-        where = {key: value for key, value in said.items() if value}
-        return msgspec.structs.replace(infra, queue=address.name, **where)
-    if infra.queue or not workers:
+    """The table with the name of its queue, or else of the worker's. A queue may be given as a URI,
+    as for `run` and `send`: region, endpoint and profile of its own win, those of the worker's
+    queue are defaults."""
+    is_uri = "/" in infra.queue
+    if not is_uri and (infra.queue or not workers):
         return infra
-    address = parse(workers)
-    return msgspec.structs.replace(
-        infra,
-        queue=address.name,
-        region=infra.region or address.region or "",
-        endpoint=infra.endpoint or address.endpoint or "",
-        profile=infra.profile or address.profile or "",
-    )
+    address = parse(infra.queue if is_uri else workers)
+    fields = ("region", "endpoint", "profile")
+    found = {field: getattr(address, field) for field in fields}
+    place = {
+        field: value
+        for field, value in found.items()
+        if value and (is_uri or not getattr(infra, field))
+    }
+    return msgspec.structs.replace(infra, queue=address.name, **place)
 
 
 def _parameter(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found:
-        raise ConfigError(f"--parameter {text}: NAME=VALUE was expected, such as VpcId=vpc-1")
+        raise ConfigError(f"--parameter {text}: expected NAME=VALUE, such as VpcId=vpc-1")
     return name, value
 
 
@@ -281,7 +291,7 @@ def _pattern(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"--pattern: {error}; a JSON object was expected, such as "
+            f"--pattern: {error}; expected a JSON object, such as "
             '{"source": [{"prefix": "aws.partner/genesys.com"}]}'
         ) from error
 

@@ -86,6 +86,10 @@ verbose_option = click.option(
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Change nothing, and print what would be done."
 )
+region_option = click.option("--region", help="The AWS region.  [default: as boto3 finds it]")
+endpoint_option = click.option(
+    "--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 _OPTIONS: Final = {

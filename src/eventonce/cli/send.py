@@ -20,7 +20,7 @@ from eventonce.aws.eventbridge import Bus
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
-from eventonce.cli.options import configured, json_option
+from eventonce.cli.options import configured, endpoint_option, json_option, region_option
 from eventonce.cli.output import counted, echo_json, table, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import Receiver, Summary, send_all, to_bus, to_queue
@@ -77,8 +77,8 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     metavar="NAME: VALUE",
     help="With --url: a header of each request; repeat the option for several.",
 )
-@click.option("--region", help="The AWS region.  [default: as boto3 finds it]")
-@click.option("--endpoint", metavar="URL", help="Another endpoint, such as an emulator's.")
+@region_option
+@endpoint_option
 @json_option
 def send(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
     """Send the events of FILE (one event, an array, or JSON Lines; - is stdin).

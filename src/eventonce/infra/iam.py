@@ -1,6 +1,6 @@
-"""IAM policies: the least that each part of eventonce asks of AWS.
+"""IAM policies: the least rights that each part of eventonce needs.
 
-Tests compare them with the requests that are really made, and with those in the two templates.
+Tests compare them with the requests that are really made, and with the two templates.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Role = Literal["lambda", "worker", "operate", "send", "apply"]
 Statement = dict[str, Any]
 
 STORE: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
-"""Claims, settlements and dead letters. A statement of a PartiQL batch asks for its own verb alone,
-and not for BatchExecuteStatement; deleted are the spare parts of a large dead letter that was kept
-twice."""
+"""Claims, settlements and dead letters. A statement of a PartiQL batch needs the right of its own
+verb, and not BatchExecuteStatement. PartiQLDelete is for the spare parts of a large dead letter
+that was kept twice."""
 
 RECEIVE: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
-"""SQS has no rights for batches: those for one message count."""
+"""SQS has no rights for batches: the right for one message is enough."""
 
 POLL: Final = (
     "ChangeMessageVisibility",
@@ -28,8 +28,8 @@ POLL: Final = (
     "GetQueueAttributes",
     "ReceiveMessage",
 )
-"""What Lambda asks for in the function's name, to bring it messages; and the first, for which the
-function asks where a handler says `Retry(after=…)`."""
+"""The rights that Lambda uses in the function's name to receive its messages; the first is also the
+function's own, for `Retry(after=…)`."""
 
 SEND: Final = ("GetQueueUrl", "SendMessage")
 PUT: Final = ("DescribeEventBus", "PutEvents")
@@ -44,7 +44,7 @@ STACK: Final = (
     "DescribeStacks",
     "ExecuteChangeSet",
 )
-"""What `infra apply` asks for itself; a stack is deleted where its first change set was not
+"""The rights of `infra apply` itself; it deletes a stack whose first change set was not
 executed."""
 
 MADE: Final = {
@@ -62,16 +62,16 @@ MADE: Final = {
     "Alarms": "DeleteAlarms DescribeAlarms ListTagsForResource PutMetricAlarm TagResource "
     "UntagResource",
 }
-"""What CloudFormation asks for in the name of whoever applies, as AWS publishes it for each type of
-resource. Deleted are rules, policies and alarms with the stack, the others where its first
-deployment fails."""
+"""The rights that CloudFormation uses in the name of the caller, as AWS publishes them for each
+type of resource. Rules, policies and alarms are deleted with the stack, the others only if the
+first deployment fails."""
 
 TRANSFORM: Final = "transform/Serverless-2016-10-31"
 INDEX: Final = "letters"
 
 
 def policy(role: Role, plan: Plan, place: Place) -> dict[str, Any]:
-    """The policy of a role, one statement for each thing that it is about."""
+    """The policy of a role, one statement for each kind of resource."""
     return {"Version": "2012-10-17", "Statement": _statements(role, plan, place)}
 
 
@@ -96,7 +96,7 @@ def _statements(role: Role, plan: Plan, place: Place) -> list[Statement]:
 
 
 def _shared(plan: Plan, place: Place) -> list[Statement]:
-    """What whoever runs handlers needs: the store, the queue of dead letters, the sinks."""
+    """The rights of every consumer: the store, the queue for dead letters, the sinks."""
     found = []
     if plan.table is not None:
         found.append(_allow("Store", "dynamodb", STORE, table_arn(plan, place)))
@@ -112,7 +112,7 @@ def _shared(plan: Plan, place: Place) -> list[Statement]:
 
 
 def _operate(plan: Plan, place: Place) -> list[Statement]:
-    """Dead letters, and what `stats` and `store check` look at."""
+    """The rights for dead letters, `stats` and `store check`."""
     dead = [place.queue(plan.dead), place.queue(plan.undelivered)]
     if plan.letters is not None:
         dead.append(queue_arn(plan.letters, place))
@@ -126,8 +126,8 @@ def _operate(plan: Plan, place: Place) -> list[Statement]:
 
 
 def _apply(plan: Plan, place: Place) -> list[Statement]:
-    """What deploying the stack of a worker takes; a function's takes an administrator's rights to
-    roles and functions, which no policy of ours narrows."""
+    """The rights to deploy the stack of a worker; that of a function needs an administrator's
+    rights to roles and functions, which no policy of ours narrows."""
     queues = [place.queue(name) for name in (plan.queue, plan.dead, plan.undelivered)]
     if plan.letter_queue:
         queues.append(place.queue(plan.letter_queue))
@@ -150,12 +150,12 @@ def _apply(plan: Plan, place: Place) -> list[Statement]:
 
 
 def queue_arn(target: Target, place: Place) -> str:
-    """The ARN of a queue that may say where it is."""
+    """The ARN of a queue, in its own region and account if it names them."""
     return place.of(target).queue(target.name)
 
 
 def table_arn(plan: Plan, place: Place) -> str:
-    """The ARN of the store's table, where its URI says that it is."""
+    """The ARN of the store's table, in the region of its URI."""
     assert plan.table is not None
     return Place(plan.table.region or place.region, place.account).table(plan.table.name)
 

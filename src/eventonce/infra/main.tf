@@ -14,13 +14,13 @@ terraform {
 variable "name" {
   type        = string
   default     = "eventonce"
-  description = "What the function, its logs, the policies and the alarms are called"
+  description = "The name of the function, its logs, the policies and the alarms"
 }
 
 variable "role" {
   type        = string
   default     = "lambda"
-  description = "Whether a function takes the events (lambda), or a worker (eventonce run)"
+  description = "The consumer: a function (lambda), or a worker (eventonce run)"
   validation {
     condition     = contains(["lambda", "worker"], var.role)
     error_message = "The role must be lambda or worker."
@@ -55,13 +55,13 @@ variable "timeout" {
 variable "bus_name" {
   type        = string
   default     = "default"
-  description = "The event bus; a partner's is called like its event source"
+  description = "The event bus; a partner's bus has the name of its event source"
 }
 
 variable "create_bus" {
   type        = string
   default     = "no"
-  description = "Whether to make the bus (yes), and to join it to the partner's event source (partner)"
+  description = "Whether to create the bus (yes), and to join it to the partner's event source (partner)"
 }
 
 variable "rule_name" {
@@ -72,13 +72,13 @@ variable "rule_name" {
 
 variable "event_pattern" {
   type        = string
-  description = "Which events the rule sends to the queue, a JSON event pattern"
+  description = "The events that the rule sends to the queue, a JSON event pattern"
 }
 
 variable "other_rule_arns" {
   type        = list(string)
   default     = []
-  description = "Rules made elsewhere that may send to the queue too"
+  description = "Rules outside this stack that may send to the queue too"
 }
 
 variable "queue_name" {
@@ -96,7 +96,7 @@ variable "fifo" {
 variable "visibility_timeout" {
   type        = number
   default     = 360
-  description = "Seconds until a message that was received and not deleted shows again; Lambda asks for six timeouts"
+  description = "Seconds until a message that was received and not deleted is visible again; Lambda recommends six timeouts"
 }
 
 variable "max_receive_count" {
@@ -108,7 +108,7 @@ variable "max_receive_count" {
 variable "table_name" {
   type        = string
   default     = ""
-  description = "The DynamoDB table to make for the store; empty for none"
+  description = "The DynamoDB table to create for the store; empty for none"
 }
 
 variable "table_key" {
@@ -126,13 +126,13 @@ variable "table_expiry" {
 variable "table_arn" {
   type        = string
   default     = ""
-  description = "The store's table, if it is not made here"
+  description = "The store's table, if it is not created here"
 }
 
 variable "letter_queue_name" {
   type        = string
   default     = ""
-  description = "The queue to make for dead letters; empty where the store keeps them"
+  description = "The queue to create for dead letters; empty if the store keeps them"
 }
 
 variable "letter_queue_fifo" {
@@ -144,7 +144,7 @@ variable "letter_queue_fifo" {
 variable "letter_queue_arn" {
   type        = string
   default     = ""
-  description = "The queue for dead letters, if it is not made here"
+  description = "The queue for dead letters, if it is not created here"
 }
 
 variable "sink_queue_arns" {
@@ -162,13 +162,13 @@ variable "sink_bus_arns" {
 variable "alarm_topic_arn" {
   type        = string
   default     = ""
-  description = "The SNS topic that is told of alarms; nobody is, if empty"
+  description = "The SNS topic that alarms are sent to; empty for none"
 }
 
 variable "vpc_id" {
   type        = string
   default     = ""
-  description = "The VPC that the function runs in, and that endpoints are made in; empty for none"
+  description = "The VPC of the function and of the endpoints; empty for none"
 }
 
 variable "subnet_ids" {
@@ -192,7 +192,7 @@ variable "route_table_ids" {
 variable "sqs_endpoint" {
   type        = string
   default     = "no"
-  description = "Whether to make a VPC endpoint for SQS (yes), which costs by the hour"
+  description = "Whether to create a VPC endpoint for SQS (yes), which costs by the hour"
 }
 
 data "aws_caller_identity" "current" {}
@@ -485,7 +485,7 @@ resource "aws_sqs_queue" "dead" {
   }
 }
 
-# EventBridge takes no FIFO queue for what it could not deliver.
+# EventBridge takes no FIFO queue for events that it could not deliver.
 resource "aws_sqs_queue" "undelivered" {
   name                      = "${var.queue_name}-undelivered"
   message_retention_seconds = 1209600
@@ -526,7 +526,7 @@ resource "aws_sqs_queue_policy" "undelivered" {
   })
 }
 
-# What the consumer keeps: records, and dead letters.
+# The consumer's records and dead letters.
 
 resource "aws_dynamodb_table" "store" {
   count        = var.table_name == "" ? 0 : 1
@@ -573,11 +573,11 @@ resource "aws_sqs_queue" "letters" {
   }
 }
 
-# The policies: of the function or the worker, and of whoever operates it.
+# The policies: of the function or the worker, and of its operators.
 
 resource "aws_iam_policy" "consumer" {
   name        = "${var.name}-consumer"
-  description = "What the function or the worker of an eventonce consumer may do"
+  description = "The rights of the function or the worker of an eventonce consumer"
   policy = jsonencode({
     Version   = "2012-10-17"
     Statement = [for one in local.policies[var.role] : one if length(one.Resource) > 0]
@@ -586,7 +586,7 @@ resource "aws_iam_policy" "consumer" {
 
 resource "aws_iam_policy" "operate" {
   name        = "${var.name}-operate"
-  description = "What whoever looks at the store and redrives dead letters may do"
+  description = "The rights to look at the store and to redrive dead letters"
   policy = jsonencode({
     Version   = "2012-10-17"
     Statement = [for one in local.policies.operate : one if length(one.Resource) > 0]
@@ -686,9 +686,9 @@ resource "aws_vpc_endpoint" "dynamodb" {
   route_table_ids   = var.route_table_ids
 }
 
-# Alarms: five minutes at a time, and nothing is wrong where there is nothing to measure.
+# Alarms: of five minutes each; missing data is no alarm.
 
-# A phrase, and no field: the same in a log of text and in one of JSON.
+# A phrase, not a field: it matches a log of text and a log of JSON.
 resource "aws_cloudwatch_log_metric_filter" "given_up" {
   count          = local.function
   name           = "${var.name}-GivenUp"

@@ -1,4 +1,4 @@
-"""The plan: what the resources are called and which events they are for, from the table `[infra]`.
+"""The plan: the names of all resources and the events they are for, from the table `[infra]`.
 
 `template` turns it into the parameters of the two templates, `iam` into policies.
 """
@@ -22,16 +22,16 @@ from eventonce.stores import adapter_of
 
 NAME: Final = "eventonce"
 PARTNER: Final = "aws.partner/"
-"""What the names of partner buses begin with; such a bus is called like its event source."""
+"""The beginning of the name of a partner's bus, which is the name of its event source."""
 
 RESERVED: Final = "aws."
-"""What sources begin with that nobody but AWS and its partners may put events under."""
+"""The beginning of a source that only AWS and its partners may use."""
 
 FIFO: Final = ".fifo"
 
 VISIBILITY_TIMEOUTS: Final = 6
-"""Times the function's timeout: what Lambda asks for, so that a batch which is tried again while
-the function is throttled does not come back in the middle of it."""
+"""Times the function's timeout, as Lambda recommends: a batch that is retried while the function is
+throttled must not become visible in the middle of a run."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
 """A role has 64 characters, and the function's ends with `-function`."""
@@ -47,24 +47,24 @@ _BUS: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 
 
 class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[infra]`: what is not said follows from the rest of the file."""
+    """The table `[infra]`; the defaults of its fields follow from the rest of the file."""
 
     name: str = ""
-    """What the resources are called after; the consumer's name, if empty."""
+    """The name that the names of all resources begin with; the consumer's name, if empty."""
     bus: str = DEFAULT_BUS
     pattern: dict[str, Any] = {}
     """The rule's whole event pattern."""
     source: str = ""
-    """Or only what the events' source begins with."""
+    """Instead of a pattern: the beginning of the events' source."""
     queue: str = ""
     rule: str = ""
     fifo: bool = False
     timeout: int = 60
     """Seconds a run of the function may take; the queue's visibility is six times as long."""
     receives: int = 100
-    """Times a message may be received before SQS itself gives it up. The consumer counts attempts
-    of its own and keeps letters, so this is for what never reaches it: with six minutes of
-    visibility a store may be away for ten hours."""
+    """Receives of a message before SQS itself gives it up. The consumer counts attempts of its own
+    and keeps dead letters, so this is for messages that never reach it: with six minutes of
+    visibility a store may be unavailable for ten hours."""
     region: str = ""
     account: str = ""
     """The account's number; `apply` asks AWS for it."""
@@ -73,7 +73,7 @@ class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = ""
     """The place of the function's code, `s3://BUCKET/KEY`, for `apply`; a worker needs none."""
     parameters: dict[str, str] = {}
-    """Parameters of the template by their names, over what follows from the rest."""
+    """Parameters of the template by their names; they win over those of the plan."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -93,10 +93,10 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All names and numbers, nothing left open."""
+    """All names and numbers."""
 
     name: str
-    """What the resources are called after."""
+    """The name that the names of all resources begin with."""
     consumer: str
     """The consumer's own name, which is part of every key."""
     bus: str
@@ -110,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
     embedded: str = ""
     """The scheme of a store that only one machine sees, such as a file; or empty."""
     letters: Target | None = None
-    """The queue that letters are sent to, where they do not stay in the store."""
+    """The queue for dead letters; None if the store keeps them."""
     sends: tuple[Target, ...] = ()
     """Queues that sinks send to."""
     puts: tuple[Target, ...] = ()
@@ -123,17 +123,18 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def dead(self) -> str:
-        """The queue for what was received too often."""
+        """The queue for messages that were received too often."""
         return self.queue.removesuffix(FIFO) + "-dead" + (FIFO if self.fifo else "")
 
     @property
     def undelivered(self) -> str:
-        """The queue for what EventBridge could not deliver: never FIFO, which it does not take."""
+        """The queue for events that EventBridge could not deliver; it takes no FIFO queue."""
         return self.queue.removesuffix(FIFO) + "-undelivered"
 
     @property
     def letter_queue(self) -> str:
-        """The queue for dead letters, where it is none of these and not elsewhere; or empty."""
+        """The queue for dead letters, if the stack creates it: empty if it is one of the others, or
+        in another region or account."""
         letters = self.letters
         if letters is None or letters.region or letters.account:
             return ""
@@ -141,41 +142,41 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def theirs(self) -> bool:
-        """Whether nobody but AWS or a partner can put the events meant on this bus."""
+        """Whether only AWS or a partner can put these events on the bus."""
         found = _beginnings(self.pattern)
         reserved = bool(found) and all(one.startswith(RESERVED) for one in found)
         return reserved or self.bus.startswith(PARTNER)
 
     @property
     def warnings(self) -> list[str]:
-        """What this plan leaves to its user."""
+        """The steps that are left to the user."""
         found = [self.misplaced] if self.misplaced else []
         letters = self.letters
         if letters is not None and (letters.region or letters.account):
             found.append(
-                f"dead letters go to the queue {letters.name}, whose URI says where it is: create "
-                f"it there"
+                f"the queue {letters.name} for dead letters is in another region or account: "
+                f"create it there"
             )
         return found
 
     @property
     def misplaced(self) -> str:
-        """That the rule waits for a partner's events on a bus where none arrive; or empty."""
+        """A warning if the rule waits for a partner's events on a bus without any; or empty."""
         found = _beginnings(self.pattern)
         partners = bool(found) and all(one.startswith(PARTNER) for one in found)
         if not partners or self.bus.startswith(PARTNER):
             return ""
         partner = "/".join(found[0].split("/")[:2])
         return (
-            f"the rule {self.rule} on the bus {self.bus}: the events of {partner} arrive only on "
-            f"the bus that is called like their source, so it matches none of them unless you "
-            f'forward them to {self.bus}. Write that bus into [infra], as in bus = "{partner}/…"; '
-            f"`aws events list-event-sources --name-prefix {partner}` names it in full"
+            f"the rule {self.rule} on the bus {self.bus} matches no event of {partner}: those "
+            f"arrive only on the bus that has the name of their source. Forward them to "
+            f'{self.bus}, or write that bus into [infra], as in bus = "{partner}/…"; '
+            f"`aws events list-event-sources --name-prefix {partner}` prints its name"
         )
 
     @property
     def visibility(self) -> int:
-        """Seconds until a message that was received and not deleted shows again."""
+        """Seconds until a message that was received and not deleted is visible again."""
         return VISIBILITY_TIMEOUTS * self.timeout
 
 
@@ -189,12 +190,12 @@ def planned(
     sinks: Sequence[str] = (),
     matching: bool = True,
 ) -> Plan:
-    """The plan that a table `[infra]` stands for, beside what else the file says.
+    """The plan of a table `[infra]` and the other fields of the file.
 
-    Which events are meant must be said, unless it does not matter: `matching` is False then.
+    `matching` is whether the rule's pattern is needed: without any, ConfigError is raised.
     """
     called = infra.name or name or NAME
-    _check("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may say another")
+    _check("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may have another")
     queue = infra.queue or called
     if infra.fifo and not queue.endswith(FIFO):
         queue += FIFO
@@ -205,18 +206,18 @@ def planned(
     _check_endpoint(infra.endpoint)
     if infra.code and not _CODE.fullmatch(infra.code):
         raise ConfigError(
-            f"infra: code is {infra.code!r}, s3://BUCKET/KEY was expected: put the function's zip "
-            f"file there, such as by `aws s3 cp`"
+            f"infra: code must be s3://BUCKET/KEY, not {infra.code!r}: `aws s3 cp` puts the "
+            f"function's zip file there"
         )
     if not 1 <= infra.timeout <= 900:
-        raise ConfigError(f"infra: timeout is {infra.timeout}, 1 to 900 seconds were expected")
+        raise ConfigError(f"infra: timeout must be 1 to 900 seconds, not {infra.timeout}")
     if not 1 <= infra.receives <= 1000:
-        raise ConfigError(f"infra: receives is {infra.receives}, 1 to 1000 were expected")
+        raise ConfigError(f"infra: receives must be 1 to 1000, not {infra.receives}")
     ours = Address(queue, region=infra.region or None, endpoint=infra.endpoint or None)
     if letters and same(parse(letters), ours):
         raise ConfigError(
-            f"infra: letters go to {letters}, the very queue that events come from: they would be "
-            f"taken for events again. Name another queue, or none, and the store keeps them"
+            f"infra: dead letters must not go to {letters}, the queue that events come from: each "
+            f"would be received again. Name another queue, or none: then the store keeps them"
         )
     return Plan(
         name=called,
@@ -237,38 +238,38 @@ def planned(
 
 def _check(what: str, name: str, allowed: re.Pattern[str], expected: str) -> None:
     if not allowed.fullmatch(name):
-        raise ConfigError(f"infra: the {what} cannot be called {name!r}: expected {expected}")
+        raise ConfigError(f"infra: the {what} cannot be {name!r}: expected {expected}")
 
 
 def _check_endpoint(endpoint: str) -> None:
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
-        # Not repeated: what stands before an @ is a secret.
+        # Not repeated: the text before an @ is a secret.
         raise ConfigError(
             "infra: the endpoint must be like http://127.0.0.1:4566, with no user or password in it"
         )
 
 
 def _here(target: Target, infra: Infra) -> Target:
-    """The same; without its region, where that is the one of all the rest."""
+    """The target without its region, if that is the region of all resources."""
     here = target.region == infra.region
     return msgspec.structs.replace(target, region="") if here else target
 
 
 def _pattern(infra: Infra, rules: Sequence[presets.Spec], *, matching: bool) -> dict[str, Any]:
-    """What the rule matches, if no pattern was given: a rule without one would take everything
-    that happens in the account."""
+    """The pattern of the rule, if none was given: a rule without a pattern would take every event
+    of the account."""
     sources = _sources(infra, rules)
     if matching and not sources:
         raise ConfigError(
-            "infra: which events? Give a source (what theirs begins with, such as "
-            "aws.partner/genesys.com), a whole pattern, or rules that all know their source, such "
-            "as the preset genesys"
+            "infra: no events are named. Give the beginning of their source (--source "
+            "aws.partner/genesys.com), a whole event pattern (--pattern), or rules that all match "
+            "a source, such as the preset genesys"
         )
     return {"source": sources} if sources else {}
 
 
 def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
-    """The sources that are meant, none if that is not said."""
+    """Matchers of the events' sources; none if no source is named."""
     if infra.source:
         return [{"prefix": infra.source}]
     if infra.bus.startswith(PARTNER):
@@ -280,7 +281,7 @@ def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
 
 
 def _known(spec: presets.Spec) -> list[str]:
-    """The sources that a preset or a rule is for, as far as it says so; `auto` is for any."""
+    """The sources that a preset or a rule matches; `auto` matches any."""
     if spec == presets.AUTO:
         return []
     return [glob for rule in presets.resolve(spec) for glob in rule.match.source]
@@ -294,7 +295,7 @@ def _matcher(glob: str) -> Any:
 
 
 def _beginnings(pattern: dict[str, Any]) -> list[str]:
-    """What each source of the pattern begins with: an empty text if it may begin with anything."""
+    """The beginning of each source in the pattern; empty for any beginning."""
     sources = pattern.get("source")
     return [_beginning(matcher) for matcher in sources] if isinstance(sources, list) else []
 

@@ -27,7 +27,7 @@ POLLS: Final = 3600
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
 CODE: Final = "CodeUri: .\n"
 NO_CODE: Final = "s3://none/none"
-"""In a worker's stack, which has no function: SAM looks at the form of the place all the same."""
+"""For a worker's stack, which has no function: SAM checks the form of the URI all the same."""
 
 _EMPTY: Final = ("didn't contain changes", "No updates are to be performed")
 _AT_ONCE: Final = frozenset(
@@ -48,7 +48,7 @@ Stack = dict[str, Any]
 
 
 class Deployed(msgspec.Struct, frozen=True):
-    """What was changed, or would be, and what is there now."""
+    """The changes, made or planned, and the resources of the stack now."""
 
     steps: list[str]
     warnings: list[str]
@@ -64,14 +64,14 @@ def deploy(
     dry_run: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Deployed:
-    """Deploy the template, or only show its change set; a second time there is nothing to do.
+    """Deploy the template, or only show its change set; a second deployment changes nothing.
 
     `store` is the URI for a function whose store is not on DynamoDB.
     """
     if not _NAME.fullmatch(plan.name):
         raise ConfigError(
-            f"infra apply: a stack cannot be called {plan.name!r}: expected letters, digits and "
-            f"'-', a letter first. Say another name in [infra]"
+            f"infra apply: the name of a stack cannot be {plan.name!r}: expected letters, digits "
+            f"and '-', a letter first. Write another name into [infra]"
         )
     what = f"CloudFormation stack {plan.name}"
     with _clients(infra, what) as client:
@@ -107,19 +107,19 @@ def deploy(
 def _check(
     what: str, there: Stack | None, wanted: template.Values, given: Mapping[str, str]
 ) -> None:
-    """Refuse what would delete: somebody else's stack, or the function of this one."""
+    """Refuse an update that deletes somebody else's resources, or the function of this stack."""
     if not there or there["StackStatus"] == REVIEW:
         return
     held = _parameters(there)
     if not held.keys() >= {"ConsumerName", "EventPattern"}:
         raise ConfigError(
-            f"{what}: it exists, and is not eventonce's: an update would delete what it holds. "
-            f"Choose another name, in [infra] or by --name"
+            f"{what}: it exists, and is not eventonce's: an update would delete its resources. "
+            f"Choose another name, in [infra] or with --name"
         )
     if held["Role"] == "lambda" != wanted["Role"] and "Role" not in given:
         raise ConfigError(
-            f"{what}: it runs a function, which would be deleted. Name its code by --code "
-            f"s3://BUCKET/KEY, or let a worker take its place by --parameter Role=worker"
+            f"{what}: it runs a function, which would be deleted. Name its code with --code "
+            f"s3://BUCKET/KEY, or replace it by a worker with --parameter Role=worker"
         )
 
 
@@ -161,7 +161,7 @@ class _ChangeSet:
         return [_step(it["ResourceChange"]) for page in pages for it in page["Changes"]]
 
     def execute(self) -> None:
-        """Let CloudFormation make the changes; it takes all of them back if one fails."""
+        """Have CloudFormation make the changes; it rolls all of them back if one fails."""
         self._client.execute_change_set(**self._set, ClientRequestToken=self._token)
         self._pending = False
         status = self._ended("stack_create_complete" if self._first else "stack_update_complete")
@@ -174,7 +174,7 @@ class _ChangeSet:
             raise _failure(self._what, status, self._token, events)
 
     def _ended(self, waiter: str) -> str:
-        """The status that is not the one waited for; empty if it is."""
+        """The final status, if it is another than the one waited for; or empty."""
         try:
             _wait(self._client, waiter, StackName=self._set["StackName"])
         except WaiterError as error:
@@ -182,13 +182,13 @@ class _ChangeSet:
                 if not found["StackStatus"].endswith("_IN_PROGRESS"):
                     return str(found["StackStatus"])
             raise SourceUnavailable(
-                f"{self._what}: how the deployment ends is not known ({error}). CloudFormation "
-                f"goes on by itself; run this again to see."
+                f"{self._what}: the result of the deployment is not known ({error}). "
+                f"CloudFormation continues by itself; run the command again to see it."
             ) from error
         return ""
 
     def clean_up(self) -> None:
-        """Leave nothing of a change set that was not executed, nor of the stack that it began."""
+        """Delete a change set that was not executed, and the empty stack that it created."""
         if not self._pending:
             return
         self._client.delete_change_set(**self._set)
@@ -199,7 +199,7 @@ class _ChangeSet:
 
 
 def _step(change: dict[str, Any]) -> str:
-    """One change as a sentence: what, and which of its properties."""
+    """One change as a line: action, resource, and the properties that change."""
     details = change.get("Details", ())
     action = str(change["Action"]).lower()
     if change.get("Replacement") == "True":
@@ -227,25 +227,25 @@ def _failure(
         and "cancelled" not in it.get("ResourceStatusReason", "")
     ]
     said = "\n  ".join(reversed(reasons)) or "CloudFormation gave no reason"
-    ended = "all of it was taken back" if status in _TAKEN_BACK else f"the stack is in {status}"
+    ended = "all of it was rolled back" if status in _TAKEN_BACK else f"the stack is in {status}"
     return EventonceError(f"{what}: the deployment failed, {ended}:\n  {said}\n{_hint(said)}")
 
 
 def _hint(reason: str) -> str:
-    # The second is what AWS says where it finds that before anything is deployed.
+    # AWS says the second if it finds the resource before anything is deployed.
     if "already exist" in reason or "ResourceExistenceCheck" in reason:
         return (
-            "Choose another --name, import what exists into the stack (aws cloudformation "
-            "create-change-set --change-set-type IMPORT), or name an existing table by "
-            "--parameter TableName= --parameter TableArn=ARN."
+            "Choose another --name, import the existing resource into the stack (aws "
+            "cloudformation create-change-set --change-set-type IMPORT), or name an existing table "
+            "with --parameter TableName= --parameter TableArn=ARN."
         )
     if "AccessDenied" in reason or "not authorized" in reason:
-        return "Grant what `eventonce infra iam --role apply` prints."
-    return "Mend that and run this again."
+        return "Grant the policy that `eventonce infra iam --role apply` prints."
+    return "Correct this and run the command again."
 
 
 def _creates_bus(events: Any, plan: Plan, there: Stack | None) -> str:
-    """Whether the stack creates the bus: what it created stays its own, another's bus is used."""
+    """Whether the stack creates the bus: a bus that it created stays its own, any other is used."""
     held = _parameters(there or {})
     if held.get("BusName") == plan.bus:
         return held.get("CreateBus", "no")
@@ -296,7 +296,7 @@ def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
             yield lambda name: opened.enter_context(closing(session.client(name, **where)))
     except NoRegionError as error:
         raise ConfigError(
-            "infra: which region? Give --region, or region in [infra], or set AWS_REGION"
+            "infra: no region is named. Give --region, or region in [infra], or set AWS_REGION"
         ) from error
     except ClientError as error:
         raise _explained(error, what) from error
@@ -308,8 +308,8 @@ def _explained(error: ClientError, what: str) -> EventonceError:
     code, message = faults.code_of(error), error.response["Error"].get("Message", "")
     if code in _AT_ONCE or "_IN_PROGRESS state" in message:
         return SourceUnavailable(
-            f"{what}: {message}. Somebody else is changing it at this moment; run this again when "
-            f"that is done."
+            f"{what}: {message}. Somebody else is changing it at this moment; run the command "
+            f"again afterwards."
         )
     if code == "ValidationError":
         return ConfigError(f"{what}: {message}")

@@ -12,7 +12,7 @@ from eventonce.core.masking import split
 
 DEFAULT_BUS: Final = "default"
 ANY: Final = "*"
-"""The region or the account of an ARN where nobody said which."""
+"""The region or the account of an ARN if none was given."""
 
 _ARN: Final = "arn:"
 _BUS_PATH: Final = "event-bus/"
@@ -33,7 +33,7 @@ def queue(uri: str) -> Target:
 
 
 def bus(uri: str) -> Target:
-    """The bus of `events://NAME?region=…`; its ARN may stand there, if it is another account's."""
+    """The bus of `events://NAME?region=…`, or of an ARN in place of the name."""
     parts = split(uri)
     said = dict(parse_qsl(parts.query))
     name = unquote(parts.netloc + parts.path).rstrip("/")
@@ -51,12 +51,12 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def partition(self) -> str:
-        """The part of AWS: China and GovCloud stand apart."""
+        """The partition of AWS: China and GovCloud have their own."""
         apart = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
         return next((it for start, it in apart.items() if self.region.startswith(start)), "aws")
 
     def of(self, target: Target) -> Place:
-        """The place of a target that may say where it is."""
+        """The place of a target, which may have its own region and account."""
         return Place(target.region or self.region, target.account or self.account)
 
     def arn(self, service: str, resource: str) -> str:
@@ -76,5 +76,5 @@ class Place(msgspec.Struct, frozen=True):
         return self.arn("events", f"event-bus/{name}")
 
     def rule(self, bus: str, name: str) -> str:
-        """The ARN of a rule, which its deliveries carry as their source."""
+        """The ARN of a rule: the source of its deliveries."""
         return self.arn("events", f"rule/{name if bus == DEFAULT_BUS else f'{bus}/{name}'}")

@@ -15,6 +15,7 @@ from eventonce.errors import ConfigError
 from eventonce.infra import iam
 from eventonce.infra.plan import FIFO, Plan
 from eventonce.infra.targets import Place
+from eventonce.rules.tomltext import meant
 
 Value = str | int | list[str]
 Values = dict[str, Value]
@@ -29,7 +30,7 @@ PARAMETERS: Final = dict(_PARAMETER.findall(CLOUDFORMATION))
 
 
 def values(plan: Plan, role: Role, place: Place, given: Mapping[str, str]) -> Values:
-    """The parameters that a plan stands for; those that are given win."""
+    """The parameters of a plan; `given` ones win."""
     found: Values = {
         "Name": plan.name,
         "Role": role,
@@ -71,16 +72,17 @@ def _table(plan: Plan, place: Place) -> Values:
     return found
 
 
-def _flag(holds: bool) -> str:  # noqa: FBT001  what is asked is its only argument
-    return "true" if holds else "false"
+def _flag(value: bool) -> str:  # noqa: FBT001  its only argument
+    return "true" if value else "false"
 
 
 def typed(name: str, text: str) -> Value:
-    """The value of a parameter from its text, refused where the template has none of that name."""
+    """The value of a parameter from its text; ConfigError if the template has no such parameter."""
     kind = PARAMETERS.get(name)
     if kind is None:
         raise ConfigError(
-            f"infra: the template has no parameter {name}. It has: {', '.join(PARAMETERS)}"
+            f"infra: the template has no parameter {name}{meant(name, PARAMETERS)}; the parameters "
+            f"are {', '.join(PARAMETERS)}"
         )
     if kind == "CommaDelimitedList":
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -117,7 +119,7 @@ def variables(found: Values) -> dict[str, Any]:
 
 
 def cloudformation(found: Values) -> str:
-    """The template with these defaults: comments and order stay for whoever reads it."""
+    """The template with these defaults; its comments and their order stay."""
     text = CLOUDFORMATION
     for said in parameters(found):
         name, value = said.values()
@@ -130,7 +132,7 @@ def terraform(found: Values) -> str:
     """The module with these defaults."""
     text = TERRAFORM
     for name, value in variables(found).items():
-        # In a text of the user's own nothing is to be filled in.
+        # A text of the user's own is not interpolated.
         literal = json.dumps(value).replace("${", "$${").replace("%{", "%%{")
         before = rf'(?m)^(variable "{name}" {{\n  type .*\n)(?:  default .*\n)?'
         text = _put(text, before, f"  default     = {literal}\n")

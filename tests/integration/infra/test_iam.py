@@ -292,7 +292,7 @@ def test_who_applies_may_do_what_applying_does(said: Config, plan: Plan, client:
     with asking() as asked:
         deploy(said.infra, new, dry_run=True)
         deploy(said.infra, new)
-        with pytest.raises(EventonceError, match="taken back"):
+        with pytest.raises(EventonceError, match="rolled back"):
             deploy(said.infra, replace(new, pattern={"source": "not a list"}))
     printed = policy("apply", new)
     held_to(printed, asked, "Transform", *iam.MADE)

@@ -113,14 +113,14 @@ def test_an_update_that_fails_is_taken_back_and_says_which_resource_and_why(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     deployed()
-    with pytest.raises(EventonceError, match="taken back") as failed:
+    with pytest.raises(EventonceError, match="rolled back") as failed:
         deployed(receives=7, pattern={"source": "not a list"})
     assert "Rule (AWS::Events::Rule): " in str(failed.value)
     assert "must be an object or an array" in str(failed.value)
     assert stack(client, name) == "UPDATE_ROLLBACK_COMPLETE"
     policy = json.loads(attributes(client("sqs"), name)["RedrivePolicy"])
     assert int(policy["maxReceiveCount"]) == 100
-    with pytest.raises(EventonceError, match="taken back") as again:
+    with pytest.raises(EventonceError, match="rolled back") as again:
         deployed(parameters={"MaxReceiveCount": "0"})
     assert "Rule (" not in str(again.value), "what failed before is not told again"
     assert deployed(receives=7).steps
@@ -186,7 +186,7 @@ def test_a_stack_that_is_not_ours_is_left_alone(
 
 
 def test_a_name_that_no_stack_can_have_is_refused(deployed: Deploy) -> None:
-    with pytest.raises(ConfigError, match="a stack cannot be called 'crm_sync'"):
+    with pytest.raises(ConfigError, match="name of a stack cannot be 'crm_sync'"):
         deployed(name="crm_sync")
 
 
@@ -255,7 +255,7 @@ def test_who_deploys_while_somebody_else_does_is_told_to_run_it_again(
             others.append("deploys")
             others.extend(deployed(receives=7).steps)
 
-    with between(overtaking), pytest.raises(SourceUnavailable, match="run this again"):
+    with between(overtaking), pytest.raises(SourceUnavailable, match="run the command"):
         deployed(receives=7)
     assert len(others) > 1
     assert deployed(receives=7).steps == []
@@ -271,9 +271,9 @@ def test_who_deploys_while_somebody_else_does_is_told_to_run_it_again(
             "ValidationError",
             "it is in UPDATE_IN_PROGRESS state",
             SourceUnavailable,
-            "run this again",
+            "run the command",
         ),
-        ("AlreadyExistsException", "m", SourceUnavailable, "run this again"),
+        ("AlreadyExistsException", "m", SourceUnavailable, "run the command"),
     ],
 )
 def test_what_aws_refuses_is_said_with_what_to_do(
@@ -296,7 +296,7 @@ def test_a_deployment_that_is_lost_sight_of_is_not_said_to_have_failed(
         _wait(client, waiter, **asked)
 
     monkeypatch.setattr("eventonce.infra.stack._wait", lost)
-    with pytest.raises(SourceUnavailable, match="run this again to see"):
+    with pytest.raises(SourceUnavailable, match="run the command again to see"):
         deployed()
 
 
@@ -345,7 +345,7 @@ def test_the_command_says_what_it_did_and_what_is_next(
     assert "\nadd LetterQueue (AWS::SQS::Queue)\n" in out
     assert f"{HERE.queue(name)}-letters" in out
     # EventBridge takes events of a partner's source from nobody else.
-    assert f"the rule {name} on the bus bus-{name}: the events of aws.par" in err
+    assert f"the rule {name} on the bus bus-{name} matches no event of aws.par" in err
     assert f"eventonce send FILE --queue sqs://{name} " in err
     assert f"the table {name} is in another region" in err
     assert ran()[0].startswith(f"nothing to do: the stack {name} is up to date\n")
