@@ -1,4 +1,5 @@
-"""DynamoDB is held to the contract on two emulators, one of them Amazon's own."""
+"""DynamoDB is held to the contract on two emulators, one of them Amazon's own, and through both
+clients: the store's own, and botocore's."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.testing.contract import StoreContract, StoreFactory
 from tests.servers import PATIENCE
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated, ministack
 
 EXAMPLES = 20
 """Programs: each asks the server some hundred times. `EVENTONCE_EXAMPLES` plays more."""
@@ -42,6 +43,13 @@ def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[StoreFactory]:
         yield _opener(dynamodb_local_url)
 
 
+@pytest.fixture(scope="class")
+def by_botocore() -> Iterator[Opener]:
+    with emulated(), ministack() as endpoint, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*ASKS_FOR_BOTOCORE)
+        yield _opener(endpoint)
+
+
 class TestOnMinistack(StoreContract):
     @pytest.fixture
     def factory(self, on_ministack: StoreFactory) -> StoreFactory:
@@ -52,3 +60,9 @@ class TestOnDynamoDBLocal(StoreContract):
     @pytest.fixture
     def factory(self, on_dynamodb_local: StoreFactory) -> StoreFactory:
         return on_dynamodb_local
+
+
+class TestByBotocore(StoreContract):
+    @pytest.fixture
+    def opener(self, by_botocore: Opener) -> Opener:
+        return by_botocore

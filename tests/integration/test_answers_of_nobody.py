@@ -21,7 +21,7 @@ from eventonce.sinks import EventBus, SQSQueue
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement
-from tests.servers.aws import REGION, emulated
+from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated
 
 ANSWERS = {
     "nothing": b"",
@@ -100,7 +100,12 @@ def test_an_event_whose_dead_letter_has_no_receipt_comes_again(endpoint: str) ->
     assert (invalid.status, invalid.ack) == ("failed", False)
 
 
-def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(endpoint: str) -> None:
+@pytest.mark.parametrize("client", ["direct", "botocore"])
+def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(
+    endpoint: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if client == "botocore":
+        monkeypatch.setenv(*ASKS_FOR_BOTOCORE)
     ran: list[Job] = []
     store = DynamoDBStore.from_uri(f"dynamodb://calls?region={REGION}&endpoint={endpoint}")
     state = Claim(b"\x02" * 16, nonce=1, lease=60_000, remember=60_000, attempts=5, order=7)
@@ -118,7 +123,7 @@ def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(endpoint: 
             lambda: store.show(CLAIM.key),
             lambda: store.forget([CLAIM.key]),
         ):
-            with pytest.raises(StoreUnavailable, match="is not DynamoDB's"):
+            with pytest.raises(StoreUnavailable, match="is not the service's"):
                 call()
 
 

@@ -8,7 +8,58 @@ STORE = "src/eventonce/stores/dynamodb/"
 AT_WORK = "tests/integration/dynamodb/test_{}.py::test_{}"
 CONTRACT = "tests/contract/test_dynamodb.py::TestOnMinistack::test_case[{}]"
 
+DIRECT = "tests/unit/test_aws_direct.py::test_"
+
 DYNAMODB = (
+    Mutant(
+        "direct: a variable that is not understood is passed over",
+        "src/eventonce/aws/direct.py",
+        "or any(map(_is_for_botocore, set_here))",
+        "",
+        (DIRECT + "any_other_variable_is_left_to_botocore",),
+    ),
+    Mutant(
+        "direct: the credentials of the start sign every request",
+        "src/eventonce/aws/direct.py",
+        "        credentials = _credentials()\n",
+        "        credentials = self.__dict__.setdefault('_kept', _credentials())\n",
+        (DIRECT + "requests_share_a_connection_and_have_the_credentials_of_the_moment",),
+    ),
+    Mutant(
+        "direct: a damaged answer is believed",
+        "src/eventonce/aws/direct.py",
+        "            raise ChecksumError\n",
+        "            pass\n",
+        (DIRECT + "what_does_not_pass_is_told_as_unavailable",),
+    ),
+    Mutant(
+        "direct: a connection that the service closed is used again",
+        "src/eventonce/aws/direct.py",
+        "            if not _is_closed(connection):\n",
+        "            if connection:\n",
+        (DIRECT + "a_connection_that_the_service_closed_is_not_used_again",),
+    ),
+    Mutant(
+        "direct: a service that fails is asked by everybody again and again",
+        "src/eventonce/aws/direct.py",
+        "        self._tokens -= RETRY_COST\n",
+        "",
+        (DIRECT + "a_service_that_fails_for_long_is_asked_once_by_each_caller",),
+    ),
+    Mutant(
+        "direct: any certificate is trusted",
+        "src/eventonce/aws/direct.py",
+        "ssl.create_default_context(cafile=_certificates())",
+        "ssl._create_unverified_context()",
+        (DIRECT + "only_a_trusted_certificate_of_this_host_is_accepted",),
+    ),
+    Mutant(
+        "sigv4: the body is not signed",
+        "src/eventonce/aws/sigv4.py",
+        "{sha256(body).hexdigest()}",
+        "{sha256(b'').hexdigest()}",
+        ("tests/unit/test_sigv4.py::test_a_signature_is_botocores",),
+    ),
     Mutant(
         "dynamodb: an update goes through whatever is there",
         STORE + "optimistic.py",
@@ -24,8 +75,8 @@ DYNAMODB = (
     Mutant(
         "dynamodb: a lone claim overwrites what is there",
         STORE + "table.py",
-        '"ConditionExpression": "attribute_not_exists(#key)",',
-        '"ConditionExpression": "attribute_not_exists(#key) OR attribute_exists(#key)",',
+        'ConditionExpression="attribute_not_exists(#key)",',
+        'ConditionExpression="attribute_not_exists(#key) OR attribute_exists(#key)",',
         (AT_WORK.format("requests", "a_lone_copy_is_one_request_and_no_read[on_ministack]"),),
     ),
     Mutant(
@@ -123,7 +174,7 @@ DYNAMODB = (
     Mutant(
         "dynamodb: a throttled statement is not sent again",
         STORE + "table.py",
-        'if answer.get("Error", {}).get("Code") in PASSING',
+        'if is_passing(answer.get("Error", {}).get("Code", ""))',
         "if False",
         (AT_WORK.format("errors", "a_statement_that_fails_for_a_moment_is_sent_again_alone"),),
     ),
@@ -218,16 +269,16 @@ DYNAMODB = (
     ),
     Mutant(
         "dynamodb: a signature error is repeated",
-        STORE + "errors.py",
+        "src/eventonce/aws/errors.py",
         "does not accept the credentials ({code})",
         "does not accept the credentials ({message})",
         (AT_WORK.format("uri", "secrets_are_in_no_message"),),
     ),
     Mutant(
         "dynamodb: connections live on after a fork",
-        STORE + "table.py",
-        "        if self._process == os.getpid():\n            return",
-        "        return",
+        "src/eventonce/aws/sessions.py",
+        "        if self._process != os.getpid():\n",
+        "        if False:\n",
         (
             AT_WORK.format(
                 "processes",

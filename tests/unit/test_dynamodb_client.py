@@ -17,14 +17,25 @@ MADE = """
 import sys
 from eventonce.stores.dynamodb import DynamoDBStore
 DynamoDBStore.from_uri("dynamodb://table?region=eu-central-1")
-assert "botocore.client" in sys.modules
-loaded = [name for name in ("boto3", "s3transfer") if name in sys.modules]
-assert not loaded, loaded
+print(*sorted(sys.modules))
 """
+FUNCTION = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "HOME": "/nowhere"}
+SLOW = {"asyncio", "boto3", "botocore", "concurrent.futures", "logging", "s3transfer", "urllib3"}
 
 
-def test_a_store_is_opened_without_what_boto3_adds_to_a_cold_start() -> None:
-    subprocess.run([sys.executable, "-c", MADE], check=True)
+def loaded(**environment: str) -> set[str]:
+    command = [sys.executable, "-c", MADE]
+    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    return SLOW & set(done.stdout.split())
+
+
+def test_a_function_opens_a_store_without_what_is_slow_to_load() -> None:
+    assert loaded(**FUNCTION) == set()
+
+
+def test_botocore_makes_the_client_elsewhere_and_without_what_boto3_adds() -> None:
+    assert loaded(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="false").isdisjoint({"boto3", "asyncio"})
+    assert "botocore" in loaded(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="false")
 
 
 def test_it_is_made_of_the_same_models_as_any_other_client(monkeypatch: pytest.MonkeyPatch) -> None:

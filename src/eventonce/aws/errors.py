@@ -33,10 +33,12 @@ _CODES: Final[Mapping[Kind, str]] = {
         "ResourceNotFound ResourceNotFoundException"
     ),
     "busy": (
-        "InternalException InternalFailure InternalServerError KMS.ThrottlingException "
-        "KmsThrottled LimitExceededException OverLimit ProvisionedThroughputExceeded "
+        "BandwidthLimitExceeded InternalException InternalFailure InternalServerError "
+        "KMS.ThrottlingException KmsThrottled LimitExceededException OverLimit "
+        "PriorRequestNotComplete ProvisionedThroughputExceeded "
         "ProvisionedThroughputExceededException RequestLimitExceeded RequestThrottled "
-        "ServiceUnavailable Throttling ThrottlingError ThrottlingException "
+        "RequestThrottledException RequestTimeout RequestTimeoutException ServiceUnavailable "
+        "SlowDown ThrottledException Throttling ThrottlingError ThrottlingException "
         "TooManyRequestsException TransactionConflict TransactionConflictException "
         "TransactionInProgressException"
     ),
@@ -70,6 +72,8 @@ _TYPES: Final[Mapping[str, Kind]] = {
     "AttributeError": "strange",
     "KeyError": "strange",
     "TypeError": "strange",
+    # Before ValueError: an error of a certificate is both.
+    "OSError": "not_reached",
     "ValueError": "misconfigured",
 }
 """botocore's errors and Python's own, each with the errors derived from it."""
@@ -124,12 +128,16 @@ _SAID: Final[Mapping[Kind, str]] = {
 """What happened and what to do, by kind."""
 
 
+def response_of(error: BaseException | None) -> dict[str, Any]:
+    """The service's answer that this error of the driver holds; empty if there was none."""
+    response = getattr(error, "response", None)
+    return response if isinstance(response, dict) else {}
+
+
 def code_of(error: BaseException) -> str:
     """The service's code, empty if the service did not answer; any 5xx or 429 is
     `ServiceUnavailable`, whatever code comes with it."""
-    response: Any = getattr(error, "response", None)
-    if not isinstance(response, dict):
-        return ""
+    response = response_of(error)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if status >= 500 or status == 429:
         return "ServiceUnavailable"
@@ -138,8 +146,7 @@ def code_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """The service's message, empty if the service did not answer."""
-    response: Any = getattr(error, "response", None)
-    return str(response.get("Error", {}).get("Message", "")) if isinstance(response, dict) else ""
+    return str(response_of(error).get("Error", {}).get("Message", ""))
 
 
 def kind_of_code(code: str) -> Kind:
@@ -175,23 +182,31 @@ def explain(
             f"{place}: there is no such {noun} for these credentials. Look at its name, region and "
             f"account, or create it: eventonce infra apply"
         )
-    said = _SAID[kind].format(
-        code=code_of(error),
-        message=message_of(error),
-        name=type(error).__name__,
-        noun=noun,
-        operation="the request",
-    )
+    said = text(kind, code_of(error), message_of(error), name=type(error).__name__, noun=noun)
     if kind in PASSING:
         return unavailable(f"{place}: {said}")
     return (EventonceError if kind == "refused" else ConfigError)(f"{place}: {said}")
+
+
+def text(
+    kind: Kind,
+    code: str = "",
+    message: str = "",
+    *,
+    name: str = "",
+    noun: str = "",
+    operation: str = "the request",
+) -> str:
+    """What happened and what to do; `name` is that of the driver's error."""
+    said = {"code": code or name, "message": message, "name": name}
+    return _SAID[kind].format(**said, noun=noun, operation=operation)
 
 
 def strange(
     operation: str, place: object, unavailable: type[EventonceError] = SourceUnavailable
 ) -> EventonceError:
     """Our error for an answer that reports success and is not the service's."""
-    return unavailable(f"{place}: {_SAID['strange'].format(operation=operation)}")
+    return unavailable(f"{place}: {text('strange', operation=operation)}")
 
 
 def is_page(answer: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -67,8 +68,8 @@ class Bus:
             raise ConfigError("EventBridge: a bus is named by 1 to 256 of A-Z a-z 0-9 / _ . : -")
         self.name = name
         self._access = access
-        self._awaited = awaited
-        self._client = Client(self._connected, self, noun="bus", given=client)
+        explain = partial(errors.explain, place=self, noun="bus", awaited=awaited)
+        self._client = Client(self._connected, explain, client)
 
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Bus:
@@ -128,7 +129,7 @@ class Bus:
             reason = f"{size} bytes, an event has at most {EVENTBRIDGE_ENTRY_BYTES}"
             return [Refused(batch[0], "TooLarge", reason, unfit=True)]
         try:
-            answer = self._client.call("put_events", awaited=self._awaited, Entries=list(batch))
+            answer = self._client.call("put_events", Entries=list(batch))
         except EventonceError as error:
             cause = error.__cause__ or error
             if errors.code_of(cause) != "ValidationException":
@@ -151,7 +152,7 @@ class Bus:
             client.describe_event_bus(Name=self.name)
         except Exception as error:
             if errors.kind_of(error) != "denied":
-                raise errors.explain(error, self, noun="bus", awaited=self._awaited) from error
+                raise
         return client
 
 

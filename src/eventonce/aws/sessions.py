@@ -72,7 +72,8 @@ def connect(
 
         from eventonce.aws.models import Models  # noqa: PLC0415  needs botocore
     except ModuleNotFoundError as error:
-        raise ConfigError('AWS needs: pip install "eventonce[sqs]"') from error
+        extra = "dynamodb" if service == "dynamodb" else "sqs"
+        raise ConfigError(f'AWS needs: pip install "eventonce[{extra}]"') from error
     config = Config(
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
@@ -96,13 +97,15 @@ class Client:
     """A client of one service, made when it is first needed, for many threads and after a fork."""
 
     def __init__(
-        self, make: Callable[[], Any], place: object, *, noun: str, given: Any = None
+        self,
+        make: Callable[[], Any],
+        explain: Callable[[Exception], EventonceError],
+        given: Any = None,
     ) -> None:
-        """`make` connects, once for each client; `given` is the user's own, and is never replaced.
-        Errors name the place, which is a `noun`."""
+        """`make` connects, once for each client; `explain` gives our error for the driver's;
+        `given` is the user's own client, and is never replaced."""
         self._make = make
-        self._place = place
-        self._noun = noun
+        self._explain = explain
         self._given = given
         self._client: Any = None
         self._made = 0.0
@@ -112,11 +115,15 @@ class Client:
     @property
     def current(self) -> Any:
         """The client to call now."""
+        if self._process != os.getpid():
+            # A connection used by two processes would give one the other's answers. The lock is a
+            # new one, too: a thread that the child does not have may have locked the old one.
+            self._client, self._lock, self._process = None, threading.Lock(), os.getpid()
+            if self._given is not None:
+                # The client stays usable: what is closed are the connections it had open.
+                self._given.close()
         if self._given is not None:
             return self._given
-        if self._process != os.getpid():
-            # A connection used by two processes would give one the other's answers.
-            self._client, self._lock, self._process = None, threading.Lock(), os.getpid()
         with self._lock:
             if self._client is None:
                 try:
@@ -124,17 +131,17 @@ class Client:
                 except EventonceError:
                     raise
                 except Exception as error:
-                    raise errors.explain(error, self._place, noun=self._noun) from error
+                    raise self._explain(error) from error
             return self._client
 
-    def call(self, operation: str, *, awaited: bool = True, **asked: Any) -> dict[str, Any]:
+    def call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
         """One request; its errors as ours, with the driver's as the cause."""
         client = self.current
         try:
             answer: dict[str, Any] = getattr(client, operation)(**asked)
         except Exception as error:
             self._doubt(client, error)
-            raise errors.explain(error, self._place, noun=self._noun, awaited=awaited) from error
+            raise self._explain(error) from error
         return answer
 
     def close(self) -> None:

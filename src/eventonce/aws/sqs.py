@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -162,13 +163,13 @@ class Queue:
         self.name = address.name
         self.fifo = address.name.endswith(".fifo")
         self._address = address
-        self._awaited = awaited
         self._url = address.url
 
         def make() -> Any:
             return connect("sqs", address.access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
 
-        self._client = Client(make, address, noun="queue", given=client)
+        explain = partial(errors.explain, place=address, noun="queue", awaited=awaited)
+        self._client = Client(make, explain, client)
 
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Queue:
@@ -288,7 +289,7 @@ class Queue:
 
     def _called(self, operation: str, **asked: Any) -> dict[str, Any]:
         try:
-            return self._client.call(operation, awaited=self._awaited, **asked)
+            return self._client.call(operation, **asked)
         except EventonceError as error:
             if errors.kind_of(error.__cause__ or error) == "absent":
                 # Its URL may be out of date: the queue may be made again elsewhere.

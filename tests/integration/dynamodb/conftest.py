@@ -1,4 +1,4 @@
-"""The two emulators, a new table on each, and someone who stands between."""
+"""The two emulators, the two clients, a new table on each, and someone who stands between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
 from tests.integration.dynamodb.between import Between, standing
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated, ministack
 
 Open = Callable[[], DynamoDBStore]
 
@@ -28,7 +28,14 @@ def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[str]:
         yield dynamodb_local_url
 
 
-@pytest.fixture(params=["on_ministack", "on_dynamodb_local"])
+@pytest.fixture
+def by_botocore(on_ministack: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The emulator, and an environment in which a store does not speak to it by itself."""
+    monkeypatch.setenv(*ASKS_FOR_BOTOCORE)
+    return on_ministack
+
+
+@pytest.fixture(params=["on_ministack", "on_dynamodb_local", "by_botocore"])
 def endpoint(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 

@@ -13,6 +13,7 @@ import pytest
 from botocore.config import Config
 
 from eventonce import Consumer
+from eventonce.aws import direct
 from eventonce.errors import (
     ConfigError,
     EventonceError,
@@ -21,7 +22,7 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.rules import Rule
-from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.dynamodb import DynamoDBStore, uri
 from eventonce.stores.dynamodb import optimistic as decisions
 from eventonce.stores.dynamodb import table as tables
 from eventonce.types import Settlement
@@ -44,15 +45,22 @@ from tests.servers.aws import REGION
 EVENT = {"id": "e-1", "source": "s", "detail-type": "t", "detail": {"n": 1}}
 
 
-@pytest.fixture
-def endpoint(on_ministack: str) -> str:
+@pytest.fixture(params=["on_ministack", "by_botocore"])
+def endpoint(request: pytest.FixtureRequest) -> str:
     """One emulator will do: the trouble is made in between."""
-    return on_ministack
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def hasty(table: str, between: Between, monkeypatch: pytest.MonkeyPatch) -> DynamoDBStore:
+    """A store that sends everything once."""
+    monkeypatch.setattr(uri, "ATTEMPTS", 1)
+    return DynamoDBStore.from_uri(f"dynamodb://{table}?region={REGION}&endpoint={between.url}")
 
 
 @pytest.fixture
 def impatient(table: str, between: Between) -> DynamoDBStore:
-    """A store whose client sends everything once."""
+    """A store whose client is the user's, and sends everything once."""
     client = boto3.client(
         "dynamodb",
         region_name=REGION,
@@ -68,6 +76,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     pauses: list[int] = []
     monkeypatch.setattr(tables, "pause", pauses.append)
     monkeypatch.setattr(decisions, "pause", pauses.append)
+    monkeypatch.setattr(direct, "RETRY_PAUSE", 0.0)
     return pauses
 
 
@@ -255,10 +264,10 @@ def test_what_the_service_says_is_told_with_what_to_do(
     status: int,
     error: type[EventonceError],
     says: str,
-    impatient: DynamoDBStore,
+    hasty: DynamoDBStore,
     between: Between,
 ) -> None:
-    store = impatient
+    store = hasty
     claims = facts(2)
     runs = store.claim(claims)
     with between.spoiling(refuse(code, status=status)):
@@ -279,11 +288,11 @@ def test_what_the_service_says_is_told_with_what_to_do(
 
 def test_a_missing_table_is_named_with_the_command_that_makes_it(endpoint: str) -> None:
     store = DynamoDBStore.from_uri(f"dynamodb://nowhere?region={REGION}&endpoint={endpoint}")
-    uri = f'"dynamodb://nowhere?region={REGION}&endpoint={endpoint}"'
+    named = f'"dynamodb://nowhere?region={REGION}&endpoint={endpoint}"'
     for size in (1, 3):
         with pytest.raises(StoreMismatch, match="eventonce store create") as told:
             store.claim(facts(size))
-        assert uri in str(told.value)
+        assert named in str(told.value)
 
 
 def test_a_table_with_another_key_is_a_mismatch(endpoint: str, table: str) -> None:

@@ -16,10 +16,10 @@ from tests.servers.aws import REGION
 SECRET = "hunter2-hunter2"
 
 
-@pytest.fixture
-def endpoint(on_ministack: str) -> str:
+@pytest.fixture(params=["on_ministack", "by_botocore"])
+def endpoint(request: pytest.FixtureRequest) -> str:
     """One emulator will do: it is not asked much."""
-    return on_ministack
+    return str(request.getfixturevalue(request.param))
 
 
 def test_no_credentials_is_a_configuration_error(

@@ -13,9 +13,9 @@ from eventonce.core.ports import Finding, Stats
 from eventonce.errors import EventonceError, StoreError, StoreUnavailable
 from eventonce.stores.dynamodb import admin
 from eventonce.stores.dynamodb import letters as dead_letters
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Delete, Layout, Seen, name_of
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Delete, Seen, name_of
 from eventonce.stores.dynamodb.optimistic import NEW, Contended, Decided, Ground, decide
-from eventonce.stores.dynamodb.table import Done, ForkSafeClient, ServiceClock, Table
+from eventonce.stores.dynamodb.table import Done, ServiceClock, Table
 from eventonce.stores.dynamodb.uri import check_client, check_layout, check_table, read, table_ref
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
@@ -57,29 +57,20 @@ class DynamoDBStore:
         check_table(table)
         layout = check_layout(table, key, expiry)
         check_client(client, table)
-        self._open(ForkSafeClient(client), table, layout, "", clock)
+        self._open(Table(table, layout, ServiceClock(clock), lambda: client, client))
 
     @classmethod
     def from_uri(cls, uri: str) -> DynamoDBStore:
         """`dynamodb://table?region=…&endpoint=…&profile=…&key=…&expiry=…&timeout=…`."""
         address = read(uri)
-        client = ForkSafeClient(address.connect(), address.connect)
+        table = Table(address.table, address.layout, ServiceClock(wall_clock), address.connect)
         store = cls.__new__(cls)
-        # ruff: noqa: SLF001  the class makes its own instance
-        store._open(client, address.table, address.layout, address.options.profile, wall_clock)
+        store._open(table, address.options.profile)  # noqa: SLF001  the class's own
         return store
 
-    def _open(
-        self,
-        client: ForkSafeClient,
-        table: str,
-        layout: Layout,
-        profile: str,
-        clock: Callable[[], int],
-    ) -> None:
-        ref = table_ref(client.client, table, layout, profile)
-        self._table = Table(ref, layout, client, ServiceClock(clock))
-        self._client = client
+    def _open(self, table: Table, profile: str = "") -> None:
+        table.ref = table_ref(table.client, table.ref.table, table.layout, profile)
+        self._table = table
         self._grants: dict[str, Seen] = {}
         self._copies = 0.0
 
@@ -221,7 +212,7 @@ class DynamoDBStore:
         return admin.check(self._table)
 
     def close(self) -> None:
-        self._client.close()
+        self._table.close()
 
 
 def _may_be_new(claim: Claim) -> bool:

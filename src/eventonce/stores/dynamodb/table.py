@@ -9,16 +9,16 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
-from botocore import exceptions
 
-from eventonce.errors import EventonceError, StoreUnavailable
+from eventonce.aws.errors import response_of
+from eventonce.aws.sessions import Client
+from eventonce.errors import EventonceError
 from eventonce.stores.dynamodb.codec import Insert, Item, Layout, Write, statement
-from eventonce.stores.dynamodb.errors import PASSING, TableRef, explain, not_dynamodb, refusal
+from eventonce.stores.dynamodb.errors import TableRef, explain, is_passing, not_dynamodb, refusal
 
 STATEMENTS: Final = 25
 """Statements that one BatchExecuteStatement carries."""
@@ -30,9 +30,6 @@ TRIES: Final = 5
 them about a second, well within a lease and a transport's deadline."""
 PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-
-DRIVERS: Final = (exceptions.BotoCoreError, exceptions.ClientError, OSError)
-"""What the driver raises where a request failed."""
 
 AT_ONCE: Final = 8
 """Requests of one call under way together: beyond that this process is busy packing them."""
@@ -55,56 +52,6 @@ class Refused(msgspec.Struct, frozen=True):
 
 Written = Done | Refused | EventonceError
 Found = Item | EventonceError | None
-
-
-class ForkSafeClient:
-    """A client and the threads that call it side by side: both belong to one process. In a forked
-    one the client is made anew, or closes its connections.
-
-    There is no lock in here: one that another thread holds during a fork stays locked in the child.
-    """
-
-    def __init__(self, client: Any, make: Callable[[], Any] | None = None) -> None:
-        self._client = client
-        self._make = make
-        self._process = os.getpid()
-        self._pool: ThreadPoolExecutor | None = None
-
-    @property
-    def client(self) -> Any:
-        """The client to call now."""
-        self._after_fork()
-        return self._client
-
-    def map(self, do: Callable[[A], B], things: Sequence[A]) -> Iterable[B]:
-        """Do this to all of them, side by side if there are several; the answers in order."""
-        if len(things) < 2:
-            return [do(thing) for thing in things]
-        self._after_fork()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="eventonce-dynamodb")
-        return self._pool.map(do, things)
-
-    def close(self) -> None:
-        """End the threads, and close the connections where the client is our own."""
-        self._after_fork()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-        if self._make is not None:
-            self._client.close()
-
-    def _after_fork(self) -> None:
-        """A connection used by two processes would give one the other's answers."""
-        if self._process == os.getpid():
-            return
-        self._pool = None
-        if self._make is not None:
-            self._client = self._make()
-        else:
-            # It stays usable: what is closed are the connections it had open.
-            self._client.close()
-        self._process = os.getpid()
 
 
 class ServiceClock:
@@ -159,35 +106,44 @@ class ServiceClock:
 
 
 class Table:
-    """What the store asks of DynamoDB."""
+    """What the store asks of DynamoDB. Safe in many threads, and after a fork."""
 
     def __init__(
-        self, ref: TableRef, layout: Layout, client: ForkSafeClient, clock: ServiceClock
+        self,
+        name: str,
+        layout: Layout,
+        clock: ServiceClock,
+        make: Callable[[], Any],
+        given: Any = None,
     ) -> None:
-        self.ref = ref
+        """`make` connects; `given` is the user's own client."""
+        self.ref = TableRef(name)
         self.layout = layout
         self.clock = clock
-        self._client = client
+        self._client = Client(make, lambda error: explain(error, self.ref), given)
+        self._pool: Any = None
+        self._process = os.getpid()
+
+    @property
+    def client(self) -> Any:
+        """The client to call now."""
+        return self._client.current
+
+    def close(self) -> None:
+        """End the threads, and close the connections where the client is our own."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.shutdown(wait=False)
+        self._client.close()
 
     def call(self, operation: str, **asked: Any) -> dict[str, Any]:
         """One request; the driver's errors as ours, and an answer that is not the service's too."""
-        try:
-            return self._ask(operation, asked)
-        except DRIVERS as error:
-            raise explain(error, self.ref) from error
-
-    def _ask(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """One request, and the service's date noted."""
         sent = self.clock.wall()
-        ask = getattr(self._client.client, operation)
         try:
-            answer: dict[str, Any] = ask(**asked, **_EXTRA_PARAMETERS.get(operation, {}))
-        except exceptions.ClientError as error:
-            self._note_date(error.response, sent)
+            answer = self._client.call(operation, **asked)
+        except EventonceError as error:
+            self._note_date(response_of(error.__cause__), sent)
             raise
-        except (AttributeError, KeyError, TypeError) as error:
-            # The driver looked for something in the answer that is not there.
-            raise not_dynamodb(operation, self.ref) from error
         if not _is_answer(operation, asked, answer):
             raise not_dynamodb(operation, self.ref)
         self._note_date(answer, sent)
@@ -197,10 +153,26 @@ class Table:
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         self.clock.learn(headers.get("date"), sent, self.clock.wall())
 
+    def _map(self, do: Callable[[Sequence[A]], B], things: Sequence[A], size: int) -> Iterable[B]:
+        """Do this to parts of this size, side by side if there are several; answers in order."""
+        parts = [things[start : start + size] for start in range(0, len(things), size)]
+        if len(parts) < 2:
+            return [do(part) for part in parts]
+        if self._pool is None or self._process != os.getpid():
+            # Loads `logging`, which a function with small batches does without. A forked process
+            # has none of the threads. No lock: a pool that another thread made meanwhile is ended
+            # by the garbage collector.
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="eventonce-dynamodb")
+            self._process = os.getpid()
+        answers: Iterable[B] = self._pool.map(do, parts)
+        return answers
+
     def read(self, keys: Sequence[str]) -> dict[str, Found]:
         """The items under these keys as they are now; None where there is none."""
         found: dict[str, Found] = {}
-        for part in self._client.map(self._read, _parts(keys, KEYS)):
+        for part in self._map(self._read, keys, KEYS):
             found.update(part)
         return found
 
@@ -231,7 +203,7 @@ class Table:
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
         """Do each of these alone, whatever becomes of the others; no two of one item."""
-        parts = self._client.map(self._write, _parts(writes, STATEMENTS))
+        parts = self._map(self._write, writes, STATEMENTS)
         return [outcome for part in parts for outcome in part]
 
     def _write(self, writes: Sequence[Write]) -> list[Written]:
@@ -250,7 +222,7 @@ class Table:
             left = [
                 index
                 for index, answer in zip(left, answers, strict=True)
-                if answer.get("Error", {}).get("Code") in PASSING
+                if is_passing(answer.get("Error", {}).get("Code", ""))
             ]
             if not left:
                 break
@@ -267,40 +239,28 @@ class Table:
 
     def _insert(self, write: Insert) -> Written:
         """A lone new item by PutItem, which unlike a statement brings the old one if refused."""
-        asked = {
-            "TableName": self.ref.table,
-            "Item": write.item,
-            "ConditionExpression": "attribute_not_exists(#key)",
-            "ExpressionAttributeNames": {"#key": self.layout.key},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
         try:
-            self._ask("put_item", asked)
-        except StoreUnavailable as error:
+            self.call(
+                "put_item",
+                TableName=self.ref.table,
+                Item=write.item,
+                ConditionExpression="attribute_not_exists(#key)",
+                ExpressionAttributeNames={"#key": self.layout.key},
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                # An answer to this is never empty, which anybody could say.
+                ReturnConsumedCapacity="TOTAL",
+            )
+        except EventonceError as error:
+            told = response_of(error.__cause__)
+            if told.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+                return Refused(told.get("Item"))
             return error
-        except DRIVERS as error:
-            answer: Any = getattr(error, "response", None) or {}
-            if answer.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
-                return Refused(answer.get("Item"))
-            fault = explain(error, self.ref)
-            fault.__cause__ = error
-            return fault
         return Done()
 
 
 def pause(attempt: int) -> None:
     """Wait a random part of a time that doubles: those who collided come back one by one."""
     time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**attempt)))
-
-
-def _parts(things: Sequence[A], size: int) -> list[Sequence[A]]:
-    return [things[start : start + size] for start in range(0, len(things), size)]
-
-
-_EXTRA_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "put_item": {"ReturnConsumedCapacity": "TOTAL"},
-}
-"""What a request asks for besides, so that its answer is not empty when all went well."""
 
 
 def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:

@@ -7,15 +7,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError
-from botocore.session import Session
 
-from eventonce.aws.models import Models
+from eventonce.aws.direct import endpoint_of
+from eventonce.aws.sessions import Access, connect
 from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError
+from eventonce.stores.dynamodb.client import DynamoDBClient
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY, OWN_ATTRIBUTES, Layout
-from eventonce.stores.dynamodb.errors import TableRef, explain
+from eventonce.stores.dynamodb.errors import TableRef
 from eventonce.stores.uri import Seconds, parse_uri
 
 TIMEOUT: Final = 3.0
@@ -28,9 +27,6 @@ CONNECT_TIMEOUT: Final = 2.0
 ATTEMPTS: Final = 3
 """Times a request is sent, with pauses between: twenty seconds at the worst, until the caller is
 told that the store is away."""
-
-CONNECTIONS: Final = 50
-"""Kept open for threads that call at the same time."""
 
 _HELP: Final = (
     "Write dynamodb://TABLE?region=REGION. Credentials do not belong in it: they come from the "
@@ -59,35 +55,19 @@ class Address(msgspec.Struct, frozen=True):
     options: Options
 
     def connect(self) -> Any:
-        """A client; made anew after a fork."""
+        """A client: our own where the environment says everything, botocore's elsewhere."""
         options = self.options
+        access = Access(options.region or None, options.endpoint or None, options.profile or None)
         timeout = options.timeout or TIMEOUT
-        config = Config(
-            connect_timeout=min(CONNECT_TIMEOUT, timeout),
-            read_timeout=timeout,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-            max_pool_connections=CONNECTIONS,
-            # What we send is always of the same shape, and looking at it again is a fifth of the
-            # time a request costs here.
-            parameter_validation=False,
-        )
-        try:
-            # A session of its own: boto3's default one must not be shared between threads. And
-            # botocore's, since what boto3 adds to it is a tenth of a cold start.
-            session = Session(profile=options.profile or None)
-            session.register_component("data_loader", Models.of(session, "dynamodb"))
-            return session.create_client(
-                "dynamodb",
-                region_name=options.region or None,
-                endpoint_url=options.endpoint or None,
-                config=config,
-            )
-        except ValueError as error:
-            raise ConfigError(
-                f"DynamoDB table {self.table}: the region or the endpoint cannot be such"
-            ) from error
-        except BotoCoreError as error:
-            raise explain(error, TableRef(self.table)) from error
+        limits: dict[str, Any] = {
+            "connect_timeout": min(CONNECT_TIMEOUT, timeout),
+            "read_timeout": timeout,
+            "attempts": ATTEMPTS,
+        }
+        endpoint = endpoint_of("dynamodb", access)
+        if endpoint is not None:
+            return DynamoDBClient(endpoint, **limits)
+        return connect("dynamodb", access, **limits)
 
 
 def read(uri: str) -> Address:

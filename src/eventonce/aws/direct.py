@@ -1,0 +1,310 @@
+"""AWS without its driver, which takes longer to load than everything else in a function: signed
+requests over connections that are kept open.
+
+Only where the environment alone says whose request it is and where it goes, as in Lambda.
+Everywhere else `sessions` makes a client of botocore.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import select
+import sys
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+from zlib import crc32
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import CONNECTIONS, Access
+from eventonce.aws.sigv4 import Credentials, signed
+
+RETRY_PAUSE: Final = 1.0
+"""Seconds, at most, before a request is sent for the second time; doubled before each further
+one."""
+
+RETRY_TOKENS: Final = 500
+RETRY_COST: Final = 5
+"""A client has so many tokens, and each retry takes some: a service that fails for minutes is not
+asked several times by every caller. A request that succeeds gives tokens back."""
+
+_UNDERSTOOD: Final = frozenset(
+    (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_CA_BUNDLE",
+        "AWS_CONFIG_FILE",
+        "AWS_DEFAULT_REGION",
+        "AWS_EC2_METADATA_DISABLED",
+        "AWS_EXECUTION_ENV",
+        "AWS_REGION",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_SHARED_CREDENTIALS_FILE",
+    )
+)
+"""The variables that are honoured here, or that change nothing. Any other one of AWS may change
+where a request goes or who signs it, a variable of a later release too: botocore knows."""
+
+_HARMLESS: Final = ("AWS_LAMBDA_", "AWS_XRAY_")
+_ELSEWHERE: Final = ("AWS_", "BOTO")
+
+_FILES: Final = {
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+}
+
+_REGIONS: Final = re.compile(r"(?:us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d")
+"""The regions whose endpoints end in amazonaws.com; those of other partitions are botocore's to
+know."""
+
+_PROXIES_OF_SYSTEM: Final = ("darwin", "win32")
+"""Systems that keep the settings of proxies outside the environment."""
+
+
+class Endpoint(NamedTuple):
+    """Where the requests of one service go."""
+
+    service: str
+    region: str
+    url: str
+
+
+class Reply(NamedTuple):
+    """What the service answered; the names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ServiceError(Exception):
+    """An answer that is an error; `response` is of the same form as in botocore's `ClientError`."""
+
+    def __init__(self, response: dict[str, Any]) -> None:
+        super().__init__(response["Error"]["Code"])
+        self.response = response
+
+
+class NoCredentialsError(Exception):
+    """The environment has no credentials any more. Known to `errors` by its name, like botocore's
+    error of that name."""
+
+
+class ChecksumError(HTTPException):
+    """The answer was damaged on its way."""
+
+
+def endpoint_of(service: str, access: Access) -> Endpoint | None:
+    """The endpoint, if the environment and the URI say everything that a request needs."""
+    set_here = {name for name, value in os.environ.items() if value}
+    region = (
+        access.region or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or ""
+    )
+    if (
+        access.profile
+        or _credentials() is None
+        or not _REGIONS.fullmatch(region)
+        or sys.platform in _PROXIES_OF_SYSTEM
+        or any(map(_is_for_botocore, set_here))
+        or any(map(_is_file, _FILES))
+    ):
+        return None
+    url = access.endpoint or f"https://{service}.{region}.amazonaws.com"
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        return None
+    return Endpoint(service, region, url)
+
+
+def _is_for_botocore(name: str) -> bool:
+    if name.lower().endswith("_proxy"):
+        return name.lower() != "no_proxy"
+    return (
+        name.startswith(_ELSEWHERE) and name not in _UNDERSTOOD and not name.startswith(_HARMLESS)
+    )
+
+
+def _is_file(variable: str) -> bool:
+    path = os.environ.get(variable) or _FILES[variable]
+    return os.path.exists(os.path.expanduser(path))  # noqa: PTH110,PTH111  pathlib loads slowly
+
+
+def _credentials() -> Credentials | None:
+    """Those of the environment as it is now."""
+    key = os.environ.get("AWS_ACCESS_KEY_ID", "")
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if not key or not secret:
+        return None
+    return Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
+
+
+class DirectClient:
+    """Requests to one endpoint in AWS' JSON protocol, for many threads; not to be used after a
+    fork. They are retried under the same conditions as botocore's standard mode has."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, connect_timeout: float, read_timeout: float, attempts: int
+    ) -> None:
+        self._idle: list[HTTPConnection] = []
+        parts = urlsplit(endpoint.url)
+        self._scope = endpoint.region, endpoint.service
+        self._tls = parts.scheme == "https"
+        self._address = parts.hostname or "", parts.port
+        default = 443 if self._tls else 80
+        at_default = parts.port in (None, default)
+        self._host = parts.netloc.rpartition(":")[0] if parts.port and at_default else parts.netloc
+        self._connect_timeout = connect_timeout
+        self._read_timeout = read_timeout
+        self._attempts = attempts
+        self._tokens = RETRY_TOKENS
+        self._context: Any = None
+
+    def post(self, target: str, body: bytes) -> Reply:
+        """The answer to this operation; ServiceError for one that reports an error."""
+        headers = {
+            "content-type": "application/x-amz-json-1.0",
+            "host": self._host,
+            "x-amz-target": target,
+        }
+        attempt = 1
+        while True:
+            try:
+                reply = self._exchange(headers, body)
+            except (OSError, HTTPException, ServiceError) as error:
+                if attempt == self._attempts or not self._may_retry(error):
+                    raise
+            else:
+                self._tokens = min(RETRY_TOKENS, self._tokens + (RETRY_COST if attempt > 1 else 1))
+                return reply
+            time.sleep(random.uniform(0, RETRY_PAUSE * 2 ** (attempt - 1)))
+            attempt += 1
+
+    def close(self) -> None:
+        """Close the connections; the next request opens another."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def __del__(self) -> None:
+        """A store that nobody closes leaves no connection behind."""
+        self.close()
+
+    def _may_retry(self, error: Exception) -> bool:
+        # No lock: should two threads come between each other, a few tokens are no harm.
+        if errors.kind_of(error) not in ("busy", "not_reached") or self._tokens < RETRY_COST:
+            return False
+        self._tokens -= RETRY_COST
+        return True
+
+    def _exchange(self, headers: Mapping[str, str], body: bytes) -> Reply:
+        """One request, signed now, and its answer."""
+        credentials = _credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        sent = signed(headers, body, credentials, self._scope, time.time())
+        connection = self._connection()
+        try:
+            connection.request("POST", "/", body, {**sent, "user-agent": "eventonce"})
+            answer = connection.getresponse()
+            said = {name.lower(): value for name, value in answer.getheaders()}
+            reply = Reply(answer.status, said, answer.read())
+        except BaseException:
+            connection.close()
+            raise
+        # A connection without a socket was closed as the answer wanted.
+        if connection.sock is not None and len(self._idle) < CONNECTIONS:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        checksum = reply.headers.get("x-amz-crc32")
+        if checksum is not None and checksum != str(crc32(reply.body)):
+            raise ChecksumError
+        if reply.status >= 300:
+            raise ServiceError(_error(reply))
+        return reply
+
+    def _connection(self) -> HTTPConnection:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if not _is_closed(connection):
+                return connection
+            connection.close()
+        return self._connected()
+
+    def _connected(self) -> HTTPConnection:
+        host, port = self._address
+        connection = (
+            HTTPSConnection(host, port, timeout=self._connect_timeout, context=self._tls_context())
+            if self._tls
+            else HTTPConnection(host, port, timeout=self._connect_timeout)
+        )
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        connection.sock.settimeout(self._read_timeout)
+        return connection
+
+    def _tls_context(self) -> Any:
+        if self._context is None:
+            import ssl  # noqa: PLC0415  loaded with http.client, where Python has it
+
+            self._context = ssl.create_default_context(cafile=_certificates())
+        return self._context
+
+
+def _is_closed(connection: HTTPConnection) -> bool:
+    """Whether the other side closed it: nothing else makes an idle connection readable."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _certificates() -> str | None:
+    """The file of certificates that botocore trusts; None for the system's."""
+    said = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")
+    if said:
+        return said
+    try:
+        from certifi import where  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    except ModuleNotFoundError:
+        found = find_spec("botocore")
+        folders = found.submodule_search_locations if found else None
+        return f"{folders[0]}/cacert.pem" if folders else None
+    return str(where())
+
+
+class _Error(msgspec.Struct):
+    """The body of an error, as far as every operation has it."""
+
+    type_: str = msgspec.field(default="", name="__type")
+    message: str = ""
+    Message: str = ""
+
+
+def _error(reply: Reply) -> dict[str, Any]:
+    try:
+        said = msgspec.json.decode(reply.body, type=_Error)
+    except (ValueError, RecursionError):
+        said = _Error()  # not the service's own: a proxy's page
+    code = said.type_.partition(":")[0].rpartition("#")[2] or str(reply.status)
+    return {
+        "Error": {"Code": code, "Message": said.message or said.Message},
+        "ResponseMetadata": metadata(reply),
+        "Body": reply.body,
+    }
+
+
+def metadata(reply: Reply) -> dict[str, Any]:
+    """What botocore tells of an answer beside its content."""
+    return {"HTTPStatusCode": reply.status, "HTTPHeaders": reply.headers}

@@ -1,0 +1,436 @@
+"""Requests to AWS without its driver: when they are made so, and what becomes of a bad answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import botocore.session
+import pytest
+from botocore.retries import standard
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from eventonce.aws import direct, errors
+from eventonce.aws.direct import DirectClient, Endpoint, NoCredentialsError, ServiceError
+from eventonce.aws.sessions import Access
+from eventonce.errors import StoreUnavailable
+
+REGION = "eu-central-1"
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+FUNCTION = {
+    **KEYS,
+    "AWS_SESSION_TOKEN": "token",
+    "AWS_REGION": REGION,
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EXECUTION_ENV": "AWS_Lambda_python3.13",
+    "AWS_LAMBDA_FUNCTION_NAME": "calls",
+    "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
+    "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
+    "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000",
+}
+"""The variables that Lambda sets."""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Sets the variables of AWS to these alone."""
+
+    def set_to(**said: str) -> None:
+        for name in list(os.environ):
+            if name.startswith(("AWS_", "BOTO")) or name.lower().endswith("_proxy"):
+                monkeypatch.delenv(name)
+        for name, value in said.items():
+            monkeypatch.setenv(name, value)
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(direct, "RETRY_PAUSE", 0.0)
+    set_to(**FUNCTION)
+    return set_to
+
+
+def test_a_function_says_everything() -> None:
+    expected = Endpoint("dynamodb", REGION, f"https://dynamodb.{REGION}.amazonaws.com")
+    assert direct.endpoint_of("dynamodb", Access()) == expected
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "AWS_ACCOUNT_ID",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CREDENTIAL_EXPIRATION",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_DYNAMODB",
+        "AWS_PROFILE",
+        "AWS_ROLE_ARN",
+        "AWS_SOMETHING_NEW",
+        "AWS_USE_DUALSTACK_ENDPOINT",
+        "AWS_USE_FIPS_ENDPOINT",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "BOTO_CONFIG",
+        "HTTPS_PROXY",
+        "https_proxy",
+    ],
+)
+def test_any_other_variable_is_left_to_botocore(said: str, environment: Any) -> None:
+    environment(**FUNCTION, **{said: "something"})
+    assert direct.endpoint_of("dynamodb", Access()) is None
+    environment(**FUNCTION, **{said: ""}, NO_PROXY="127.0.0.1")
+    assert direct.endpoint_of("dynamodb", Access()) is not None
+
+
+@pytest.mark.parametrize("missing", [*KEYS, "AWS_REGION"])
+def test_whatever_is_missing_is_botocores_to_find(missing: str, environment: Any) -> None:
+    said = {**KEYS, "AWS_REGION": REGION}
+    environment(**said)
+    assert direct.endpoint_of("dynamodb", Access()) is not None
+    del said[missing]
+    environment(**said)
+    assert direct.endpoint_of("dynamodb", Access()) is None
+
+
+@pytest.mark.parametrize("name", ["config", "credentials"])
+def test_a_file_of_settings_is_botocores_to_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / name).write_text("[default]\n")
+    assert direct.endpoint_of("dynamodb", Access()) is None
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        Access(profile="dev"),
+        Access(region="cn-north-1"),
+        Access(region="us-gov-west-1"),
+        Access(region="not a region"),
+        Access(endpoint="http://127.0.0.1:8000/path"),
+    ],
+)
+def test_what_the_uri_says_may_be_for_botocore_too(access: Access) -> None:
+    assert direct.endpoint_of("dynamodb", access) is None
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_a_system_with_settings_of_proxies_is_botocores(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    assert direct.endpoint_of("dynamodb", Access()) is None
+
+
+def test_endpoints_are_botocores() -> None:
+    session = botocore.session.Session()
+    regions = [
+        region
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("dynamodb", partition)
+    ]
+    ours = {region: direct.endpoint_of("dynamodb", Access(region)) for region in regions}
+    assert sum(one is not None for one in ours.values()) > 20
+    for region, endpoint in ours.items():
+        if endpoint is not None:
+            client = session.create_client("dynamodb", region_name=region)
+            assert endpoint.url == client.meta.endpoint_url
+            client.close()
+
+
+def test_whatever_botocore_retries_is_busy() -> None:
+    codes = {
+        *standard.TransientRetryableChecker._TRANSIENT_ERROR_CODES,
+        *standard.ThrottledRetryableChecker._THROTTLED_ERROR_CODES,
+    } - {"EC2ThrottledException"}
+    assert {errors.kind_of_code(code) for code in codes} == {"busy"}
+    for status in standard.TransientRetryableChecker._TRANSIENT_STATUS_CODES:
+        answer = {"Error": {"Code": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        assert errors.kind_of(ServiceError(answer)) == "busy"
+
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Service:
+    """A server with its answers; without one left it says that all is well."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[dict[str, str]] = []
+        self.connections = 0
+        self.url = ""
+
+    def client(self, *, attempts: int = 3, read_timeout: float = 20.0) -> DirectClient:
+        endpoint = Endpoint("dynamodb", REGION, self.url)
+        return DirectClient(
+            endpoint, connect_timeout=5.0, read_timeout=read_timeout, attempts=attempts
+        )
+
+
+def say(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+    def answer(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(status)
+        for name, value in {"content-length": str(len(body)), **headers}.items():
+            to.send_header(name.replace("_", "-"), value)
+        to.end_headers()
+        to.wfile.write(body)
+
+    return answer
+
+
+def hang_up(to: BaseHTTPRequestHandler) -> None:
+    to.close_connection = True
+
+
+def reset(to: BaseHTTPRequestHandler) -> None:
+    to.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    to.close_connection = True
+
+
+def cut(to: BaseHTTPRequestHandler) -> None:
+    to.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}")
+    to.close_connection = True
+
+
+def throttle(to: BaseHTTPRequestHandler) -> None:
+    say(400, b'{"__type":"com.amazon#ThrottlingException","message":"slow"}')(to)
+
+
+@contextmanager
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Service]:
+    service = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            service.connections += 1
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            service.asked.append({name.lower(): value for name, value in self.headers.items()})
+            (service.answers.pop(0) if service.answers else say(200))(self)
+
+        def log_message(self, *_: object) -> None:
+            """Not on stderr."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        service.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
+        try:
+            yield service
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+def test_requests_share_a_connection_and_have_the_credentials_of_the_moment(
+    service: Service, environment: Any
+) -> None:
+    client = service.client()
+    assert client.post("DynamoDB_20120810.PutItem", b"{}").status == 200
+    environment(**FUNCTION | {"AWS_ACCESS_KEY_ID": "ANOTHER", "AWS_SESSION_TOKEN": "renewed"})
+    client.post("DynamoDB_20120810.PutItem", b"{}")
+    client.close()
+    assert service.connections == 1
+    first, second = service.asked
+    assert first["x-amz-target"] == "DynamoDB_20120810.PutItem"
+    assert "Credential=AKIDEXAMPLE/" in first["authorization"]
+    assert "Credential=ANOTHER/" in second["authorization"]
+    assert second["x-amz-security-token"] == "renewed"
+
+
+def test_without_credentials_nothing_is_sent(service: Service, environment: Any) -> None:
+    client = service.client()
+    environment(AWS_REGION=REGION)
+    with pytest.raises(NoCredentialsError) as told:
+        client.post("t", b"{}")
+    assert service.asked == []
+    assert errors.kind_of(told.value) == "no_credentials"
+
+
+BAD: dict[str, Answer] = {
+    "throttled": throttle,
+    "an error of the service": say(500, b"oops"),
+    "unavailable": say(503),
+    "no answer": hang_up,
+    "a reset": reset,
+    "a damaged answer": say(200, b'{"a":1}', x_amz_crc32=str(crc32(b'{"a":2}'))),
+    "a cut answer": cut,
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_may_pass_is_sent_again(bad: str, service: Service) -> None:
+    client = service.client()
+    service.answers += [BAD[bad], BAD[bad]]
+    assert client.post("t", b"{}").body == b"{}"
+    assert len(service.asked) == 3
+    client.close()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_does_not_pass_is_told_as_unavailable(bad: str, service: Service) -> None:
+    client = service.client()
+    service.answers += [BAD[bad]] * 3
+    with pytest.raises((OSError, HTTPException, ServiceError)) as told:
+        client.post("t", b"{}")
+    assert len(service.asked) == 3
+    ours = errors.explain(told.value, "table", unavailable=StoreUnavailable)
+    assert type(ours) is StoreUnavailable
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"__type":"a.b#ConditionalCheckFailedException"}', "ConditionalCheckFailedException"),
+        (b'{"__type":"ExpiredTokenException:http://x","Message":"m"}', "ExpiredTokenException"),
+        (b"<html>", "400"),
+        (b'{"message":{}}', "400"),
+        (b"\xff", "400"),
+    ],
+)
+def test_a_refusal_is_told_at_once(body: bytes, code: str, service: Service) -> None:
+    client = service.client()
+    service.answers.append(say(400, body))
+    with pytest.raises(ServiceError) as told:
+        client.post("t", b"{}")
+    assert told.value.response["Error"]["Code"] == code
+    assert len(service.asked) == 1
+    client.close()
+
+
+def test_a_redirection_is_not_followed(service: Service) -> None:
+    client = service.client()
+    service.answers.append(say(302, location="http://127.0.0.1:9/"))
+    with pytest.raises(ServiceError, match="302"):
+        client.post("t", b"{}")
+    client.close()
+
+
+def test_a_slow_answer_is_given_up(service: Service) -> None:
+    client = service.client(attempts=1, read_timeout=0.05)
+    ended = threading.Event()
+
+    def wait(_: BaseHTTPRequestHandler) -> None:
+        ended.wait(20)
+
+    service.answers.append(wait)
+    with pytest.raises(TimeoutError):
+        client.post("t", b"{}")
+    ended.set()
+
+
+def test_a_connection_that_the_service_closed_is_not_used_again(service: Service) -> None:
+    client = service.client(attempts=1)
+
+    def close_afterwards(to: BaseHTTPRequestHandler) -> None:
+        say(200)(to)
+        to.close_connection = True
+
+    for _ in range(3):
+        service.answers.append(close_afterwards)
+        client.post("t", b"{}")
+        (connection,) = client._idle
+        while not direct._is_closed(connection):
+            time.sleep(0.001)
+    assert service.connections == 3
+    client.close()
+
+
+def test_a_service_that_fails_for_long_is_asked_once_by_each_caller(service: Service) -> None:
+    client = service.client(attempts=2)
+    retries = direct.RETRY_TOKENS // direct.RETRY_COST
+    service.answers += [throttle] * (2 * retries + 1)
+    for _ in range(retries + 1):
+        with pytest.raises(ServiceError):
+            client.post("t", b"{}")
+    assert len(service.asked) == 2 * retries + 1
+    for _ in range(direct.RETRY_COST):
+        client.post("t", b"{}")
+    service.answers += [throttle]
+    assert client.post("t", b"{}").status == 200
+    client.close()
+
+
+def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate of its own for 127.0.0.1 or for another host, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "eventonce tests")])
+    host: x509.GeneralName = (
+        x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
+    )
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, plain))
+    return folder / "cert.pem", folder / "key.pem"
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "variable"),
+    [
+        ("127.0.0.1", True, "AWS_CA_BUNDLE"),
+        ("127.0.0.1", True, "REQUESTS_CA_BUNDLE"),
+        ("another.example", True, "AWS_CA_BUNDLE"),
+        ("127.0.0.1", False, ""),
+    ],
+)
+def test_only_a_trusted_certificate_of_this_host_is_accepted(
+    name: str, trusted: bool, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = _certificate(tmp_path, name)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    if trusted:
+        monkeypatch.setenv(variable, str(certificate))
+    with serving(context) as service:
+        client = service.client(attempts=1)
+        if trusted and name == "127.0.0.1":
+            assert client.post("t", b"{}").status == 200
+            client.close()
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError) as told:
+                client.post("t", b"{}")
+            assert errors.kind_of(told.value) == "not_reached"
+            assert service.asked == []
