@@ -44,7 +44,7 @@ def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[StoreFactory]:
 
 
 @pytest.fixture(scope="class")
-def by_botocore() -> Iterator[Opener]:
+def by_botocore() -> Iterator[StoreFactory]:
     with emulated(), ministack() as endpoint, pytest.MonkeyPatch.context() as patch:
         patch.setenv(*ASKS_FOR_BOTOCORE)
         yield _opener(endpoint)
@@ -64,5 +64,5 @@ class TestOnDynamoDBLocal(StoreContract):
 
 class TestByBotocore(StoreContract):
     @pytest.fixture
-    def opener(self, by_botocore: Opener) -> Opener:
+    def factory(self, by_botocore: StoreFactory) -> StoreFactory:
         return by_botocore
