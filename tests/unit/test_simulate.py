@@ -12,8 +12,9 @@ import pytest
 from eventonce import presets
 from eventonce.envelope import read
 from eventonce.rules import Ruleset
+from eventonce.study.causes import Cause
 from eventonce.study.simulate import SOURCES, Line, Plan, capture
-from eventonce.study.simulate.world import Cause, Rates
+from eventonce.study.simulate.world import Rates
 from tests.helpers import runner
 
 NOTHING = Rates(*(0.0 for _ in Rates.__struct_fields__))

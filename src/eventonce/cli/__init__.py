@@ -39,6 +39,7 @@ GROUPS: Final = {
         "check": "Check a configuration file, and the keys of your events, in CI.",
     },
     "Study": {
+        "diagnose": "Say which events of a capture are copies, why, and which key would be right.",
         "simulate": "Write a capture of simulated traffic, with the truth about every line.",
     },
     "Run": {
@@ -61,6 +62,7 @@ GROUPS: Final = {
 MODULES: Final = {
     "init": "config:init",
     "check": "config:check",
+    "diagnose": "diagnose:command",
     "filter": "filter:filter_events",
     "infra": "infra:command",
     **{name: f"store:{name}" for name in ("stats", "show", "sweep", "forget")},

@@ -11,11 +11,12 @@ from itertools import count
 from random import Random
 from typing import Final, NamedTuple
 
+from eventonce.study.causes import Cause
 from eventonce.study.simulate.cxone import CXone
 from eventonce.study.simulate.genesys import Genesys
 from eventonce.study.simulate.traffic import DAY, Traffic
 from eventonce.study.simulate.unknown import Unknown
-from eventonce.study.simulate.world import Cause, Delivery, Rates, World, as_line, cause
+from eventonce.study.simulate.world import Delivery, Rates, World, as_line, cause
 
 SOURCES: Final[Mapping[str, Callable[[int], Traffic]]] = {
     "genesys": Genesys,

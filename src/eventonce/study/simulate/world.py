@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, exp, log
 from random import Random
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from eventonce.study.causes import Cause
 from eventonce.study.simulate.traffic import (
     DAY,
     HOUR,
@@ -26,17 +27,6 @@ from eventonce.study.simulate.traffic import (
     uuid,
 )
 
-Cause = Literal[
-    "redelivery",
-    "overlapping-rules",
-    "target-retry",
-    "re-publish",
-    "second-integration",
-    "cross-region",
-    "replay",
-    "double-emission",
-    "unknown",
-]
 LATEST_PUBLISH: Final = 4 * DAY
 """Genesys queues what EventBridge does not take, and tries for so long."""
 LONGEST_RETRY: Final = DAY

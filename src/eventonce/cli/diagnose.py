@@ -1,0 +1,180 @@
+"""`eventonce diagnose`: what a capture says about its copies, its fields and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventonce import presets
+from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.output import counted, echo_json, table
+from eventonce.errors import ConfigError
+from eventonce.rules import Ruleset
+from eventonce.study.causes import REMEDIES
+from eventonce.study.diagnose import Diagnosis, Finding, KindReport, Late, diagnose, lines_of, toml
+from eventonce.study.index import Index, Planned
+
+STATES: Final = "genesys:latest"
+"""The preset that tells versions of a state: it finds the states that are told twice."""
+
+WIDTH: Final = 32
+"""Characters of the longest bar."""
+
+
+@click.command()
+@click.argument("captures", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--lines",
+    "lines_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one JSON object a line of the capture here: of which line it is a copy, and why.",
+)
+@click.option(
+    "--propose",
+    "rules_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the proposed rules here, as TOML.",
+)
+@with_settings("presets", "rules", "config")
+@json_option
+def command(
+    settings: Settings,
+    captures: tuple[Path, ...],
+    lines_file: Path | None,
+    rules_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Diagnose the events of CAPTURES, files or folders: how many copies there are, of which cause,
+    how late they come, which fields tell events apart, what is suspicious, and which rules would
+    recognise what the rules in use do not.
+
+    Nothing is changed: no store is opened, and the capture is only read.
+    """
+    for written in (lines_file, rules_file):
+        if written and any(written.resolve() == capture.resolve() for capture in captures):
+            raise ConfigError(f"{written} is the capture itself: name another file")
+    states = Ruleset(presets.load(STATES).rules, name="study")
+    with Index(captures, Planned(settings.file.ruleset("study"), states)) as index:
+        index.build()
+        found = diagnose(index)
+        if lines_file:
+            encode = msgspec.json.Encoder().encode
+            with lines_file.open("wb") as stream:
+                stream.writelines(encode(line) + b"\n" for line in lines_of(index))
+    if rules_file:
+        rules_file.write_text(toml(found.proposals), encoding="utf-8")
+    if as_json:
+        echo_json(_document(found))
+    else:
+        click.echo(_report(found))
+
+
+def _document(found: Diagnosis) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(found)
+    for kind, report in zip(document["kinds"], found.kinds, strict=True):
+        kind["fields"] = [{**field._asdict(), "role": field.role} for field in report.fields]
+    for rule, proposal in zip(document["proposals"], found.proposals, strict=True):
+        rule["bound"] = proposal.bound
+    return document
+
+
+def _report(found: Diagnosis) -> str:
+    share = f"{found.copies / max(1, found.lines):.1%}"
+    span = ""
+    if found.began is not None and found.ended is not None:
+        span = f" in {_about(found.ended - found.began)}"
+    parts = [
+        click.style(
+            f"{counted(found.lines, 'event')}{span}, "
+            f"{counted(found.copies, 'copy', 'copies')} ({share})",
+            bold=True,
+        )
+    ]
+    if found.copies:
+        parts += [_causes(found), _types(found), _lateness(found.late)]
+    if found.findings:
+        parts.append(_titled("Worth a look", _findings(found.findings)))
+    if found.proposals:
+        parts.append(_titled("Proposed rules", _indented(toml(found.proposals))))
+    maps = [_fields(kind) for kind in found.kinds[:3] if kind.fields and kind.copies]
+    if maps:
+        parts.append(_titled("Fields of the types with most copies", "\n\n".join(maps)))
+    return "\n\n".join(parts)
+
+
+def _causes(found: Diagnosis) -> str:
+    rows = [(number, cause, REMEDIES[cause]) for cause, number in found.causes.items()]
+    return _titled("Copies by cause", table(rows, indent=2))
+
+
+def _types(found: Diagnosis) -> str:
+    rows = [
+        (
+            kind.copies,
+            kind.events,
+            kind.type,
+            kind.rule,
+            ", ".join(f"{number} {cause}" for cause, number in kind.causes.items()),
+        )
+        for kind in found.kinds
+        if kind.copies
+    ]
+    head = ("copies", "events", "type", "rule", "causes")
+    return _titled("Types with copies", table(rows, head=head, indent=2))
+
+
+def _lateness(late: Late) -> str:
+    most = max(late.histogram.values(), default=0) or 1
+    rows = [
+        (f"up to {mark}" if mark != "more" else "later", number, "▇" * -(-number * WIDTH // most))
+        for mark, number in late.histogram.items()
+    ]
+    said = f"The latest copy comes after {_about(late.longest)}."
+    if late.observed:
+        bound = (late.beyond + 3) / (late.observed / 86_400_000)
+        said += (
+            f" At distances that no retry reaches (over 5 days) {late.beyond} keys are equal: "
+            f"fewer than {bound:.1f} genuine repeats a day of window are dropped."
+        )
+    else:
+        said += " The capture is too short to see genuine repeats: they need more than 5 days."
+    return _titled("How late copies come", f"{table(rows, indent=2)}\n  {said}")
+
+
+def _findings(found: Sequence[Finding]) -> str:
+    texts = []
+    for text, some in groupby(found, key=lambda finding: finding.text):
+        rows = [(one.count, one.type, f"line {one.lines[0]}" if one.lines else "") for one in some]
+        texts.append(f"  {text}\n{table(rows, indent=4)}")
+    return "\n".join(texts)
+
+
+def _about(milliseconds: int) -> str:
+    """A duration as people say it."""
+    for unit, name in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")):
+        if milliseconds >= 2 * unit:
+            return f"{milliseconds / unit:.1f} {name}"
+    return f"{milliseconds / 1000:.1f} seconds"
+
+
+def _fields(kind: KindReport) -> str:
+    rows = [
+        (field.role, field.path, "-" if field.m is None else f"{field.m:.2f}", f"{field.u:.4f}")
+        for field in kind.fields
+    ]
+    head = ("role", "field", "m: copies agree", "u: others agree")
+    return f"  {kind.type}\n{table(rows, head=head, indent=4)}"
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{click.style(title, bold=True)}\n{text}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.rstrip().splitlines())

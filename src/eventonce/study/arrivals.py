@@ -1,0 +1,102 @@
+"""Arrivals: the events of a capture, each with what the capture says of its delivery.
+
+A line of `capture`, `simulate` or a tap has the event in `event`, and the arrival beside it; any
+other capture that `filter` reads is read too, and says less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.envelope.reader import classic, parts
+from eventonce.errors import EnvelopeError
+from eventonce.sources.files import Capture
+from eventonce.types import NO_HEADERS, Event
+
+MAX_BYTES: Final = 16 << 20
+
+
+class _Line(msgspec.Struct, gc=False):
+    """A line of a capture that tells about its delivery."""
+
+    eventonce: int = 0
+    id: str = ""
+    arrived: int | None = None
+    channel: str = ""
+    receives: int = 0
+    event: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Arrival(NamedTuple):
+    """One delivery of an event."""
+
+    event: Event | EnvelopeError
+    arrived: int | None = None
+    """In milliseconds; None where the capture does not say."""
+    channel: str = ""
+    message: str = ""
+    """The id of the message that brought the event, or of the invocation."""
+    receives: int = 0
+    """How often the queue had delivered the message; 0 where the channel does not count."""
+
+
+_line: Final = msgspec.json.Decoder(_Line).decode
+
+
+def arrival(raw: bytes) -> Arrival:
+    """What arrived with these bytes, which are one event or a line around it."""
+    told = None
+    if raw.startswith(b'{"eventonce":'):
+        try:
+            told = _line(raw)
+        except ValueError:
+            told = None
+    if told is None:
+        return Arrival(_read(raw))
+    inner = bytes(told.event)
+    event = classic(inner, NO_HEADERS) if inner.startswith(b"{") else None
+    # Without an id of its own the event has its carrier's, which only the whole line tells.
+    found = event if event is not None and event.id else _read(raw)
+    return Arrival(found, told.arrived, told.channel, told.id, told.receives)
+
+
+def _read(raw: bytes) -> Event | EnvelopeError:
+    try:
+        return envelope.read(raw, max_bytes=MAX_BYTES)
+    except EnvelopeError as error:
+        return error
+
+
+class Captured:
+    """The events of files and folders, one after the other, as bytes."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.capture = Capture(paths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for raw in self.capture:
+            if raw.startswith((b'{"Records"', b'{"Messages"', b'{"messageType"', b'{"awslogs"')):
+                yield from map(_as_bytes, parts(raw))
+            else:
+                yield raw
+
+
+def _as_bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else msgspec.json.encode(part)
+
+
+@lru_cache(maxsize=4096)
+def instant(text: str) -> int | None:
+    """The instant of an envelope's time, in milliseconds; None where it is none."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None

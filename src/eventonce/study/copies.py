@@ -1,0 +1,163 @@
+"""Copies: which lines of a capture carry the same fact, and for which cause a copy is there.
+
+A cause is proved by what differs between a copy and its nearest relative, the earlier line of the
+same fact that has most in common with it, and by the time between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from eventonce.study.causes import Cause
+from eventonce.study.index import Index
+
+DOUBLE: Final = 500
+"""Milliseconds, by the source's own clock, within which the same state is told twice."""
+AT_ONCE: Final = 30_000
+"""Milliseconds between the deliveries of two rules: a retry comes later than that."""
+TOGETHER: Final = 61_000
+"""Milliseconds between the arrivals of two emissions: either may be delayed on its way."""
+SAME_SECOND: Final = 1_000
+"""Milliseconds by which the times of two envelopes may differ that tell of the same moment."""
+
+COLUMNS: Final = {
+    "line": "BIGINT",
+    "copy_of": "BIGINT",
+    "cause": "VARCHAR",
+    "beside": "BIGINT",
+    "gap": "BIGINT",
+}
+"""`copy_of` is the first line of the fact, `beside` the nearest relative, `gap` the milliseconds
+between the arrivals of a copy and the first."""
+
+
+class Row(NamedTuple):
+    """One line of the index, as far as a cause is proved by it."""
+
+    fact: int
+    line: int
+    arrived: int | None
+    source: int
+    channel: int
+    message: int
+    receives: int
+    id: int
+    time: int | None
+    replay: int
+    content: int
+
+
+def find(index: Index) -> None:
+    """Fill the tables `facts` (line, fact) and `copies` of the index."""
+    _join_emissions(index)
+    index.table("copies", COLUMNS)
+    index.load("copies", COLUMNS, _told(_groups(index)))
+
+
+def _join_emissions(index: Index) -> None:
+    """Give lines that tell one state twice one fact: the same state of a subject, again within half
+    a second by the source's own clock. A line without a key is a fact of its own."""
+    index.run(
+        """
+        CREATE OR REPLACE TABLE facts AS
+        WITH stated AS (
+          SELECT subject, version, state, min(line) AS line, any_value(key) AS key
+          FROM events WHERE subject IS NOT NULL AND key IS NOT NULL
+          GROUP BY subject, version, state
+        ), steps AS (
+          SELECT subject, version, key,
+                 state = lag(state) OVER told
+                 AND version - lag(version) OVER told <= ? AS again
+          FROM stated WINDOW told AS (PARTITION BY subject ORDER BY version, line)
+        ), joined AS (
+          SELECT key, first_value(key) OVER (PARTITION BY subject, step ORDER BY version) AS fact
+          FROM (
+            SELECT *, count(*) FILTER (again IS NOT TRUE)
+                      OVER (PARTITION BY subject ORDER BY version, key) AS step
+            FROM steps
+          )
+        )
+        SELECT line, coalesce(learned.key, joined.fact, events.key, hash(line)) AS fact
+        FROM events LEFT JOIN learned USING (line)
+        LEFT JOIN (SELECT key, any_value(fact) AS fact FROM joined GROUP BY key) AS joined
+          ON joined.key = events.key AND joined.fact <> events.key
+        """,
+        DOUBLE,
+    )
+
+
+def _groups(index: Index) -> Iterator[list[Row]]:
+    rows = index.rows(
+        """
+        SELECT fact, line, arrived, source, channel, message, receives, id, time, replay, content
+        FROM events JOIN facts USING (line)
+        WHERE fact IN (SELECT fact FROM facts GROUP BY fact HAVING count(*) > 1)
+        ORDER BY fact, line
+        """
+    )
+    for _, group in groupby(rows, key=itemgetter(0)):
+        yield [Row(*row) for row in group]
+
+
+def _told(groups: Iterable[list[Row]]) -> Iterator[bytes]:
+    for first, *rest in groups:
+        earlier = [first]
+        for row in rest:
+            beside = max(earlier, key=lambda other: _likeness(row, other))
+            gap = "" if _gap(first, row) is None else _gap(first, row)
+            yield b"%d\t%d\t%b\t%d\t%b\n" % (
+                row.line,
+                first.line,
+                cause(beside, row).encode(),
+                beside.line,
+                str(gap).encode(),
+            )
+            earlier.append(row)
+
+
+def _likeness(row: Row, other: Row) -> tuple[bool, ...]:
+    """How much two lines of one fact have in common, what tells most first."""
+    return (
+        row.message == other.message != 0,
+        row.id == other.id != 0 and row.replay == other.replay,
+        row.id == other.id != 0,
+        row.content == other.content,
+        row.source == other.source,
+        row.time == other.time is not None,
+        row.channel == other.channel,
+    )
+
+
+def cause(first: Row, copy: Row) -> Cause:
+    """Why the copy is there beside this earlier line of the same fact."""
+    gap = _gap(first, copy)
+    if first.message == copy.message != 0:
+        # Lambda keeps the request's id when it tries again, and counts nothing.
+        return "redelivery" if copy.receives else "target-retry"
+    if first.replay != copy.replay:
+        return "replay"
+    if first.id == copy.id != 0:
+        if gap is None:
+            return "unknown"
+        return "overlapping-rules" if gap < AT_ONCE else "target-retry"
+    if first.source != copy.source:
+        return "second-integration"
+    elsewhere = first.channel != copy.channel or gap is None
+    if first.content == copy.content and elsewhere and _near(first.time, copy.time, 0):
+        return "cross-region"
+    if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= TOGETHER):
+        return "double-emission"
+    return "re-publish"
+
+
+def _gap(first: Row, copy: Row) -> int | None:
+    if first.arrived is None or copy.arrived is None:
+        return None
+    return copy.arrived - first.arrived
+
+
+def _near(one: int | None, other: int | None, most: int) -> bool:
+    return one is not None and other is not None and abs(one - other) <= most

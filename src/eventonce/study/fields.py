@@ -1,0 +1,398 @@
+"""The fields of events: how each behaves among events and among copies, learned without labels.
+
+For every field two numbers say what it is good for: u, how often two random events agree in it, and
+m, how often two copies do. A field that copies disagree in is volatile; one that copies agree in
+and others do not can identify.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import combinations, pairwise
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+Leaves = Mapping[str, Any]
+"""The fields of a detail by their paths; a list is one value."""
+
+RARE: Final = 0.05
+"""A field whose values two random events share less often than this names something."""
+CONSTANT: Final = 0.95
+"""A field in which random events agree so often says nothing about any of them."""
+UNIQUE: Final = 0.6
+"""The share of different values from which nearly every event has its own."""
+SUPPORT: Final = 3
+"""Pairs that must differ in the same fields before these are called volatile."""
+BLOCK: Final = 12
+"""Events that share a value, at the most, for all pairs of them to be compared."""
+WHOLE: Final = "hash(detail)"
+PARTS: Final = 4
+"""Parts of a proposed key at the most: a key of more is a hash of the content by another name."""
+NEAR: Final = 60_000
+"""Milliseconds between the time of what happened and its arrival, of most events. The time at which
+an entity was created is no such time: it moves away from its later events."""
+HORIZON: Final = 400 * 86_400_000
+"""Milliseconds around an arrival in which a number may be an instant at all."""
+
+
+class Sample(NamedTuple):
+    """One event that is compared with others of its kind."""
+
+    line: int
+    id: int
+    arrived: int
+    leaves: Leaves
+
+
+class Field(NamedTuple):
+    """What is known of a field."""
+
+    path: str
+    present: float
+    """The share of events that have it."""
+    u: float
+    unique: float
+    """The share of different values among all."""
+    time: bool
+    """Whether its values are instants."""
+    happened: bool = False
+    """Whether they are the instants of events: near the arrival, and seldom shared."""
+    m: float | None = None
+    """None where there are no copies under another transport id."""
+    counter: bool = False
+    """Whether it rises within an entity."""
+    attempts: bool = False
+    """Whether it counts the publications of an event: it rises between copies alone."""
+
+    @property
+    def role(self) -> str:
+        """What the field is good for, in a word."""
+        if self.m is not None and self.m < 0.9:
+            return "volatile"
+        if self.u > CONSTANT:
+            return "constant"
+        if self.time:
+            return "time"
+        if self.counter:
+            return "order"
+        return "identity" if self.u < RARE else "content"
+
+
+class Learned(NamedTuple):
+    """What the events of a kind say of themselves."""
+
+    fields: tuple[Field, ...]
+    volatile: frozenset[str]
+    """What differs between copies."""
+    key: tuple[str, ...]
+    """What tells events apart and is the same for copies; empty where nothing was proved, and the
+    whole content where copies are the same to the letter."""
+    pairs: int
+    """Copies under another transport id that this was learned from."""
+
+
+def leaves_of(detail: bytes) -> dict[str, Any]:
+    """The fields of a detail, each under its path."""
+    found: dict[str, Any] = {}
+    try:
+        _flatten(msgspec.json.decode(detail), "detail", found)
+    except (ValueError, RecursionError):
+        found["detail"] = hash(detail)
+    return found
+
+
+def _flatten(value: Any, path: str, found: dict[str, Any]) -> None:
+    if type(value) is dict and value:
+        for name, inner in value.items():
+            if "." in name:
+                # No path leads there: it counts as a part of what holds it.
+                found[path] = msgspec.json.encode(value, order="deterministic")
+            else:
+                _flatten(inner, f"{path}.{name}", found)
+    elif type(value) in (list, dict):
+        found[path] = msgspec.json.encode(value, order="deterministic")
+    else:
+        found[path] = value
+
+
+def profile(samples: Sequence[Sample]) -> dict[str, Field]:
+    """The fields of these events, without what only copies tell."""
+    values: dict[str, Counter[Any]] = defaultdict(Counter)
+    times: Counter[str] = Counter()
+    near: Counter[str] = Counter()
+    for sample in samples:
+        for path, value in sample.leaves.items():
+            values[path][value] += 1
+            at = instant_of(value)
+            if at is not None and abs(at - sample.arrived) < HORIZON:
+                times[path] += 1
+                near[path] += abs(at - sample.arrived) <= NEAR
+    found = {}
+    for path, counts in values.items():
+        total = counts.total()
+        pairs = max(1, total * (total - 1))
+        u = sum(times_ * (times_ - 1) for times_ in counts.values()) / pairs
+        time = times[path] >= 0.95 * total
+        happened = time and u < RARE and near[path] >= 0.8 * total
+        found[path] = Field(path, total / len(samples), u, len(counts) / total, time, happened)
+    return found
+
+
+def instant_of(value: Any) -> float | None:
+    """The instant that a value may be, in milliseconds; None where it cannot be one."""
+    if type(value) is str:
+        if not 10 < len(value) < 40 or value[4] != "-":
+            return None
+        try:
+            return datetime.fromisoformat(value).timestamp() * 1000
+        except ValueError:
+            return None
+    if type(value) in (int, float):
+        return float(value if value > 10**11 else value * 1000)
+    return None
+
+
+def learn(samples: Sequence[Sample]) -> Learned:
+    """What these events, all of one kind, say about volatile fields and a key."""
+    known = profile(_different(samples))
+    entities = [field.path for field in known.values() if field.u < RARE and not field.time]
+    known |= {
+        path: known[path]._replace(counter=True) for path in _counters(samples, known, entities)
+    }
+    pairs = list(_pairs(samples, [field.path for field in known.values() if field.u < RARE]))
+    known |= {
+        path: known[path]._replace(attempts=True) for path in _attempts(samples, pairs, known)
+    }
+    volatile = _volatile(pairs, known, entities)
+    copies = [
+        pair
+        for pair in pairs
+        if differing(*pair) <= volatile and _proved(*pair, volatile, known, entities)
+    ]
+    fields = [field._replace(m=agreement(copies, path)) for path, field in known.items()]
+    key: tuple[str, ...] = ()
+    if copies:
+        # Without a volatile field nothing tells an id of the event from a trace of its sending.
+        by_path = {field.path: field for field in fields}
+        key = _key(samples, by_path, volatile, entities) if volatile else (WHOLE,)
+    return Learned(ordered(fields), volatile, key, len(copies))
+
+
+ROLES: Final = ("identity", "order", "time", "content", "constant", "volatile")
+
+
+def ordered(found: Iterable[Field]) -> tuple[Field, ...]:
+    """Fields in the order of what they are good for."""
+    return tuple(sorted(found, key=lambda field: (ROLES.index(field.role), field.u)))
+
+
+def _counters(
+    samples: Sequence[Sample], known: Mapping[str, Field], entities: Sequence[str]
+) -> set[str]:
+    """Whole numbers that rise within an entity with every event."""
+    numbers = [
+        path
+        for path, field in known.items()
+        if not field.time and field.u < CONSTANT and field.present > 0.9
+    ]
+    happened = [path for path, field in known.items() if field.happened]
+    rises: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    for entity in entities:
+        if known[entity].unique > UNIQUE:
+            continue
+        for group in _blocks(samples, entity).values():
+            if len(group) > BLOCK:
+                continue
+            for path in numbers:
+                told: list[tuple[float, Any]] = [
+                    (_when(sample, happened), sample.leaves.get(path)) for sample in group
+                ]
+                if any(type(value) is not int for _, value in told):
+                    continue
+                for (_, a), (_, b) in pairwise(sorted(set(told))):
+                    steps[path] += 1
+                    rises[path] += b > a
+    return {path for path in numbers if steps[path] >= 10 and rises[path] >= 0.95 * steps[path]}
+
+
+def _when(sample: Sample, happened: Sequence[str]) -> float:
+    """When an event happened: by the earliest of its own times, else by its arrival."""
+    instants = (instant_of(sample.leaves.get(path)) for path in happened)
+    return min((at for at in instants if at is not None), default=float(sample.arrived))
+
+
+def _different(samples: Iterable[Sample]) -> list[Sample]:
+    """One of all events that are the same to the letter: copies make no field look common."""
+    seen: dict[int, Sample] = {}
+    for sample in samples:
+        seen.setdefault(hash(frozenset(sample.leaves.items())), sample)
+    return list(seen.values())
+
+
+def _attempts(
+    samples: Sequence[Sample], pairs: Sequence[tuple[Sample, Sample]], known: Mapping[str, Field]
+) -> set[str]:
+    """Whole numbers that begin at a lowest value, which most events have, and differ between events
+    that else differ only in what a publication writes: counts of publications."""
+    lowest = {
+        path: counts.most_common(1)[0][0]
+        for path, field in known.items()
+        if field.u > 0.4 and not field.time and not field.counter
+        for counts in [Counter[Any](sample.leaves.get(path) for sample in samples)]
+        if all(type(value) is int for value in counts)
+        and min(counts) == counts.most_common(1)[0][0]
+    }
+    begun: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    for one, other in pairs:
+        counted = [path for path in differing(one, other) if not _published(known[path])]
+        if len(counted) == 1 and (path := counted[0]) in lowest:
+            steps[path] += 1
+            begun[path] += lowest[path] in (one.leaves[path], other.leaves[path])
+    return {path for path in steps if steps[path] >= SUPPORT and begun[path] >= 0.6 * steps[path]}
+
+
+def _blocks(samples: Iterable[Sample], path: str) -> dict[Any, list[Sample]]:
+    blocks: dict[Any, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if path in sample.leaves:
+            blocks[sample.leaves[path]].append(sample)
+    return blocks
+
+
+def _pairs(samples: Sequence[Sample], paths: Sequence[str]) -> Iterator[tuple[Sample, Sample]]:
+    """Events under different transport ids that share a rare value: whatever is a copy is there."""
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        for group in _blocks(samples, path).values():
+            if 1 < len(group) <= BLOCK:
+                for one, other in combinations(group, 2):
+                    if one.id != other.id and (one.line, other.line) not in seen:
+                        seen.add((one.line, other.line))
+                        yield one, other
+
+
+def differing(one: Sample, other: Sample) -> frozenset[str]:
+    """The fields in which two events differ."""
+    a, b = one.leaves, other.leaves
+    return frozenset(path for path in {**a, **b} if a.get(path, _ABSENT) != b.get(path, _ABSENT))
+
+
+_ABSENT: Final = object()
+
+
+def _volatile(
+    pairs: Sequence[tuple[Sample, Sample]], known: Mapping[str, Field], entities: Sequence[str]
+) -> frozenset[str]:
+    """The fields that a source writes anew at each publication.
+
+    The fewer fields a pair differs in, the surer it is one of copies: sets of fields are tried from
+    the smallest, and one counts if all of it is of the kind that a publication writes (an instant,
+    a trace of its own, a count of publications), and what proves a copy stays outside.
+    """
+    supported = Counter(differing(one, other) for one, other in pairs)
+    examples = {differing(one, other): (one, other) for one, other in pairs}
+    volatile: frozenset[str] = frozenset()
+    for fields, support in sorted(supported.items(), key=lambda item: (len(item[0]), -item[1])):
+        if support < SUPPORT and fields - volatile:
+            continue
+        if all(_published(known[path]) for path in fields) and _proved(
+            *examples[fields], volatile | fields, known, entities
+        ):
+            volatile |= fields
+    return volatile
+
+
+def _published(field: Field) -> bool:
+    """Whether this may be what each publication writes anew."""
+    if field.counter:
+        return False
+    return field.time or field.unique > UNIQUE or field.u > CONSTANT or field.attempts
+
+
+def _proved(
+    one: Sample,
+    other: Sample,
+    volatile: frozenset[str],
+    known: Mapping[str, Field],
+    entities: Sequence[str],
+) -> bool:
+    """Whether two events agree in what they are about, and in when it happened or in its number.
+
+    To agree in everything else proves nothing, because states return; and to agree in an id proves
+    nothing alone, because it may be an entity's.
+    """
+    same = {
+        path
+        for path, value in one.leaves.items()
+        if path not in volatile and path in other.leaves and other.leaves[path] == value
+    }
+    return any(path in same for path in entities) and any(
+        known[path].happened or known[path].counter for path in same
+    )
+
+
+def agreement(pairs: Sequence[tuple[Sample, Sample]], path: str) -> float | None:
+    """How often copies agree in a field; copies that are the same to the letter say nothing of one
+    field more than of another, and count only where there are no others."""
+    telling = [pair for pair in pairs if differing(*pair)] or pairs
+    both = [
+        one.leaves[path] == other.leaves[path]
+        for one, other in telling
+        if path in one.leaves and path in other.leaves
+    ]
+    return sum(both) / len(both) if both else None
+
+
+def _key(
+    samples: Sequence[Sample],
+    fields: Mapping[str, Field],
+    volatile: frozenset[str],
+    entities: Sequence[str],
+) -> tuple[str, ...]:
+    """The fewest fields that tell apart whatever differs outside the volatile ones."""
+    usable = [
+        field
+        for field in fields.values()
+        if field.path not in volatile
+        and field.u < CONSTANT
+        and field.present > 0.999
+        and (field.m is None or field.m > 0.999)
+    ]
+    # An entity with its count or time says what an event is; a time alone is unique by luck.
+    usable.sort(
+        key=lambda field: (field.path not in entities, not field.counter, not field.time, field.u)
+    )
+    contents = {
+        sample.line: hash(
+            frozenset(
+                (path, value) for path, value in sample.leaves.items() if path not in volatile
+            )
+        )
+        for sample in samples
+    }
+    telling = [field.path for field in usable if field.u < RARE or field.counter]
+    others = [field.path for field in usable if field.path not in telling]
+    for size in range(1, PARTS + 1):
+        for parts in combinations((*telling, *others)[:12], size):
+            if all(fields[path].time for path in parts):
+                continue
+            if _separates(samples, parts, contents):
+                return parts
+    return ()
+
+
+def _separates(
+    samples: Sequence[Sample], parts: Sequence[str], contents: Mapping[int, int]
+) -> bool:
+    seen: dict[tuple[Any, ...], int] = {}
+    for sample in samples:
+        key = tuple(sample.leaves.get(path) for path in parts)
+        content = contents[sample.line]
+        if seen.setdefault(key, content) != content:
+            return False
+    return True

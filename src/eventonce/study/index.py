@@ -1,0 +1,288 @@
+"""The index of a capture: a row for each line, in DuckDB, with all that tells copies apart.
+
+A row holds numbers only: the key that production would claim, and hashes of whatever is compared
+but never shown. Values stay in the capture, and are read again for the few lines that are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.rules import Ruleset
+from eventonce.study.arrivals import Captured, arrival, instant
+from eventonce.types import Claim, Event
+
+BATCH: Final = 4_000
+"""Lines that a process is given at once: large enough that the hand-over does not count."""
+INLINE: Final = 5 * BATCH
+"""Lines up to which a second process costs more than it saves."""
+AHEAD: Final = 3
+"""Batches a process that may wait: what bounds the memory."""
+MEMORY: Final = "384MB"
+"""What DuckDB may hold; the rest goes to a temporary folder."""
+MASK: Final = (1 << 64) - 1
+
+COLUMNS: Final = {
+    "line": "BIGINT",
+    "arrived": "BIGINT",
+    "kind": "UBIGINT",
+    "source": "UBIGINT",
+    "channel": "UBIGINT",
+    "message": "UBIGINT",
+    "receives": "USMALLINT",
+    "id": "UBIGINT",
+    "time": "BIGINT",
+    "replay": "UTINYINT",
+    "content": "UBIGINT",
+    "key": "UBIGINT",
+    "subject": "UBIGINT",
+    "version": "BIGINT",
+    "state": "UBIGINT",
+}
+
+
+class Kind(NamedTuple):
+    """Events that are compared with each other: of one organisation and type, under one rule."""
+
+    org: str
+    type: str
+    rule: str
+    """Empty for what is no event or has no key."""
+
+
+class Names(NamedTuple):
+    """What the hashes of the index stand for."""
+
+    kinds: dict[int, Kind]
+    sources: dict[int, str]
+    channels: dict[int, str]
+    faults: dict[str, int]
+    """Why lines have no key, with how many."""
+
+
+class Planned(NamedTuple):
+    """The rules that make keys: those under study, and those that tell versions of a state."""
+
+    rules: Ruleset
+    states: Ruleset | None = None
+    """Only asked which events repeat a state: what they call stale is not a copy."""
+
+
+def _hash(value: str | bytes | tuple[Any, ...]) -> int:
+    return hash(value) & MASK
+
+
+class Indexer:
+    """Makes rows of lines; the processes that share the work have one each."""
+
+    def __init__(self, planned: Planned) -> None:
+        self._planned = planned
+        self.names = Names({}, {}, {}, {})
+
+    def rows(self, first: int, lines: Sequence[bytes]) -> tuple[bytes, Names]:
+        """The rows of these lines, of which the first has this number, as tab-separated text; and
+        the names that are new in them."""
+        self.names = Names({}, {}, {}, {})
+        row = self._row
+        text = "".join([row(number, raw) for number, raw in enumerate(lines, start=first)])
+        return text.encode(), self.names
+
+    def _row(self, number: int, raw: bytes) -> str:
+        event, arrived, channel, message, receives = arrival(raw)
+        where, told = _hash(channel), "" if arrived is None else arrived
+        if where not in self.names.channels:
+            self.names.channels[where] = channel
+        sent = _hash(message) if message else 0
+        head = f"{number}\t{told}\t"
+        if not isinstance(event, Event):
+            kind = self._kind(Kind("", "", ""))
+            self._fault(event)
+            return f"{head}{kind}\t0\t{where}\t{sent}\t{receives}\t0\t\t0\t{_hash(raw)}\t\t\t\t\n"
+        source = _hash(event.source)
+        if source not in self.names.sources:
+            self.names.sources[source] = event.source
+        try:
+            rule, claim = self._planned.rules.plan(event, number)
+            name, key = rule.name, str(_fact(claim))
+        except EnvelopeError as error:
+            self._fault(error)
+            name, key = "", ""
+        kind = self._kind(Kind(event.org, event.type, name))
+        time = instant(event.time)
+        return (
+            f"{head}{kind}\t{source}\t{where}\t{sent}\t{receives}\t"
+            f"{_hash(event.id) if event.id else 0}\t{'' if time is None else time}\t"
+            f"{1 if event.replay else 0}\t{_hash(bytes(event.detail_raw))}\t{key}\t"
+            f"{self._version(event)}\n"
+        )
+
+    def _kind(self, kind: Kind) -> int:
+        hashed = _hash(kind)
+        self.names.kinds.setdefault(hashed, kind)
+        return hashed
+
+    def _fault(self, error: EnvelopeError) -> None:
+        self.names.faults[str(error)] = self.names.faults.get(str(error), 0) + 1
+
+    def _version(self, event: Event) -> str:
+        """Subject, order and state of an event that tells a state; empty for any other."""
+        states = self._planned.states
+        if states is None:
+            return "\t\t"
+        try:
+            _, claim = states.plan(event, 0)
+        except EnvelopeError:
+            return "\t\t"
+        if claim.order is None:
+            return "\t\t"
+        return f"{_hash(claim.key)}\t{claim.order}\t{_hash(claim.digest)}"
+
+
+def _fact(claim: Claim) -> int:
+    """What is the same for all copies: of a state its version too."""
+    if claim.order is None:
+        return _hash(claim.key)
+    return _hash((claim.key, claim.order, claim.digest))
+
+
+class Index:
+    """The rows of a capture, and the names of what they hash; closed, it is gone."""
+
+    def __init__(self, paths: Sequence[Path], planned: Planned) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="eventonce-study-")
+        self.paths = paths
+        self.planned = planned
+        self.names = Names({}, {}, {}, {})
+        self.lines = 0
+        self._database = _duckdb().connect(f"{self._folder.name}/index.duckdb")
+        self._database.execute(
+            f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false"
+        )
+        self.table("events", COLUMNS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+        self._folder.cleanup()
+
+    def build(
+        self, processes: int | None = None, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Read the capture once and fill the index."""
+        batches = _batches(Captured(self.paths))
+        early = list(islice(batches, INLINE // BATCH))
+        share = processes or min(4, os.cpu_count() or 1)
+        indexer = Indexer(self.planned)
+        if len(early) < INLINE // BATCH or share == 1:
+            for batch in _chained(early, batches):
+                self._take(*indexer.rows(self.lines + 1, batch), len(batch))
+            return
+        # Forked, so that all processes hash alike.
+        with ProcessPoolExecutor(share, get_context("fork"), _start, (self.planned,)) as pool:
+            waiting: deque[tuple[Future[tuple[bytes, Names]], int]] = deque()
+            given = 0
+            for batch in _chained(early, batches):
+                waiting.append((pool.submit(_rows, given + 1, batch), len(batch)))
+                given += len(batch)
+                if len(waiting) >= share * AHEAD:
+                    self._finish(waiting, progress)
+            while waiting:
+                self._finish(waiting, progress)
+
+    def _finish(
+        self,
+        waiting: deque[tuple[Future[tuple[bytes, Names]], int]],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        future, lines = waiting.popleft()
+        self._take(*future.result(), lines)
+        if progress:
+            progress(self.lines)
+
+    def _take(self, rows: bytes, names: Names, lines: int) -> None:
+        self.load("events", COLUMNS, [rows])
+        self.lines += lines
+        self.names.kinds.update(names.kinds)
+        self.names.sources.update(names.sources)
+        self.names.channels.update(names.channels)
+        for fault, times in names.faults.items():
+            self.names.faults[fault] = self.names.faults.get(fault, 0) + times
+
+    def table(self, name: str, columns: dict[str, str]) -> None:
+        """An empty table of this name."""
+        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        self._database.execute(f"CREATE OR REPLACE TABLE {name} ({typed})")
+
+    def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
+        """Add rows of tab-separated text to a table."""
+        path = Path(self._folder.name, "rows.tsv")
+        with path.open("wb") as stream:
+            stream.writelines(rows)
+        self._database.execute(
+            f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
+            "read_csv(?, delim = '\t', header = false, quote = '', escape = '', "
+            "auto_detect = false, columns = ?)",
+            [str(path), columns],
+        )
+
+    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, some at a time."""
+        found = self._database.cursor().execute(query, list(values))
+        while some := found.fetchmany(10_000):
+            yield from some
+
+    def run(self, query: str, *values: Any) -> None:
+        """A query whose rows nobody reads."""
+        self._database.execute(query, list(values))
+
+    def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+        """The bytes of these lines, whose numbers rise; one pass over the capture."""
+        number = next(wanted, None)
+        for line, raw in enumerate(Captured(self.paths), start=1):
+            if line == number:
+                yield line, raw
+                number = next(wanted, None)
+            if number is None:
+                return
+
+
+_indexer: Indexer
+
+
+def _start(planned: Planned) -> None:
+    global _indexer  # noqa: PLW0603  of a process that does nothing else
+    _indexer = Indexer(planned)
+
+
+def _rows(first: int, lines: list[bytes]) -> tuple[bytes, Names]:
+    return _indexer.rows(first, lines)
+
+
+def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    each = iter(lines)
+    while batch := list(islice(each, BATCH)):
+        yield batch
+
+
+def _chained(first: list[list[bytes]], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    yield from first
+    yield from rest
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb  # noqa: PLC0415  an extra
+    except ImportError:
+        raise ConfigError('the study of a capture needs: pip install "eventonce[study]"') from None
+    return duckdb

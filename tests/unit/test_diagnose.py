@@ -1,0 +1,151 @@
+"""`eventonce diagnose` against the truth of simulated traffic, on seeds it was not tuned for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from eventonce import presets
+from eventonce.rules import Ruleset
+from tests.helpers import Run
+
+SEEDS = (101, 102)
+
+
+class Studied:
+    """A simulated capture, its truth, and what the diagnosis says."""
+
+    def __init__(self, run: Run, folder: Path, *options: str) -> None:
+        self.capture, truth, lines, rules = (folder / name for name in ("c", "t", "l", "r.toml"))
+        assert run("simulate", "-o", self.capture, "--truth", truth, *options).code == 0
+        result = run("diagnose", self.capture, "--lines", lines, "--propose", rules, "--json")
+        assert result.code == 0, result.err
+        self.found = result.documents[0]
+        self.truth = [json.loads(line) for line in truth.read_bytes().splitlines()]
+        self.lines = [json.loads(line) for line in lines.read_bytes().splitlines()]
+        self.rules = rules
+
+    @property
+    def right(self) -> float:
+        """The share of copies that have their true cause."""
+        copies: list[bool] = [
+            true["cause"] == told["cause"]
+            for true, told in zip(self.truth, self.lines, strict=True)
+            if true["cause"]
+        ]
+        return sum(copies) / len(copies)
+
+    @property
+    def invented(self) -> int:
+        """Lines that are called a copy of another fact."""
+        pairs = zip(self.truth, self.lines, strict=True)
+        return sum(
+            told["copy_of"] is not None and self.truth[told["copy_of"] - 1]["fact"] != true["fact"]
+            for true, told in pairs
+        )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("source", ["genesys", "cxone", "unknown"])
+def test_copies_are_found_with_their_cause_and_none_is_invented(
+    run: Run, tmp_path: Path, source: str, seed: int
+) -> None:
+    studied = Studied(run, tmp_path, "--source", source, "--seed", str(seed), "--events", "6000")
+    assert studied.right >= 0.95
+    assert studied.invented == 0
+    assert studied.found["lines"] == len(studied.lines)
+    told = Counter(line["cause"] for line in studied.lines if line["cause"])
+    assert studied.found["causes"] == told
+    assert [line["line"] for line in studied.lines] == list(range(1, len(studied.lines) + 1))
+
+
+@pytest.mark.parametrize("source", ["genesys", "cxone", "unknown"])
+def test_a_capture_without_copies_yields_none(run: Run, tmp_path: Path, source: str) -> None:
+    options = ("--source", source, "--seed", "103", "--events", "4000", "--rate", "none")
+    studied = Studied(run, tmp_path, *options)
+    assert studied.found["copies"] == 0
+    assert studied.found["proposals"] == []
+    assert {line["copy_of"] for line in studied.lines} == {None}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_proposed_rule_catches_all_copies_of_an_unknown_source_and_drops_nothing_else(
+    run: Run, tmp_path: Path, seed: int
+) -> None:
+    from eventonce.study.arrivals import arrival
+    from eventonce.types import Event
+
+    studied = Studied(run, tmp_path, "--source", "unknown", "--seed", str(seed), "--events", "6000")
+    (proposal,) = studied.found["proposals"]
+    assert proposal["enough"]
+    assert proposal["wrong"] == 0
+    rules = Ruleset(presets.resolve(str(studied.rules)), name="study")
+    keys: dict[bytes, set[int]] = {}
+    facts: dict[int, set[bytes]] = {}
+    for raw, true in zip(studied.capture.read_bytes().splitlines(), studied.truth, strict=True):
+        event = arrival(raw).event
+        assert isinstance(event, Event)
+        _, claim = rules.plan(event, 0)
+        keys.setdefault(claim.key, set()).add(true["fact"])
+        facts.setdefault(true["fact"], set()).add(claim.key)
+    assert all(len(found) == 1 for found in keys.values())
+    missed = sum(len(found) - 1 for found in facts.values())
+    assert missed <= 0.001 * proposal["copies"]
+
+
+def test_a_key_that_is_too_wide_is_named_with_the_fields_that_differ(
+    run: Run, tmp_path: Path
+) -> None:
+    capture, rules = tmp_path / "c.jsonl", tmp_path / "wide.toml"
+    run("simulate", "--seed", "104", "--events", "3000", "-o", capture)
+    rules.write_text(
+        '[[rule]]\nname = "wide"\nmatch = { type = "v2.detail.events.conversation.*.user.end" }\n'
+        'key = ["body.conversationId"]\n'
+    )
+    (found,) = run("diagnose", capture, "--rules", rules, "--json").documents
+    (merged,) = [one for one in found["findings"] if one["code"] == "merged"]
+    assert merged["type"].endswith("user.end")
+    assert merged["count"] > 50
+    assert "detail.eventBody.sessionId" in merged["text"]
+
+
+def test_states_that_return_and_come_out_of_order_are_counted(run: Run, tmp_path: Path) -> None:
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--seed", "105", "--events", "6000", "-o", capture)
+    (found,) = run("diagnose", capture, "--json").documents
+    codes = {one["code"] for one in found["findings"]}
+    assert {"returns", "told-twice"} <= codes
+
+
+def test_lines_that_are_no_events_are_counted_and_the_rest_is_diagnosed(
+    run: Run, tmp_path: Path
+) -> None:
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--events", "200", "-o", capture)
+    lines = capture.read_bytes().splitlines()
+    capture.write_bytes(b"\n".join([b"no json", *lines, b'{"eventonce":1,"event":[]}', b"[1, 2]"]))
+    (found,) = run("diagnose", capture, "--json").documents
+    assert found["lines"] >= len(lines) + 2
+    faults = [one for one in found["findings"] if one["code"] == "no-key"]
+    assert sum(one["count"] for one in faults) == found["lines"] - len(lines)
+
+
+def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: Path) -> None:
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--source", "unknown", "--events", "4000", "-o", capture)
+    result = run("diagnose", capture)
+    for words in ("Copies by cause", "How late copies come", "Proposed rules", "[[rule]]"):
+        assert words in result.out
+
+
+def test_the_capture_is_never_written_over(run: Run, tmp_path: Path) -> None:
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--events", "50", "-o", capture)
+    before = capture.read_bytes()
+    result = run("diagnose", capture, "--lines", capture)
+    assert result.code == 2
+    assert "name another file" in result.err
+    assert capture.read_bytes() == before

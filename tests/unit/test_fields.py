@@ -1,0 +1,147 @@
+"""Volatile fields and keys are learned from events alone, and nothing that only looks alike is
+taken for a copy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from eventonce.study.fields import Learned, Sample, learn
+
+START = 1_794_787_200_000
+Detail = dict[str, Any]
+
+
+def learned(details: Iterator[tuple[int, Detail]]) -> Learned:
+    """What is learned from events that arrive at these instants, each under its own id."""
+    return learn(
+        [
+            Sample(
+                number, number, START + at, {f"detail.{name}": value for name, value in it.items()}
+            )
+            for number, (at, it) in enumerate(details)
+        ]
+    )
+
+
+def trace(chance: random.Random) -> str:
+    return f"{chance.getrandbits(64):016x}"
+
+
+def calls(
+    seed: int, *, copies: float, **fields: Callable[[random.Random], Any]
+) -> Iterator[tuple[int, Detail]]:
+    """Calls with several events each, some of which are published again with a new trace."""
+    chance = random.Random(seed)
+    at = 0
+    for call in range(300):
+        for _ in range(chance.randrange(1, 6)):
+            at += chance.randrange(2_000, 9_000)
+            detail = {
+                "call": f"call-{call}",
+                "at": START + at - 400,
+                "status": chance.choice(("ringing", "held", "connected")),
+                **{name: value(chance) for name, value in fields.items()},
+            }
+            yield at, {**detail, "trace": trace(chance), "sent": START + at}
+            if chance.random() < copies:
+                later = at + chance.randrange(100, 40_000)
+                yield later, {**detail, "trace": trace(chance), "sent": START + later}
+
+
+def test_the_key_is_the_call_and_its_time_and_the_volatile_fields_are_named() -> None:
+    found = learned(calls(1, copies=0.1))
+    assert found.volatile == {"detail.trace", "detail.sent"}
+    assert set(found.key) == {"detail.call", "detail.at"}
+    assert {field.path: field.role for field in found.fields}["detail.trace"] == "volatile"
+
+
+def test_without_copies_nothing_is_proposed() -> None:
+    found = learned(calls(2, copies=0.0))
+    assert (found.key, found.volatile, found.pairs) == ((), frozenset(), 0)
+
+
+def test_a_heartbeat_that_returns_is_not_a_copy() -> None:
+    def beats() -> Iterator[tuple[int, Detail]]:
+        chance = random.Random(3)
+        for beat in range(2_000):
+            at = beat * 1_000
+            yield (
+                at,
+                {"device": f"d{chance.randrange(400)}", "at": START + at, "trace": trace(chance)},
+            )
+
+    assert learned(beats()).key == ()
+
+
+def test_the_creation_time_of_an_entity_proves_no_copy() -> None:
+    def changes() -> Iterator[tuple[int, Detail]]:
+        chance = random.Random(4)
+        at = 0
+        for order in range(500):
+            created = START + at
+            for _ in range(4):
+                at += chance.randrange(60_000, 900_000)
+                detail = {"order": f"o{order}", "created": created, "status": "open"}
+                yield at, {**detail, "changed": START + at, "trace": trace(chance)}
+
+    assert learned(changes()).key == ()
+
+
+def test_a_version_that_stays_over_several_events_is_no_counter() -> None:
+    def changes() -> Iterator[tuple[int, Detail]]:
+        chance = random.Random(5)
+        at = 0
+        for order in range(500):
+            for step in range(6):
+                at += chance.randrange(2_000, 9_000)
+                detail = {"order": f"o{order}", "schema": 1 + step // 3, "status": "open"}
+                yield at, {**detail, "at": START + at, "trace": trace(chance)}
+
+    assert learned(changes()).key == ()
+
+
+def test_a_flag_that_two_facts_of_one_moment_differ_in_is_not_volatile() -> None:
+    """Disconnected comes twice, before and after the last work, with the same time."""
+
+    def ends() -> Iterator[tuple[int, Detail]]:
+        chance = random.Random(6)
+        for call in range(600):
+            at = call * 5_000
+            detail = {"call": f"call-{call}", "at": START + at, "status": "Disconnected"}
+            for late, final in ((0, False), (700, True)):
+                sent = {"trace": trace(chance), "sent": START + at + late}
+                yield at + late, {**detail, "final": final, **sent}
+
+    found = learned(ends())
+    assert "detail.final" not in found.volatile
+    assert not found.key or "detail.final" in found.key
+
+
+def test_a_count_of_publications_is_volatile() -> None:
+    def published() -> Iterator[tuple[int, Detail]]:
+        chance = random.Random(7)
+        for at, detail in calls(7, copies=0.0):
+            yield at, {**detail, "attempt": 1}
+            if chance.random() < 0.1:
+                again = {"attempt": 2, "trace": trace(chance), "sent": START + at + 9_000}
+                yield at + 9_000, {**detail, **again}
+
+    found = learned(published())
+    assert found.volatile == {"detail.trace", "detail.sent", "detail.attempt"}
+    assert set(found.key) == {"detail.call", "detail.at"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_that_are_the_same_to_the_letter_are_keyed_by_their_content(seed: int) -> None:
+    def twice() -> Iterator[tuple[int, Detail]]:
+        for at, detail in calls(seed, copies=0.0):
+            yield at, detail
+            if at % 7 == 0:
+                yield at + 90, detail
+
+    found = learned(twice())
+    assert (found.key, found.volatile) == (("hash(detail)",), frozenset())
