@@ -15,7 +15,7 @@ SWAPS: Final = {first: others for first, *others in map(str.split, _SWAPS.split(
 """For each operator those that take its place."""
 CALLED: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 TYPES: Final = ("annotation", "returns", "decorator_list", "bases")
-"""Parts of the tree that say something about types, or about a whole function."""
+"""Parts of the tree that say something about types, or about a whole class or function."""
 
 
 class Mutant(NamedTuple):
@@ -68,7 +68,7 @@ def _nodes(
 ) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:
     """Every node below this one with its place, and the outermost function that it is run in."""
     for field, value in ast.iter_fields(node):
-        if field in TYPES:
+        if field in TYPES or (field == "keywords" and isinstance(node, ast.ClassDef)):
             continue
         inside = function
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and field == "body":

@@ -10,7 +10,7 @@ import pytest
 
 from eventonce.core import ledger
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Settlement
+from eventonce.types import Action, Claim, Settlement
 
 NOW = 1_764_000_000_000
 HEAD_START = 0.2
@@ -64,15 +64,17 @@ def test_a_renewal_at_the_same_moment_does_not_undo_a_completion(
 
 
 def test_what_expired_is_dropped_by_the_claims_that_follow() -> None:
-    """No more is held than twice what lives, however long it goes on."""
+    """No more is held than twice what lives, however long it goes on, and whatever else is asked
+    for in the same calls."""
     store = MemoryStore()
+    lasting = fact(1)
     most = 0
     for second in range(50):
         for number in range(100):
             key = second.to_bytes(8, "big") + number.to_bytes(8, "big")
             claim = Claim(key, 1, 60_000, 1_000, 5)
             now = NOW + second * 1_000
-            (run,) = store.claim([claim], now)
+            run, _ = store.claim([claim, lasting], now)
             store.settle([Settlement(claim, run.token, "complete")], now)
         most = max(most, store.stats().records)
     assert most <= 300
@@ -88,3 +90,31 @@ def test_what_lives_is_not_dropped_by_claims() -> None:
         store.claim([Claim(b"other" + n.to_bytes(8, "big"), 1, 1_000, 1_000, 5)], NOW + n)
     kinds = {verdict.kind for verdict in store.claim(kept, NOW + 1_000)}
     assert kinds == {"duplicate"}
+
+
+def test_a_sweep_passes_what_was_forgotten_and_goes_by_the_clock_of_the_store() -> None:
+    day = 86_400_000
+    clock = iter([NOW, NOW, NOW + 2 * day])
+    store = MemoryStore(clock=lambda: next(clock))
+    store.claim([Claim(key, 1, 2 * day, 1_000, 5) for key in (b"forgotten", b"leased")])
+    assert store.forget([b"forgotten"]) == 1
+    assert store.sweep() == 0
+    assert (store.sweep(), store.stats().records) == (1, 0)
+
+
+def test_a_sweep_looks_at_each_record_once_however_often_it_was_granted() -> None:
+    store = MemoryStore()
+    for nonce in (1, 2):
+        (run,) = store.claim([fact(nonce)], NOW)
+        store.settle([Settlement(fact(nonce), run.token, "release")], NOW)
+    store.claim([Claim(b"brief", 1, 1_000, 1_000, 5)], NOW)
+    assert store.sweep(2, NOW + 86_400_000) == 1
+
+
+def test_a_key_that_stands_twice_in_one_call_is_judged_the_second_time_after_the_first() -> None:
+    store = MemoryStore()
+    run, copy = store.claim([fact(1), fact(2)], NOW)
+    assert (run.kind, copy.kind) == ("run", "busy")
+    actions: tuple[Action, ...] = ("complete", "release")
+    ends = [Settlement(fact(1), run.token, action) for action in actions]
+    assert store.settle(ends, NOW) == ["kept", "fenced"]
