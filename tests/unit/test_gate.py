@@ -147,7 +147,8 @@ def test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate(
         begun.set()
         assert go.wait(PATIENCE)
 
-    consumer = Consumer("memory:", rules=RULE, handler=handler)
+    store = Recording()
+    consumer = Consumer(store, rules=RULE, handler=handler)
     with one_that_runs(consumer, begun) as pool:
         copy = pool.submit(way, consumer, call(0))
         until(lambda: consumer.runtime.gate._waiters)
@@ -155,6 +156,8 @@ def test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate(
         go.set()
         assert copy.result(PATIENCE) == "duplicate"
     assert ran == ["id-0"]
+    # The run, the copy, and the copy when it was woken: nobody asks meanwhile.
+    assert len(store.claims) == 3
     assert (consumer.runtime.gate._waiters, consumer.runtime.gate._running) == ({}, {})
     consumer.close()
 
