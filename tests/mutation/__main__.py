@@ -1,8 +1,8 @@
 """`python -m tests.mutation [FILE …]`: plant each mutant in a fork of a warm process; is it caught?
 
-One process collects the tests, and notes once which functions each of them enters. For a mutant it
-forks, changes the code in place, and runs the tests that enter the changed function, those first
-that enter little else. What is run at an import is changed by importing everything anew.
+One process collects the tests, and notes once which lines each of them runs. For a mutant it forks,
+changes the code in place, and runs the tests that run the changed line, those first that run little
+else. What is run at an import is changed by importing everything anew.
 The answers are kept as lines of JSON; whatever is answered there is not asked again.
 """
 
@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from importlib.machinery import SourceFileLoader
 from itertools import accumulate
 from pathlib import Path
@@ -57,7 +58,8 @@ BUDGET: Final = 2.0
 PATIENCE: Final = 5
 """Seconds that a test waits at the most for what a mutant may keep from happening."""
 TERMINAL: Final = os.dup(2)
-Traces = dict[str, tuple[float, list[str]]]
+Traces = dict[str, tuple[float, dict[str, list[int]]]]
+"""Of each test: seconds of processor time, and the lines that it runs of each file."""
 
 
 def main() -> int:
@@ -73,8 +75,9 @@ def main() -> int:
     asked: list[Mutant] = []
     for file in [file for pattern in given.files or FILES for file in SOURCE.glob(pattern)]:
         found = mutants(ROOT, str(file.relative_to(ROOT)))
-        few = len(found) if given.sample is None else min(given.sample, len(found))
-        asked += random.Random(given.seed).sample(found, few)
+        # A larger sample of the same seed begins with the smaller one.
+        random.Random(given.seed).shuffle(found)
+        asked += found[: given.sample]
     pytest.main([*OPTIONS, *given.tests], plugins=[Warm(asked, again=given.again)])
     answers = _answers()
     counts: dict[str, Counter[str]] = {}
@@ -124,7 +127,7 @@ class Warm:
         done = {name for name, it in known.items() if not again or it["fate"] != "survived"}
         self._asked = [mutant for mutant in asked if mutant.name not in done]
         self._reds = Red()
-        self._entered: set[str] = set()
+        self._lines: set[tuple[str, int]] = set()
         self._tracing = False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -150,15 +153,18 @@ class Warm:
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._reds.red = ""
             if self._tracing:
-                # Each time: some tests have a profiler of their own.
-                threading.setprofile(self._enter)
-                sys.setprofile(self._enter)
+                # Each time: some tests trace, too.
+                threading.settrace(self._line)
+                sys.settrace(self._line)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             yield item, self._reds.red
 
     def _traced(self, items: dict[str, pytest.Item]) -> Traces:
-        """What each test costs, and which functions it enters; noted once for each test."""
-        file = CACHE / "traces.json"
+        """What each test costs, and which lines it runs; noted anew when a file has changed."""
+        digest = blake2b()
+        for path in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+            digest.update(path.read_bytes())
+        file = CACHE / f"traces-{digest.hexdigest()[:16]}.json"
         traces: Traces = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         missing = [item for name, item in items.items() if name not in traces]
         if missing:
@@ -171,17 +177,23 @@ class Warm:
         self._tracing = True
         began = time.process_time()
         for item, red in self._run(items):
-            traces[item.nodeid] = (time.process_time() - began, [] if red else [*self._entered])
+            lines: dict[str, list[int]] = {}
+            # Another thread of the test may still add to it.
+            for file, line in self._lines.copy():
+                lines.setdefault(file[len(str(ROOT)) + 1 :], []).append(line)
+            traces[item.nodeid] = (time.process_time() - began, {} if red else lines)
             if red:
                 _say(f"red with nothing planted, and left out: {red}")
-            self._entered.clear()
+            self._lines.clear()
             began = time.process_time()
         return traces
 
-    def _enter(self, frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(SOURCE)):
-            self._entered.add(f"{code.co_filename[len(str(ROOT)) + 1 :]}:{_outermost(code)}")
+    def _line(self, frame: FrameType, _: str, __: object) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(str(SOURCE)):
+            return None
+        self._lines.add((file, frame.f_lineno))
+        return self._line
 
     def _ask(
         self,
@@ -202,7 +214,7 @@ class Warm:
             _plant(mutant, functions)
             return next((red for _, red in self._run([items[name] for name in names]) if red), "")
 
-        limit = 10 + 10 * sum(traces[name][0] for name in names)
+        limit = 8 + 8 * sum(traces[name][0] for name in names)
         by = _in_fork(red, limit) if names else ""
         fate = "timeout" if by is None else "killed" if by else "survived"
         took = round(time.monotonic() - began, 1)
@@ -212,12 +224,13 @@ class Warm:
 
 
 def _chosen(mutant: Mutant, traces: Traces) -> list[str]:
-    """The tests that enter the function, those first that are about its file, within the budget."""
-    place = f"{mutant.file}:{mutant.function}"
+    """The tests that run the line, those first that are about its file, within the budget."""
     about: dict[str, float] = {}
-    for name, (_, entered) in traces.items():
-        if place in entered or not mutant.function:
-            about[name] = sum(one.startswith(f"{mutant.file}:") for one in entered) / len(entered)
+    for wanted in ([mutant.line], mutant.body):
+        for name, (_, lines) in traces.items() if not about else ():
+            own = lines.get(mutant.file, [])
+            if not mutant.function or not {*wanted}.isdisjoint(own):
+                about[name] = len(own) / sum(map(len, lines.values()))
     names = sorted(about, key=lambda name: (traces[name][0] > BUDGET / 4, -about[name]))
     costs = accumulate(traces[name][0] for name in names)
     return [name for name, cost in zip(names, costs, strict=True) if cost < BUDGET]

@@ -26,6 +26,8 @@ class Mutant(NamedTuple):
     file: str
     function: str
     """The outermost function around the change; empty for what is run at the import."""
+    body: range
+    """The lines of that function."""
     line: int
     change: str
     tree: ast.Module
@@ -48,7 +50,7 @@ def mutants(root: Path, file: str) -> list[Mutant]:
     """All changes of this file."""
     tree = ast.parse((root / file).read_text(encoding="utf-8"))
     found: dict[str, Mutant] = {}
-    for function, parent, field, index, node in _nodes(tree, "", ""):
+    for function, body, parent, field, index, node in _nodes(tree, "", "", range(0)):
         for new in _changes(node):
             if not hasattr(new, "lineno"):
                 ast.copy_location(new, node)
@@ -58,28 +60,30 @@ def mutants(root: Path, file: str) -> list[Mutant]:
             while name in found:
                 name += " again"
             found[name] = Mutant(
-                name, file, function, line, change, tree, parent, field, index, new
+                name, file, function, body, line, change, tree, parent, field, index, new
             )
     return list(found.values())
 
 
 def _nodes(
-    node: ast.AST, outer: str, function: str
-) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:
+    node: ast.AST, outer: str, function: str, body: range
+) -> Iterator[tuple[str, range, ast.AST, str, int | None, ast.AST]]:
     """Every node below this one with its place, and the outermost function that it is run in."""
     for field, value in ast.iter_fields(node):
         if field in TYPES or (field == "keywords" and isinstance(node, ast.ClassDef)):
             continue
-        inside = function
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and field == "body":
-            inside = function or f"{outer}{node.name}"
+        inside, lines = function, body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if field == "body" and not function:
+                inside = f"{outer}{node.name}"
+                lines = range(node.lineno + 1, (node.end_lineno or 0) + 1)
         below = f"{outer}{node.name}." if isinstance(node, ast.ClassDef) else outer
         several = value if isinstance(value, list) else [value]
         for index, child in enumerate(several):
             if not isinstance(child, ast.AST) or _is_prose(child) or isinstance(child, ast.Assert):
                 continue
-            yield inside, node, field, index if value is several else None, child
-            yield from _nodes(child, below, inside)
+            yield inside, lines, node, field, index if value is several else None, child
+            yield from _nodes(child, below, inside, lines)
 
 
 def _is_prose(node: ast.AST) -> bool:
