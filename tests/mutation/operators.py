@@ -73,10 +73,10 @@ def _nodes(
         if field in TYPES or (field == "keywords" and isinstance(node, ast.ClassDef)):
             continue
         inside, lines = function, body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if field == "body" and not function:
-                inside = f"{outer}{node.name}"
-                lines = range(node.lineno + 1, (node.end_lineno or 0) + 1)
+        is_body = field == "body" and not function
+        if is_body and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = f"{outer}{node.name}"
+            lines = range(node.lineno + 1, (node.end_lineno or 0) + 1)
         below = f"{outer}{node.name}." if isinstance(node, ast.ClassDef) else outer
         several = value if isinstance(value, list) else [value]
         for index, child in enumerate(several):
