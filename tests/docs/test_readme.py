@@ -14,7 +14,7 @@ import pytest
 
 from eventonce import Consumer, presets
 from eventonce.cli import main
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules.rulefile import parse_rule_file
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -121,7 +121,7 @@ def test_a_template_is_printed_beside_the_file_that_is_shown(
 
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_the_rules_shown_are_rules(text: str) -> None:
-    assert parse_rules(text, name="README.md")
+    assert parse_rule_file(text, name="README.md")
 
 
 def test_the_rule_shown_takes_an_event_of_a_new_source(

@@ -10,7 +10,7 @@ import msgspec
 from eventonce import Consumer, Rule
 from eventonce.envelope import read
 from eventonce.rules import Ruleset
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules.rulefile import parse_rule_file
 from eventonce.stores.memory import MemoryStore
 from tests.docs.tables import tables, word
 
@@ -74,7 +74,7 @@ def test_another_state_or_other_verified_fields_are_noticed_by_copies() -> None:
 
 def test_also_finds_what_was_done_under_the_older_key() -> None:
     (table,) = [table for table in TABLES if table.head[-1] == "with it"]
-    (rule,) = parse_rules(table.above["toml"], name="rules.md")
+    (rule,) = parse_rule_file(table.above["toml"], name="rules.md")
     (parts,) = rule.also
     older = Rule(name="ticket", match=rule.match, key=parts)
     without = msgspec.structs.replace(rule, also=())

@@ -20,7 +20,7 @@ from eventonce.envelope import read
 from eventonce.rules import Ruleset
 from eventonce.rules.expressions import _FUNCTIONS, EVENT_NAMES, Root
 from eventonce.rules.instants import duration
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules.rulefile import parse_rule_file
 from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import Arrival, Case
 from tests.docs.desk import Desk, Killed, Observed
@@ -131,7 +131,7 @@ def arrival(row: dict[str, str], rule: Rule) -> Arrival:
 
 @pytest.mark.parametrize("table", PLAYED, ids=str)
 def test_what_comes_has_the_outcome_its_row_says(table: Table) -> None:
-    rules = parse_rules(table.above["toml"], name="rules.md")
+    rules = parse_rule_file(table.above["toml"], name="rules.md")
     known = {"after", "id", "type", "detail", "replay", "what goes wrong"}
     columns = [column for column in table.head if column not in known]
     for column in columns:
@@ -145,14 +145,14 @@ def test_what_comes_has_the_outcome_its_row_says(table: Table) -> None:
 
 def test_unchanged_within_needs_a_time_of_the_event() -> None:
     (table,) = [table for table in PLAYED if "contact-card" in table.above["toml"]]
-    (rule,) = parse_rules(table.above["toml"], name="rules.md")
+    (rule,) = parse_rule_file(table.above["toml"], name="rules.md")
     untimed = msgspec.structs.replace(rule, at="")
     assert played_under(table, [untimed]) == ["done"] * len(table.rows)
 
 
 def test_the_rule_that_is_said_to_take_an_event_takes_it() -> None:
     (table,) = [table for table in TABLES if table.head[-1] == "rule"]
-    rules = Ruleset(parse_rules(table.above["toml"], name="rules.md"), name="crm-sync")
+    rules = Ruleset(parse_rule_file(table.above["toml"], name="rules.md"), name="crm-sync")
     for row in table.rows:
         event = {
             "id": "e-1",
@@ -233,7 +233,7 @@ def test_filter_drops_copies_whatever_shadow_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     table = next(table for table in PLAYED if "shadow = true" in table.above["toml"])
-    (rule,) = parse_rules(table.above["toml"], name="rules.md")
+    (rule,) = parse_rule_file(table.above["toml"], name="rules.md")
     new, copy = (arrival(row, rule).event for row in table.rows[:2])
     replayed = {**new, "replay-name": "friday"}
     Path("capture.jsonl").write_text("\n".join(map(json.dumps, (new, copy, replayed))))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventonce.config import load
-from eventonce.rules.rulefile import parse_rules
+from eventonce.rules.rulefile import parse_rule_file
 from eventonce.sinks import open_sink
 from tests.docs.pages import DOCS
 from tests.integration.test_sinks_table import TABLE
@@ -47,5 +47,5 @@ def test_the_table_shown_is_the_one_that_is_tested() -> None:
 
 
 def test_the_rule_for_replays_is_a_rule() -> None:
-    (rule,) = parse_rules(shown("letters.md", "toml")[-1], name="letters.md")
+    (rule,) = parse_rule_file(shown("letters.md", "toml")[-1], name="letters.md")
     assert rule.on_replay == "missing"

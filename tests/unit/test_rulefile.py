@@ -10,7 +10,7 @@ import pytest
 from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules import Match, Rule, Ruleset, tomltext
-from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file, parse_rules
+from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file
 from tests.unit.made import event
 
 FULL = """
@@ -44,7 +44,7 @@ unchanged_within = "500ms"
 
 
 def test_a_file_is_what_the_same_rules_in_python_are() -> None:
-    assert parse_rules(FULL, name="eventonce.toml") == [
+    assert parse_rule_file(FULL, name="eventonce.toml") == [
         Rule(
             name="calls",
             match={"source": "aws.partner/genesys.com/*", "type": ["v2.detail.*", "v2.users.*"]},
@@ -93,10 +93,6 @@ def test_a_changed_rule_keeps_its_durations() -> None:
     rule = msgspec.structs.replace(Rule(name="r", key="id", lease="5m"), attempts=9)
     assert (rule.lease, rule.attempts) == (300_000, 9)
     assert msgspec.structs.replace(rule, lease=5).lease == 5000
-
-
-def test_a_file_without_rules_has_none() -> None:
-    assert parse_rules('store = "memory:"\n', name="f") == []
 
 
 OWN = '[[rule]]\nname = "r"\nkey = ["id"]\n'
@@ -243,9 +239,10 @@ lease = 7
 
 def test_every_fault_of_a_file_has_its_line() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_rules(FAULTY, name="eventonce.toml")
+        parse_rule_file(FAULTY, name="eventonce.toml")
     found = [line.split(": ")[:2] for line in str(caught.value).splitlines()]
     assert found == [
+        ["eventonce.toml:1", "store"],
         ["eventonce.toml:5", "key of 'first'"],
         ["eventonce.toml:9", "remember of 'first'"],
         ["eventonce.toml:10", "colour of 'first'"],
@@ -255,6 +252,7 @@ def test_every_fault_of_a_file_has_its_line() -> None:
         ["eventonce.toml:16", "attempts"],
         ["eventonce.toml:18", "nested"],
         ["eventonce.toml:24", "lease of 'third'"],
+        ["eventonce.toml:28", "other"],
     ]
 
 
@@ -270,17 +268,17 @@ def test_every_fault_of_a_file_has_its_line() -> None:
 )
 def test_what_is_no_rule_file_is_said_so(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_rules(text, name="f.toml")
+        parse_rule_file(text, name="f.toml")
     assert complaint in str(caught.value)
 
 
 def test_lists_over_several_lines_hide_no_line() -> None:
     text = '[[rule]]\nname = "r"\nkey = ["id"]\nalso = [\n  [\n"id"\n]\n]\nlease = "x"\n'
     with pytest.raises(ConfigError, match=r"f:9: lease of 'r'"):
-        parse_rules(text, name="f")
+        parse_rule_file(text, name="f")
     text = '[[rule]]\nname = "r"\nkey = ["id"]\nalso = [\n  ["id"]\n]\nlease = "x"\n'
     with pytest.raises(ConfigError, match=r"f:7: lease of 'r'"):
-        parse_rules(text, name="f")
+        parse_rule_file(text, name="f")
 
 
 def test_dotted_names_and_texts_over_several_lines_hide_no_line() -> None:
@@ -291,5 +289,5 @@ def test_dotted_names_and_texts_over_several_lines_hide_no_line() -> None:
 
 
 def test_an_inline_table_is_a_rule_too() -> None:
-    [rule] = parse_rules('rule = [{ name = "r", key = ["id"] }]\n', name="f")
+    [rule] = parse_rule_file('rule = [{ name = "r", key = ["id"] }]\n', name="f")
     assert Ruleset([rule], name="crm").plan(event(), 1)[0] == rule

@@ -1,6 +1,6 @@
 """The text of a key part to a tree: dotted paths, and a handful of functions over them.
 
-`extraction` finds the paths' values in an event, `evaluation` computes what the trees say.
+`parts` finds the values of the paths in an event, and computes what the trees say.
 """
 
 from __future__ import annotations

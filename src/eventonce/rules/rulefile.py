@@ -28,17 +28,9 @@ ELSEWHERE: Final = (
 read it, and each of them matters."""
 
 
-def parse_rules(text: str, *, name: str) -> list[Rule]:
-    """The `[[rule]]` tables of this text; `name` is what the file is called in complaints."""
-    document = tomltext.read(text, name=name)
-    rules, faults = rules_in(document)
-    if faults:
-        raise document.complaint(faults)
-    return rules
-
-
 def parse_rule_file(text: str, *, name: str) -> list[Rule]:
-    """The same of a file that was named as rules: it has some, and has nothing else."""
+    """The rules of a file that has `[[rule]]` tables and nothing else; `name` is what the file is
+    called in complaints."""
     document = tomltext.read(text, name=name)
     rules, faults = rules_in(document)
     faults += [
