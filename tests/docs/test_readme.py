@@ -14,7 +14,8 @@ import pytest
 
 from eventonce import Consumer, presets
 from eventonce.cli import main
-from eventonce.rules.rulefile import parse_rule_file
+from eventonce.rules.rulefile import rules_in
+from eventonce.rules.tomltext import read
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -121,7 +122,9 @@ def test_a_template_is_printed_beside_the_file_that_is_shown(
 
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_the_rules_shown_are_rules(text: str) -> None:
-    assert parse_rule_file(text, name="README.md")
+    rules, faults = rules_in(read(text, name="README.md"))
+    assert rules
+    assert not faults
 
 
 def test_the_rule_shown_takes_an_event_of_a_new_source(
