@@ -23,7 +23,7 @@ from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
-from eventonce.runtime.occupancy import INSIDE, inside_handler
+from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.runtime import LONGEST_WAIT, ONE, Runtime
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
@@ -220,7 +220,7 @@ class Consumer:
             transactions = self.runtime.transactions
             scope = Scope(run, job, transactions) if transactions is not None else None
             try:
-                with inside_handler():
+                with InsideHandler():
                     yield job
             except BaseException as error:
                 engine.finish(run, error=as_failure(error))

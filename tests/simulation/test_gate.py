@@ -154,7 +154,7 @@ def test_each_fact_is_completed_once_and_everybody_is_answered(scene: Scene) -> 
 
 
 def test_a_lane_that_wakes_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lane, "_wake_next", lambda _: None)
+    monkeypatch.setattr(Lane, "_first", lambda _: None)
     with pytest.raises(Stuck):
         explore(SCENES[0])
 

@@ -31,28 +31,27 @@ class Routes:
         self._registered: list[tuple[re.Pattern[str], Route]] = []
         self._fallback = None if fallback is None else route_to(fallback)
         self._known: dict[str, Route | None] = {}
+        self.asynchronous = self._fallback is not None and self._fallback.asynchronous
+        """Whether some handler must be awaited."""
 
     def __bool__(self) -> bool:
         return bool(self._registered) or self._fallback is not None
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether some handler must be awaited."""
-        routes = [route for _, route in self._registered]
-        if self._fallback is not None:
-            routes.append(self._fallback)
-        return any(route.asynchronous for route in routes)
-
     def add(self, pattern: str, handler: Handler) -> None:
         """Send the types this glob matches to this handler, unless an earlier one takes them."""
-        self._registered.append((glob(pattern), route_to(handler)))
+        self._add(glob(pattern), handler)
+
+    def _add(self, types: re.Pattern[str], handler: Handler) -> None:
+        route = route_to(handler)
+        self._registered.append((types, route))
         self._known = {}
+        self.asynchronous |= route.asynchronous
 
     def wrapped(self, around: Callable[[Handler], Handler]) -> Routes:
         """The same routes with something around every handler."""
         routes = Routes(None if self._fallback is None else around(self._fallback.handler))
         for types, route in self._registered:
-            routes._registered.append((types, route_to(around(route.handler))))
+            routes._add(types, around(route.handler))
         return routes
 
     def of(self, type: str) -> Route | None:

@@ -13,7 +13,7 @@ from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.occupancy import INSIDE, STEP, inside_handler
+from eventonce.runtime.occupancy import INSIDE, STEP, InsideHandler
 from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 
@@ -61,7 +61,7 @@ class Inline(Visit):
     def _run(self, runs: Sequence[Run], asynchronous: Asynchronous | None) -> None:
         hold = self.hold
         assert hold is not None
-        with inside_handler():
+        with InsideHandler():
             if asynchronous is None:
                 self._one_by_one(runs, hold)
             else:

@@ -121,7 +121,9 @@ class Lane(Generic[Item, Answer]):
                 self._waiting.remove(entry)
             entry.abandoned = True
             answers = entry.answers
-        self._wake_next()
+            first = self._first()
+        if first is not None:
+            first.wake()
         if answers is not None and self._abandon is not None:
             self._abandon(entry.items, answers)
 
@@ -168,7 +170,9 @@ class Lane(Generic[Item, Answer]):
                         entry.wake()
                 self._joined = []
                 self._leader = None
-        self._wake_next()
+            first = self._first()
+        if first is not None:
+            first.wake()
 
     def _join(self, items: Sequence[Item]) -> None:
         """Those who wait join the call, as far as they fit."""
@@ -196,8 +200,6 @@ class Lane(Generic[Item, Answer]):
         if abandoned and self._abandon is not None:
             self._abandon(entry.items, answers)
 
-    def _wake_next(self) -> None:
-        with self._lock:
-            first = self._waiting[0] if self._waiting and self._leader is None else None
-        if first is not None:
-            first.wake()
+    def _first(self) -> _Entry[Item, Answer] | None:
+        """Who is to make the next call, if nobody makes one; the lock is the caller's."""
+        return self._waiting[0] if self._waiting and self._leader is None else None

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Final
 
@@ -108,16 +107,18 @@ class Occupancy:
         return False
 
 
-@contextmanager
-def inside_handler() -> Iterator[None]:
+class InsideHandler:
     """Marks the code within as a handler's."""
-    before = INSIDE.get()
-    INSIDE.set(True)
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = INSIDE.get()
+        INSIDE.set(True)
+
+    def __exit__(self, *_: object) -> None:
         # Not by a token: a framework may leave a block in another context than it entered it in.
-        INSIDE.set(before)
+        INSIDE.set(self._before)
 
 
 HERE: Final = Occupancy()

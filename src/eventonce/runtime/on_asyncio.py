@@ -19,7 +19,7 @@ from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, starts
 from eventonce.runtime.loop_thread import LoopThread
-from eventonce.runtime.occupancy import INSIDE, inside_handler
+from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
 from eventonce.runtime.visit import CopyWait
 from eventonce.types import Outcome
@@ -206,7 +206,7 @@ async def awaited(run: Run) -> None:
     if not starts(run):
         return
     try:
-        with inside_handler():
+        with InsideHandler():
             seconds = run.plan.rule.timeout / 1000
             async with asyncio.timeout(seconds or None) as limit:
                 value = await handler(run.start())

@@ -96,6 +96,12 @@ class Slots(Generic[Item]):
             self._work(item[0])
 
     def _take(self) -> tuple[Item] | None:
+        if self._waiting and not self._nested and len(self._threads) <= self._most:
+            # Without the lock, for there is nothing to decide: it costs as much as a quick handler.
+            try:
+                return (self._waiting.popleft(),)
+            except IndexError:
+                """Another thread was first."""
         with self._lock:
             while not self._nested:
                 if len(self._threads) > self._most or (self._closed and not self._waiting):

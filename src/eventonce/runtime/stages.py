@@ -16,6 +16,7 @@ from contextvars import Context
 from copy import copy
 from functools import partial
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from eventonce.core import engine
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 CANCELLED: Final = "cancelled before it began"
+
+GATHER_TIME: Final = 0.0005
+"""Seconds that a call waits until as many have come as shared the last one. Callers that were
+answered together come again together, but not in the same instant: without it the first of them is
+asked for alone, and the wake-ups and calls for it cost more than all else. A lone caller waits for
+nobody."""
 
 
 class Starter(Protocol):
@@ -95,17 +102,18 @@ class _Stage:
         self._some = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._thread: threading.Thread | None = None
-        self._asleep = True
+        self._wakes_at: float = 1
+        """How many must have come for the thread to be woken; `inf` while it is awake."""
         self._closed = False
 
     def put(self, ticket: Ticket) -> None:
         """Let this one have its turn."""
         # In this order: a thread that goes to sleep looks once more after it has said so.
         self._waiting.append(ticket)
-        if not self._asleep:
+        if len(self._waiting) < self._wakes_at:
             return
         with self._some:
-            self._asleep = False
+            self._wakes_at = inf
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"eventonce-{self._name}", daemon=True
@@ -125,18 +133,23 @@ class _Stage:
 
     def _run(self) -> None:
         pause: float | None = None
+        last = 0
         while True:
             with self._some:
-                self._asleep = True
+                self._wakes_at = 1
                 if not self._waiting and (pause is not None or not self._closed):
                     self._some.wait(pause)
                 if self._closed and not self._waiting and pause is None:
                     # Whoever comes later starts another.
-                    self._thread = None
+                    self._thread, self._wakes_at = None, 1
                     return
-                self._asleep = False
-            some = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            pause = self._work(some)
+                if last > 1 and self._waiting and not self._closed:
+                    self._wakes_at = last
+                    if len(self._waiting) < last:
+                        self._some.wait(GATHER_TIME)
+                self._wakes_at = inf
+            last = len(self._waiting)
+            pause = self._work([self._waiting.popleft() for _ in range(last)])
 
 
 class Stages:
@@ -163,8 +176,9 @@ class Stages:
         return self._slots.busy
 
     def submit(self, ticket: Ticket) -> None:
-        """Bring the events of this batch to their outcomes."""
-        self._claiming.put(ticket)
+        """Bring the events of this batch to their outcomes. Up to its first claim in the caller's
+        thread, for nothing waits there."""
+        self._advance(ticket)
 
     def cancel(self) -> None:
         """Begin no handler any more: what waits for a slot is freed."""
@@ -252,8 +266,6 @@ class Stages:
         polls = False
         for ticket in tickets:
             match ticket.request:
-                case None:
-                    self._advance(ticket)
                 case Wait():
                     self._advance(ticket, not ticket.cancelled)
                 case Enter():
