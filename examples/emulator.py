@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PATIENCE = 240
-"""Seconds that may be waited for: one is enough on a quiet machine."""
+START_TIMEOUT = 240
+"""Seconds that the emulator has to start: one is enough on a quiet machine."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def emulated_aws() -> Iterator[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: str) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + START_TIMEOUT
     while True:
         try:
             urllib.request.urlopen(endpoint, timeout=2).close()
@@ -80,7 +80,7 @@ def eventonce(*arguments: str) -> None:
 def drained(client: object, queue: str) -> None:
     """Wait until nothing is left in this queue, seen or unseen."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + START_TIMEOUT
     while True:
         found = client.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]  # type: ignore[attr-defined]
         if not any(int(found[name]) for name in names):

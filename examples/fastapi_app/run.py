@@ -31,7 +31,7 @@ from needed import needed  # noqa: E402  found by the line above
 
 needed("starlette", "uvicorn", "fastapi", install='".[web]" fastapi')
 
-PATIENCE = 60
+START_TIMEOUT = 60
 """Seconds the server may take to answer: one is enough on a quiet machine."""
 
 SECRET = secrets.token_bytes(24)
@@ -73,7 +73,7 @@ def _served() -> Iterator[str]:
 
 
 def _wait(server: subprocess.Popen[bytes], url: str) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + START_TIMEOUT
     while True:
         try:
             urllib.request.urlopen(url).close()

@@ -37,7 +37,7 @@ import psycopg  # noqa: E402  known to be there by now
 
 ROOT = FOLDER.parents[1]
 COPIES = 3
-PATIENCE = 60
+SETTLE_TIMEOUT = 60
 """Seconds an event may take to be settled: a lease, here three of them, is waited for once."""
 
 
@@ -115,7 +115,7 @@ def _receiving() -> Iterator[str]:
 
 def _settled(url: str, event: dict[str, Any]) -> str:
     """Send it as senders do: again, until it is answered with a success."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + SETTLE_TIMEOUT
     while not (said := _posted(url, event)).startswith("200"):
         if time.monotonic() > end:
             break

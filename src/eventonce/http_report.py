@@ -1,4 +1,4 @@
-"""What a caller is told of its events: counts for a direct invocation, a response for HTTP.
+"""The report to a caller about its events: counts for a direct invocation, a response for HTTP.
 
 Shared by the Lambda entry point and the HTTP receiver.
 """
@@ -17,7 +17,7 @@ from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome
 
 _AGAIN: Final = frozenset((408, 429))
-"""What asks for the same again, and is no server error."""
+"""The statuses that ask the sender to send again, beside those of a server error."""
 
 SOONEST_RETRY: Final = 1
 """Seconds: Retry-After takes whole ones."""
@@ -32,18 +32,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one event, and why, as far as its sender may know."""
+    """The status of one event, and the reason as far as its sender may know it."""
 
     id: str
     """The event's transport id, empty if it has none."""
     status: Status
     reason: str = ""
     key: str = ""
-    """The digest the event is remembered by: `eventonce show KEY` knows it."""
+    """The key of the event: `eventonce show KEY` shows its record."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What became of all events of a request, in the order they were sent."""
+    """The statuses of all events of a request, in the order they were sent."""
 
     processed: int
     duplicates: int
@@ -77,7 +77,7 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     if again:
         status = max(MEANINGS[one].http for one in again)
         latest = max(one.retry_at or now for one in outcomes if one.status in again)
-        # Earlier than the last of them may be tried is only another refusal.
+        # An earlier retry would only be refused again.
         headers["retry-after"] = str(max(SOONEST_RETRY, ceil((latest - now) / 1000)))
     else:
         status = min((MEANINGS[one].http for one in counted["statuses"]), default=200)
@@ -107,11 +107,11 @@ def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
 
 
 def told_reason(outcome: Outcome) -> str:
-    """The reason without what is nobody's business outside.
+    """The reason without anything private.
 
-    What a handler raised may hold a customer's data or a password, and what the store said its
-    address: of the first only the type is told, of the second only that it was the store. Both
-    stand whole in the log and in the letter. What is wrong with the event its sender may know.
+    The error of a handler may have a customer's data or a password in it, and the error of a store
+    its address: the sender learns only the type of the first, and of the second only that it was
+    the store. Log and dead letter have both in full. The fault of an invalid event is no secret.
     """
     error = outcome.error
     match outcome.status:

@@ -30,13 +30,13 @@ from eventonce.sinks.http_client import (
 from eventonce.sources.files import Capture
 
 NOT_AN_EVENT: Final = "NotAnEvent"
-"""The code of what is not sent at all, beside those of the services."""
+"""The code of input that is not sent at all, beside those of the services."""
 
 REFUSALS_KEPT: Final = 100
 """Refusals that are kept whole; the others are counted."""
 
 ATTEMPTS: Final = 6
-"""Times an event is sent that the service could not take for a moment."""
+"""Times an event is sent that the service refuses for the moment."""
 
 PAUSE: Final = 0.1
 """Seconds before the second attempt, doubled each time: about three in all, by which a throttled
@@ -50,12 +50,11 @@ GROUP: Final = "eventonce"
 
 HINTS: Final[Mapping[str, str]] = {
     "NotAuthorizedForSourceException": (
-        " A source that begins with aws. is Amazon's or a partner's own, and nobody else can put "
-        "it on a bus. Give another, such as --source com.example.trial, and let the rule match "
-        "that too"
+        ". Only AWS and its partners can put a source that begins with aws. on a bus. Give "
+        "another source, such as --source com.example.trial, and let the rule match it too"
     )
 }
-"""What to do about a refusal, by its code."""
+"""Advice about a refusal, by its code."""
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A copy that was not taken, and why."""
+    """A copy that was refused, and the reason."""
 
     number: int
     copy: int
@@ -82,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """The result so far: it is told too when the sending is interrupted."""
+    """The result so far: it is printed too if the sending is interrupted."""
 
     events: int = 0
     copies: int = 0
@@ -94,13 +93,13 @@ class Summary(msgspec.Struct):
 
 
 Send = Callable[[Sequence[Outgoing], Counter[str]], list[Refusal]]
-"""Sends these, in their order; counts the answers, and gives back what was refused."""
+"""Sends these, in their order, and counts the answers; the result is the refusals."""
 
 
 def send_all(
     send: Send, path: Path, summary: Summary, *, copies: int, every: float, fresh: bool
 ) -> None:
-    """Send all events of the file, and all of them again after a pause, as often as is said."""
+    """Send all events of the file, `copies` times, with a pause of `every` seconds between."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     for copy in range(1, copies + 1):
         if copy > 1:
@@ -121,10 +120,10 @@ def send_all(
 
 
 class Target:
-    """A queue or a bus: sends entries in batches, and again what it could not take for a moment."""
+    """A queue or a bus: sends entries in batches, and again those it refuses for the moment."""
 
     def __init__(self, place: Queue | Bus, entry_of: Callable[[Outgoing], Any]) -> None:
-        """`entry_of` raises EnvelopeError for what is not sent at all."""
+        """`entry_of` raises EnvelopeError for input that is not sent at all."""
         self._place: Any = place
         self._entry_of = entry_of
 
@@ -146,7 +145,7 @@ class Target:
                 if it.again and not last:
                     left.append((one, it.entry))
                 else:
-                    reason = it.reason + HINTS.get(it.code, "")
+                    reason = it.reason.rstrip(".") + HINTS.get(it.code, "")
                     refusals.append(Refusal.of(one, it.code, reason))
             if not left:
                 break
@@ -161,8 +160,8 @@ class Target:
 def to_queue(queue: Queue) -> Target:
     """The queue, with the events as EventBridge would put them there.
 
-    On a FIFO queue each copy has a deduplication id of its own: the queue would drop it otherwise,
-    and it is the consumer that is tried here.
+    On a FIFO queue each copy has a deduplication id of its own: otherwise the queue, and not the
+    consumer, would drop it.
     """
 
     def entry_of(outgoing: Outgoing) -> Entry:
@@ -183,8 +182,8 @@ def to_bus(bus: Bus, *, source: str = "", type: str = "") -> Target:
         event = read(outgoing.raw)
         entry = bus.entry(event)
         if not entry["Detail"].lstrip().startswith("{"):
-            raise EnvelopeError("its detail is no JSON object, which is what EventBridge takes")
-        # A reserved source is not hidden behind another: the refusal is what one wants to see.
+            raise EnvelopeError("its detail is not a JSON object, as EventBridge needs it")
+        # A reserved source is not replaced: the user wants to see the refusal.
         entry["Source"] = source or event.source or entry["Source"]
         entry["DetailType"] = type or entry["DetailType"]
         return entry

@@ -113,7 +113,7 @@ def test_a_table_that_is_not_there_is_said_and_not_made(cluster: Cluster) -> Non
     cluster.execute("DROP TABLE events")
     (outcome,) = process(cluster, "absent", call(1))
     assert outcome.status == "failed"
-    for word in ('"events" does not exist', "makes no table", "effect_id text PRIMARY KEY"):
+    for word in ('"events" does not exist', "does not create it", "effect_id text PRIMARY KEY"):
         assert word in outcome.reason
 
 
@@ -128,7 +128,7 @@ def test_a_table_of_another_shape_is_told_what_is_needed(cluster: Cluster, shape
     cluster.execute("DROP TABLE events", shape)
     (outcome,) = process(cluster, "other", call(1))
     assert outcome.status == "failed"
-    assert "it must be there, with (effect_id text PRIMARY KEY" in outcome.reason
+    assert "create a table with (effect_id text PRIMARY KEY" in outcome.reason
 
 
 def test_an_event_that_the_column_cannot_hold_becomes_a_letter(cluster: Cluster) -> None:

@@ -171,7 +171,7 @@ def test_a_table_that_is_not_there_or_not_as_needed_is_not_made(
     database.execute(table)
     (outcome,) = through_table(tmp_path, call(1))
     assert outcome.status == "failed"
-    for word in (why, "makes no table", "effect_id text PRIMARY KEY"):
+    for word in (why, "does not create it", "effect_id text PRIMARY KEY"):
         assert word in outcome.reason
 
 

@@ -29,13 +29,13 @@ from eventonce.cli.output import (
     echo_json,
     emit,
     notice,
-    one_event_a_line,
     one_line,
     printable,
     table,
 )
 from eventonce.cli.redrive import Runners, by_consumer, foreseen
 from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
+from eventonce.sinks.json_lines import line_of
 from eventonce.types import Letter
 
 HEAD: Final = ("id", "when", "status", "rule", "reason")
@@ -206,7 +206,7 @@ def export_letters(selection: Selection, output: BinaryIO, *, as_json: bool) -> 
     count = 0
     with selection.open() as source:
         for held in selection.among(source.all()):
-            output.write(one_event_a_line(held.letter.event))
+            output.write(line_of(held.letter.event))
             count += 1
     _tell("exported", count, as_json=as_json, err=True)
     return selection.report_missed(as_json=as_json)

@@ -88,8 +88,3 @@ def write_whole(out: BinaryIO, data: bytes) -> None:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         rest = rest[taken:]
     out.flush()
-
-
-def one_event_a_line(event: bytes) -> bytes:
-    """The JSON of an event as one line of a file."""
-    return event.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from eventonce.aws.dlq import Held
 from eventonce.cli.options import Settings
-from eventonce.cli.output import one_event_a_line, standard_output, write_whole
+from eventonce.cli.output import standard_output, write_whole
 from eventonce.consumer import Consumer
 from eventonce.core.plan import Handler
 from eventonce.core.reasons import reason
@@ -17,6 +17,7 @@ from eventonce.core.routing import ignored
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.sinks import imported
+from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job
 
 
@@ -88,4 +89,4 @@ def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
 
 
 def _to_stdout(job: Job) -> None:
-    write_whole(standard_output(), one_event_a_line(job.event.raw))
+    write_whole(standard_output(), line_of(job.event.raw))

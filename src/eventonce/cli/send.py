@@ -36,7 +36,7 @@ _HEADER: Final = re.compile(
 
 
 class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic of late
-    """A header. In the environment several are on separate lines, because each has a space."""
+    """A header. The environment variable has one on each line, because each has a space."""
 
     name = "header"
     envvar_list_splitter = "\n"

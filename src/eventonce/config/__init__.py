@@ -128,7 +128,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     letters: str = ""
     """The queue for dead letters, `sqs://NAME`; empty to keep them in the store."""
     unhandled: str = "ignore"
-    """What happens to events whose type no sink takes: "ignore", "letter" or "fail"."""
+    """The policy for events whose type no sink takes: "ignore", "letter" or "fail"."""
     keep_headers: list[str] = []
     """HTTP headers kept with an event, in addition to the usual ones and those of the rules."""
     worker: Worker = Worker()
@@ -201,7 +201,7 @@ def resolved(field: str, spec: str) -> list[Rule]:
 
 
 def _instead(value: object) -> str:
-    """What to write in place of a wrong value of `presets` or `rules`."""
+    """The text to write in place of a wrong value of `presets` or `rules`."""
     if not isinstance(value, str):
         return "a rule of your own is a [[rule]] table"
     return f'write {"rules" if presets.is_file(value) else "presets"} = ["{value}"]'

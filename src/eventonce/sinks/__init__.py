@@ -1,4 +1,4 @@
-"""Where events go: handlers by name, each opened from a `[[sink]]` table or used from Python."""
+"""Sinks: handlers that pass events on, opened from a `[[sink]]` table or used from Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["EventBus", "JsonLines", "SQSQueue", "Sink", "Table", "Webhook", "ope
 
 
 class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[sink]]` table: which events, where to, and what that place takes besides."""
+    """One `[[sink]]` table: the events, the target, and the options of that target."""
 
     to: str
     match: str = "*"
@@ -39,7 +39,7 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str | UnsetType = UNSET
 
     def __repr__(self) -> str:
-        """Without paths and headers, where secrets stand: settings end up in logs."""
+        """Paths and headers are left out: they may be secret, and settings end up in logs."""
         return f"Sink(to={masked(self.to)!r}, match={self.match!r})"
 
 
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
     needs: str = ""
     """A module that is not always installed, and the extra that brings it, as `module:extra`."""
     local: bool = False
-    """Whether only the machine that does the work can tell if it is right."""
+    """Whether only the machine of the worker can check it, such as a folder."""
 
 
 _AWS: Final = "botocore:sqs"
@@ -74,15 +74,15 @@ _FIELDS: Final = ("headers", "timeout", "group", "source")
 
 
 def open_sink(sink: Sink) -> Handler:
-    """The handler this table describes; ConfigError says what is wrong with it."""
+    """The handler of this table; ConfigError names its fault."""
     with _about(sink):
         kind, given = _kind_of(sink)
         return _made(kind, sink.to, given) if kind.module else _function(sink.to)
 
 
 def check_sink(sink: Sink) -> None:
-    """The same complaints without a handler: no code of the user's is run, and what only the
-    machine has that will do the work, a folder or an extra, is not asked for."""
+    """ConfigError as from `open_sink`, without a handler: no code of the user's is run. Folders and
+    extras are not looked for, because only the machine of the worker needs them."""
     with _about(sink):
         kind, given = _kind_of(sink)
         if not kind.module:
@@ -93,7 +93,7 @@ def check_sink(sink: Sink) -> None:
 
 @contextmanager
 def _about(sink: Sink) -> Iterator[None]:
-    """Complaints within are about this sink, and end with what a sink may be."""
+    """Errors within name this sink, and end with a list of all kinds."""
     try:
         yield
     except ConfigError as error:
@@ -105,7 +105,7 @@ def _about(sink: Sink) -> Iterator[None]:
 
 
 def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
-    """What its scheme stands for, and the fields it takes beside."""
+    """The kind of the sink, and the fields of its table that are set."""
     given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
     scheme, _, rest = sink.to.partition(":")
     kind = KINDS.get(scheme) or Kind("", "a function", "")
@@ -127,7 +127,7 @@ def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
 
 
 def _missing(kind: Kind) -> str:
-    """The extra that is to be installed first; empty if none is."""
+    """The extra that must be installed first; empty for none."""
     module, _, extra = kind.needs.partition(":")
     return extra if module and find_spec(module) is None else ""
 
@@ -140,7 +140,7 @@ def _function(path: str) -> Handler:
 
 
 def _look_for(path: str) -> None:
-    """ConfigError where there is no such module; its parts are not looked for, for that runs it."""
+    """ConfigError if there is no such module; its names are not checked, for that would run it."""
     module, _, name = path.partition(":")
     _search_here()
     try:
@@ -150,7 +150,7 @@ def _look_for(path: str) -> None:
     if found is None or not name.isidentifier():
         raise ConfigError(
             f"{masked(path)}: expected MODULE:NAME of a function: "
-            + ("this is no name" if found else "there is no such module here")
+            + ("this is no name" if found else "there is no such module")
         )
 
 
@@ -160,7 +160,7 @@ def _search_here() -> None:
 
 
 def imported(path: str) -> Any:
-    """What `module:name` names, looked up from the working directory too."""
+    """The object of `module:name`, looked up from the working directory too."""
     module, _, name = path.partition(":")
     _search_here()
     if not _FUNCTION.fullmatch(path):
@@ -171,7 +171,7 @@ def imported(path: str) -> Any:
     except EventonceError:
         raise
     except Exception as error:
-        # A module runs code of its own when it is loaded, and that may raise anything.
+        # Importing a module runs its code, which may raise anything.
         raise ConfigError(
             f"{masked(path)}: expected MODULE:NAME of a function or a Consumer: "
             f"{type(error).__name__}: {error}"
@@ -179,7 +179,7 @@ def imported(path: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """The sinks' own classes, loaded when first asked for: each brings what it needs."""
+    """The classes of the sinks, imported when first used: each needs other libraries."""
     for kind in KINDS.values():
         if kind.name == name:
             return getattr(importlib.import_module(f"eventonce.sinks.{kind.module}"), name)

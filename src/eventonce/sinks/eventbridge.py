@@ -12,8 +12,8 @@ from eventonce.types import Event, Job
 class EventBus:
     """Puts each event on a bus.
 
-    At least once, and the bus gives every copy a new id: whoever reads it must know copies by what
-    the event says, as eventonce's rules do. Let no rule of that bus bring the event back here.
+    At least once, and the bus gives every copy a new id: its readers must recognise copies by their
+    content, as the rules of eventonce do. No rule of that bus may bring the event back here.
     """
 
     def __init__(self, uri: str, *, source: str = "", client: Any = None) -> None:
@@ -23,7 +23,7 @@ class EventBus:
             raise ConfigError(f"EventBus: EventBridge takes no source that begins with {RESERVED}")
 
     def __call__(self, job: Job) -> None:
-        """Put the event on the bus; raises where it was not taken."""
+        """Put the event on the bus; raises if it was refused."""
         for refused in self._bus.send([self.entry(job.event)]):
             said = f"{self._bus}: {refused.code}: {refused.reason}"
             raise Reject(said) if refused.unfit else Retry(said)
@@ -34,5 +34,5 @@ class EventBus:
         return entry | {"Source": self._source} if self._source else entry
 
     def close(self) -> None:
-        """Close connections, where the client is our own."""
+        """Close connections, unless the client was given."""
         self._bus.close()

@@ -1,5 +1,4 @@
-"""The JSON Lines file: each event as one whole line at the end of it, on the disk before the event
-counts as done."""
+"""The JSON Lines file: each event is appended as one line, on the disk before it is done."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MODE: Final = 0o640
-"""Events are nobody else's to read."""
+"""Other users may not read events."""
 
 
 class JsonLines:
     """Appends each event to a file as a line.
 
-    At least once: a crash between the disk's answer and the store's leaves a line that comes again;
+    At least once: a crash between the write and the settlement leaves a line that is written again;
     `eventonce filter` drops it. Many threads and processes may append to one file on a local disk.
     The file is opened for each line, so it may be moved away at any time.
     """
@@ -35,26 +34,26 @@ class JsonLines:
         self._turn = threading.Lock()
         if not text or (text.startswith("//") and not text.startswith("///")):
             raise ConfigError(
-                f"JsonLines: {_shown(text)!r} is not a file's path; write file:events.jsonl, or "
+                f"JsonLines: {_masked(text)!r} is not a file's path; write file:events.jsonl, or "
                 f"file:/folder/events.jsonl"
             )
         if self._path.exists() and not self._path.is_file():
-            # Whether a pipe or a device has kept a line nobody can say.
+            # Nobody knows whether a pipe or a device has kept a line.
             raise ConfigError(
-                f"JsonLines: {_shown(text)!r} is a folder or a device, and not a file"
+                f"JsonLines: {_masked(text)!r} is a folder or a device, and not a file"
             )
         if not self._path.parent.is_dir():
-            raise ConfigError(f"JsonLines: there is no folder {_shown(self._path.parent)!r}")
+            raise ConfigError(f"JsonLines: there is no folder {_masked(self._path.parent)!r}")
 
     def __call__(self, job: Job) -> None:
         """Append the event's line and wait for the disk."""
-        line = job.event.raw.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+        line = line_of(job.event.raw)
         new = not self._path.exists()
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:
             with self._turn:
                 if fcntl is not None:
-                    # Held until the descriptor is closed or let go: other processes wait for it.
+                    # Other processes wait for this lock.
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 _append(descriptor, line)
                 if fcntl is not None:
@@ -66,12 +65,17 @@ class JsonLines:
             _sync_folder(self._path.parent)
 
 
-def _shown(path: str | Path) -> str:
+def line_of(event: bytes) -> bytes:
+    """The JSON of an event as one line of a file."""
+    return event.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+
+
+def _masked(path: str | Path) -> str:
     return masked(f"file:{path}").removeprefix("file:")
 
 
 def _append(descriptor: int, line: bytes) -> None:
-    """Write the whole line or none of it; what a crash tore off before it stays on its own line."""
+    """Write the whole line or none of it; a line that a crash cut off stays on its own."""
     size = os.fstat(descriptor).st_size
     if size and _last_byte(descriptor, size) != b"\n":
         line = b"\n" + line
@@ -81,7 +85,7 @@ def _append(descriptor: int, line: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
     except OSError:
         if os.fstat(descriptor).st_size == size + len(line) - len(rest):
-            # A full disk took a part. Unless somebody who asks for no turn wrote behind it.
+            # A full disk took a part of the line, and nobody without the lock wrote behind it.
             os.ftruncate(descriptor, size)
         raise
 
@@ -92,7 +96,7 @@ def _last_byte(descriptor: int, size: int) -> bytes:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file's name must be on the disk too."""
+    """Write the name of a new file to the disk too."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -14,7 +14,7 @@ from eventonce.rules.parts import Tree
 from eventonce.types import Job
 
 _GROUPED: Final = frozenset(string.ascii_letters + string.digits + string.punctuation)
-"""What a message group's name may be made of, by SQS' own rule."""
+"""The characters that SQS takes in the name of a message group."""
 
 _ESCAPED: Final = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
 """The two characters that JSON takes and SQS does not; inside JSON's strings, where alone they can
@@ -22,7 +22,7 @@ stand, their escapes mean the same."""
 
 
 class SQSQueue:
-    """Sends each event to a queue; the attribute `effect_id` names its effect.
+    """Sends each event to a queue; the attribute `effect_id` identifies its effect.
 
     At least once. On a FIFO queue a copy within five minutes is dropped by the queue, and order is
     kept within a group: the events of one key, unless `group` is the path of something else, such
@@ -42,7 +42,7 @@ class SQSQueue:
             )
 
     def __call__(self, job: Job) -> None:
-        """Send the event; raises where it was not taken."""
+        """Send the event; raises if it was refused."""
         entry = Entry(
             body=job.event.raw.decode().translate(_ESCAPED),
             attributes={"effect_id": job.effect_id},
@@ -54,7 +54,7 @@ class SQSQueue:
             raise Reject(said) if refused.unfit else Retry(said)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._queue.close()
 
     def _group_of(self, job: Job) -> str:

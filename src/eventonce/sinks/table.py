@@ -15,7 +15,7 @@ MISSING: Final = frozenset(("42P01", "42703", "3F000", "42P10"))
 """PostgreSQL's codes for no such table, column or schema, and for no unique `effect_id`."""
 
 _UNFIT: Final = re.compile("no such table|has no column|ON CONFLICT clause does not match")
-"""What SQLite says of the same; it has no codes for it."""
+"""SQLite's messages for the same; it has no codes for them."""
 
 COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
 
@@ -60,8 +60,8 @@ def _explained(error: Exception, name: str) -> Exception:
     said = str(error).partition("\n")[0]
     if code in MISSING or _UNFIT.search(said):
         return ConfigError(
-            f"table {name}: {said}. eventonce makes no table of yours: it must be there, with "
-            f"({COLUMNS}); names are as written, capitals too"
+            f"table {name}: {said}. eventonce does not create it: create a table with "
+            f"({COLUMNS}); names are case-sensitive"
         )
     if str(code)[:2] in ("22", "23") or type(error).__name__ in ("DataError", "IntegrityError"):
         return Reject(f"table {name} does not take this event: {said}")

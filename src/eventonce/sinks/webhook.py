@@ -1,4 +1,4 @@
-"""The HTTP webhook: the event as the body of a POST, and what the answer means for it."""
+"""The HTTP webhook: the event as the body of a POST, whose answer decides about a retry."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ TIMEOUT: Final = 10.0
 called again than waited for, and a lease of 60 s allows it."""
 
 AGAIN: Final = frozenset((401, 407, 408, 409, 425, 429))
-"""The refusals that pass: credentials that are being changed, a timeout, the same key under way,
-too early, too many. With all of 5xx, they are tried again; every other answer is final."""
+"""The refusals that are retried, beside all of 5xx: credentials that are being changed, a timeout,
+the same key in progress, too early, too many. Every other answer is final."""
 
 OURS: Final = frozenset(
     ("connection", "content-length", "host", "idempotency-key", "transfer-encoding")
 )
-"""Headers that cannot be given: the first thing they would break is the request itself."""
+"""Headers that cannot be given: they would break the request itself."""
 
 LONGEST_PAUSE: Final = 3600
-"""Seconds that a server may ask us to wait: what it says once must not stop its events for days, or
-a run over a capture for ever. One that is still not ready after an hour says so again."""
+"""Seconds that a server may ask us to wait: one answer must not stop its events for days, or a run
+over a capture for ever. A server that is still not ready after an hour asks again."""
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -50,8 +50,8 @@ class Webhook:
     """Posts each event to a URL with its effect id as `Idempotency-Key`.
 
     At least once: the same key again tells the receiver that it is a copy. An answer of 2xx is
-    success. What may pass is tried again, after `Retry-After` if the answer has one; anything else,
-    redirects too, rejects the event.
+    success. A temporary refusal is retried, after `Retry-After` if the answer has one; any other
+    answer, a redirect too, rejects the event.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class Webhook:
             "an authorisation goes into headers",
         )
         if not 0 < timeout <= 3600:
-            raise ConfigError(f"Webhook: timeout is {timeout!r}, up to 3600 seconds were expected")
+            raise ConfigError(
+                f"Webhook: timeout must be greater than 0 and at most 3600 seconds, not {timeout!r}"
+            )
         self._place = f"{parts.scheme}://{parts.netloc}"
         self._secrets = _secrets(parts, headers)
         self._headers = {
@@ -124,7 +126,7 @@ def _date(text: str) -> float | None:
 
 
 def _secrets(url: SplitResult, headers: Mapping[str, str]) -> list[str]:
-    """What no reason may repeat although the server did, the longest first."""
+    """The texts that no reason may repeat although the server did, the longest first."""
     paths = [url.path, unquote(url.path)]
     queries = [url.query, *(value for _, value in parse_qsl(url.query))]
     whole = [*paths, *queries, *headers.values()]

@@ -1,4 +1,4 @@
-"""Where a worker's events come from: a queue, opened by its URI, or captured events in files."""
+"""Sources of a worker: a queue, opened by its URI, or captured events in files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def open_source(uri: str, **options: Any) -> Source:
-    """The source of this URI, with those of the options that it takes; it is not asked yet, and
-    ConfigError says what is wrong with the URI."""
-    # A URI without a scheme that is known gets the complaint of a queue, which is what it may be.
+    """The source of this URI, with the options that it takes. It is not connected to yet;
+    ConfigError names a fault of the URI."""
+    # An unknown scheme gets the error message of a queue, because a queue is the usual source.
     kind = KINDS.get(scheme_of(uri)) or KINDS["sqs"]
     module = importlib.import_module(f"eventonce.sources.{kind.module}")
     taken = {name: value for name, value in options.items() if name in kind.options}

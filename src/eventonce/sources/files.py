@@ -19,25 +19,25 @@ from eventonce.errors import ConfigError
 from eventonce.sources.json_stream import Chunk, Long, Unreadable, chunks
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
-"""The endings of a folder's files that are read, beside names without an ending, as Firehose leaves
-them: a README.txt beside them is no event."""
+"""The endings of the files of a folder that are read, beside names without an ending, as Firehose
+writes them: a README.txt beside them is no event."""
 
 EVENT_BYTES: Final = 16 << 20
 """Bytes of one event that are held in memory: many times the limit of a consumer, whose dead letter
-keeps an event whole. One that is longer still stays in its file, and that is said."""
+keeps an event whole. A longer event stays in its file, and is reported."""
 
 WAIT: Final = 0.2
-"""Seconds a receive waits at most for the rate to allow an event, or for a failed one's time."""
+"""Seconds that a receive waits at most for the rate, or for the retry of a failed event."""
 
 CATCH_UP: Final = 1.0
-"""Seconds' worth of events that may be made up for after a pause: the rate is a limit, and what a
-store's outage held back must not all come at once."""
+"""Seconds of the rate that may be made up for after a pause: the rate is a limit, and the events
+that an outage of the store held back must not all come at once."""
 
 
 class FileSource:
-    """The events of files and folders. An event that fails is kept in memory until its time has
-    come: a process that ends before that starts again from the files, and the events that took
-    effect are copies."""
+    """The events of files and folders. A failed event is kept in memory until its retry: a process
+    that ends before that starts again from the files, and the events that took effect are copies.
+    """
 
     hold = inf
 
@@ -48,7 +48,7 @@ class FileSource:
         self._next = time.monotonic()
         self._exhausted = False
         self.unread = ""
-        """Which files could not be read to their end, and why."""
+        """The files that could not be read to their end, and the reasons."""
         self._later: list[tuple[float, int, Delivery]] = []
         self._numbers = count()
         self._reading = secrets.token_hex(8)
@@ -59,7 +59,7 @@ class FileSource:
 
     @property
     def ended(self) -> bool:
-        """Whether all was read and nothing waits for its time."""
+        """Whether all events were read and none waits for a retry."""
         with self._lock:
             return self._exhausted and not self._later
 
@@ -74,13 +74,13 @@ class FileSource:
         return given
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing is to be told to a file."""
+        """A file needs no acknowledgement."""
 
     def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
         now = time.monotonic()
         with self._lock:
             for one, seconds in deliveries:
-                # Another object, as from a queue: this one is still on somebody's list.
+                # A new object, as from a queue: the worker still has this one.
                 again = msgspec.structs.replace(one, times=one.times + 1)
                 heapq.heappush(self._later, (now + seconds, next(self._numbers), again))
 
@@ -104,11 +104,11 @@ class FileSource:
         try:
             bodies.extend(islice(self._events, most))
         except ConfigError as error:
-            # Told at the end: the events read before it must not be lost with it.
+            # Reported at the end: the events read before it must not be lost with it.
             self.unread = str(error)
         self._exhausted = len(bodies) < most
         self._next += len(bodies) / self._rate
-        # An event that nothing tells from another has its attempts counted by this name.
+        # The attempts of an event without a key are counted by this receipt.
         return [
             Delivery(body, f"{self._reading}-{next(self._numbers)}", since=now, held=now)
             for body in bodies
@@ -128,7 +128,7 @@ class Capture:
     def __init__(self, paths: Sequence[Path], *, longest: int = EVENT_BYTES) -> None:
         self._files, others = files(paths)
         self.passed_over = _not_read(others) if others else ""
-        """Which files of the folders are not read, and why."""
+        """The files of the folders that are not read, and the reason."""
         if others and not self._files:
             raise ConfigError(self.passed_over)
         self._longest = longest
@@ -149,7 +149,7 @@ class Capture:
         """One event's bytes after the other, each whole.
 
         A file that cannot be read to its end does not stop the others, nor does an event that is
-        too long to hold: ConfigError says so after them.
+        too long to hold: ConfigError names them at the end.
         """
         broken: list[str] = []
         for path in self._files:
