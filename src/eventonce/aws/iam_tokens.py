@@ -3,12 +3,12 @@ MemoryDB."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from eventonce.aws.sessions import new_session, region_of
 from eventonce.errors import ConfigError
 
 TOKEN_LIFE: Final = 900
@@ -59,14 +59,11 @@ class TokenSigner:
         return token.removeprefix("https://")
 
     def _new_signer(self) -> Any:
-        import botocore.session  # noqa: PLC0415  likewise
         from botocore.model import ServiceId  # noqa: PLC0415  likewise
         from botocore.signers import RequestSigner  # noqa: PLC0415  likewise
 
-        session = botocore.session.get_session()
-        # botocore itself does not read AWS_REGION, which Lambda and ECS set.
-        configured = session.get_config_variable("region") or os.environ.get("AWS_REGION")
-        region = self._region or configured
+        session = new_session()
+        region = region_of(session, self._region)
         if not region:
             raise ConfigError(
                 f"{self._place}: iam= needs a region: region= in the URI, or AWS_REGION"

@@ -68,7 +68,6 @@ def connect(
     try:
         import botocore  # noqa: PLC0415  slow to import, and not needed by everybody
         from botocore.config import Config  # noqa: PLC0415  likewise
-        from botocore.session import Session  # noqa: PLC0415  likewise
 
         from eventonce.aws.models import Models  # noqa: PLC0415  needs botocore
     except ModuleNotFoundError as error:
@@ -83,14 +82,25 @@ def connect(
         # Given whole, since botocore would put a name together for every request.
         user_agent=f"eventonce Botocore/{botocore.__version__}",
     )
-    # A session of its own: a shared one must not be used by several threads.
-    session = Session(profile=access.profile)
+    session = new_session(access.profile)
     session.register_component("data_loader", Models.of(session, service))
-    # botocore does not read AWS_REGION, which is the name that Lambda, ECS and other SDKs use.
-    region = access.region or session.get_config_variable("region") or os.environ.get("AWS_REGION")
+    region = region_of(session, access.region)
     return session.create_client(
         service, region_name=region, endpoint_url=access.endpoint, config=config
     )
+
+
+def new_session(profile: str | None = None) -> Any:
+    """A session of botocore, for one client: several threads must not share one."""
+    from botocore.session import Session  # noqa: PLC0415  see above
+
+    return Session(profile=profile)
+
+
+def region_of(session: Any, said: str | None) -> str | None:
+    """The region that is said, or that botocore finds, or that `AWS_REGION` names: botocore does
+    not read it, and Lambda, ECS and other SDKs do."""
+    return said or session.get_config_variable("region") or os.environ.get("AWS_REGION")
 
 
 class Client:

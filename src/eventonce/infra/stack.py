@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
-import boto3
 import msgspec
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
 from eventonce.aws import errors as faults
+from eventonce.aws.sessions import Access, connect
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra import template
 from eventonce.infra.plan import PARTNER, Infra, Plan
 from eventonce.infra.targets import DEFAULT_BUS, Place
 
 REQUEST_ATTEMPTS: Final = 5
+READ_TIMEOUT: Final = 20.0  # seconds
 POLL_INTERVAL: Final = 1  # seconds
 POLLS: Final = 3600
 """A table with its index takes minutes; an hour is longer than anything here."""
@@ -282,18 +282,11 @@ def _wait(client: Any, waiter: str, **asked: str) -> None:
 @contextmanager
 def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
     """Clients by their services' names, and their errors as ours."""
-    config = Config(
-        connect_timeout=3.0,
-        read_timeout=20.0,
-        retries={"mode": "standard", "total_max_attempts": REQUEST_ATTEMPTS},
-    )
+    access = Access(infra.region or None, infra.endpoint or None, infra.profile or None)
+    limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
     try:
-        session = boto3.Session(
-            profile_name=infra.profile or None, region_name=infra.region or None
-        )
-        where = {"endpoint_url": infra.endpoint or None, "config": config}
         with ExitStack() as opened:
-            yield lambda name: opened.enter_context(closing(session.client(name, **where)))
+            yield lambda name: opened.enter_context(closing(connect(name, access, **limits)))
     except NoRegionError as error:
         raise ConfigError(
             "infra: no region is named. Give --region, or region in [infra], or set AWS_REGION"

@@ -15,7 +15,8 @@ from eventonce.stores.dynamodb.table import Table
 
 CREATION_TIMEOUT: Final = 600.0
 """Seconds that making a table or an index may take; a table takes seconds, an index minutes."""
-LOOK: Final = 1.0
+CREATION_POLL: Final = 1.0
+"""Seconds between two looks at a table that is being made."""
 
 SKEW: Final = 5_000
 """Milliseconds this machine's clock may be off before that is told."""
@@ -200,7 +201,7 @@ def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
                 f"{table.ref}: not ready after {CREATION_TIMEOUT:.0f} s. It is still being made; "
                 f'look again later with: eventonce store check "{table.ref.uri}"'
             )
-        time.sleep(LOOK)
+        time.sleep(CREATION_POLL)
 
 
 def _attributes(*names: str) -> list[dict[str, str]]:
