@@ -433,23 +433,23 @@ def test_the_umask_takes_from_a_new_files_permissions(path: Path) -> None:
 def test_a_check_says_that_others_may_read(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
-    upkeep = SQLiteSchema.from_uri(f"sqlite:///{path}")
-    assert all(finding.fine for finding in upkeep.check())
+    schema = SQLiteSchema.from_uri(f"sqlite:///{path}")
+    assert all(finding.fine for finding in schema.check())
     path.chmod(0o644)
-    (finding,) = [finding for finding in upkeep.check() if not finding.fine]
+    (finding,) = [finding for finding in schema.check() if not finding.fine]
     assert "chmod o-rwx" in finding.fix
     path.chmod(0o660)
-    assert all(finding.fine for finding in upkeep.check())
+    assert all(finding.fine for finding in schema.check())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which files are open")
 def test_a_check_names_the_process_that_works_on_a_removed_log(path: Path) -> None:
-    upkeep = SQLiteSchema.from_uri(f"sqlite:///{path}")
+    schema = SQLiteSchema.from_uri(f"sqlite:///{path}")
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
-        assert all(finding.fine for finding in upkeep.check())
+        assert all(finding.fine for finding in schema.check())
         path.with_name(path.name + "-shm").unlink()
-        (finding,) = [finding for finding in upkeep.check() if not finding.fine]
+        (finding,) = [finding for finding in schema.check() if not finding.fine]
         assert f"process {os.getpid()}," in finding.fix
 
 

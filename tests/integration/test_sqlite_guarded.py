@@ -228,6 +228,15 @@ def test_what_a_failed_handler_has_set_is_gone_with_it(path: Path, sqlite: SQLit
     assert effects(path) == [1]
 
 
+def test_temporary_tables_of_a_caller_are_not_kept_in_memory(sqlite: SQLiteStore) -> None:
+    """The store's own work is; a caller's may be of any size."""
+    with sqlite.transaction() as transaction:
+        assert transaction.connection.execute("PRAGMA temp_store").fetchone() == (0,)
+    own = sqlite._connections._writer
+    assert own is not None
+    assert own.execute("PRAGMA temp_store").fetchone() == (2,)
+
+
 def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> None:
     claim = Claim(b"k" * 16, 1, 60_000, 864_000_000, 5)
     (run,) = sqlite.claim([claim], NOW)

@@ -35,7 +35,7 @@ from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
-from eventonce.stores.probe import PROBE
+from eventonce.stores import PROBE
 from eventonce.worker import Report, Worker
 from eventonce.worker import Settings as WorkerSettings
 from eventonce.worker.health import listening

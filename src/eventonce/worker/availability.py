@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
-from eventonce.stores.probe import PROBE
+from eventonce.stores import PROBE
 from eventonce.worker.threads import Threads
 
 SHORTEST_PAUSE: Final = 1.0

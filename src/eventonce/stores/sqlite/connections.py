@@ -225,6 +225,10 @@ class Connections:
             )
         if writer is None:
             writer = open_for_writing(self.location, sqlite3.Connection)
+            # Before a statement of many rows changes a page, SQLite saves the page, to undo the
+            # statement alone: in a temporary file, unless it is told otherwise. A statement has
+            # 256 rows at most, so this is about a megabyte.
+            writer.execute("PRAGMA temp_store = MEMORY")
             self._files = self._identities()
             self._writer = writer
         elif writer.in_transaction:
