@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples quick test floors format check docs pictures bench histories mutants mutation clean
+.PHONY: help demo examples quick test floors format check docs pictures bench histories breakages mutation clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -90,12 +90,12 @@ histories: $(STAMP) ## Record concurrent calls on every store and check them; SE
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
 	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest $(SPREAD) tests/contract -k "test_case and every_history"
 
-mutants: $(STAMP) ## Plant each known breakage and show that the suite catches it
-	@$(BIN)/python -m tests.mutants
+breakages: $(STAMP) ## Plant each known breakage and show that a promise then fails
+	@$(BIN)/python -m pytest -n 2 tests/breakages tests/contract/test_contract_catches.py tests/simulation/test_explorer.py
 
-mutation: $(STAMP) ## Change the code in every small way and show what no test catches; FILES=core/ledger.py SAMPLE=50 SEED=7 to choose
+mutation: $(STAMP) ## Change the code in every small way and show what no test catches; FILES=core/ledger.py TESTS=… SAMPLE=50 SEED=7 to choose
 	@echo "SEED=$(SEED)"
-	@nice -n 10 $(BIN)/python -m tests.mutation $(FILES) $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(SEED)
+	@nice -n 10 $(BIN)/python -m tests.mutation $(FILES) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(TESTS),--tests $(TESTS)) --seed $(SEED)
 
 clean: ## Remove what the words above made
 	rm -rf .venv .cache

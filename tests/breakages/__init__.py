@@ -1,5 +1,5 @@
-"""Breakages planted by behaviour, in this process: what a careless change of the runtime would do.
+"""Breakages planted by behaviour, in this process: what a careless change would do.
 
-Unlike those of `tests.mutants` they name no source lines: a breakage is a patch of one behaviour
-and the promise that must fail while it is planted.
+A breakage is a patch of one behaviour, or words replaced in a script of a store, and the promise
+that must fail while it is planted. None names a line of Python.
 """

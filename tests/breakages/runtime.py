@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import pytest
+from typing import Any
 
 from eventonce.core import engine
 from eventonce.errors import EventonceError, StoreUnavailable
@@ -20,19 +18,8 @@ from eventonce.worker import inflight
 from eventonce.worker.ack_buffer import AckBuffer
 from eventonce.worker.worker import Worker
 from tests.breakages import promises
+from tests.breakages.breakage import Breakage, Patch, attribute
 from tests.unit import test_gate, test_lane
-
-Patch = pytest.MonkeyPatch
-
-
-class Breakage(NamedTuple):
-    """One behaviour that is broken, and a promise that must not hold then."""
-
-    name: str
-    plant: Callable[[Patch], object]
-    promise: Callable[..., None]
-    given: tuple[Any, ...] = ()
-    """What the promise is given."""
 
 
 def lane_made_with(**changed: Any) -> Callable[[Patch], None]:
@@ -128,10 +115,6 @@ def loses_what_the_source_refused(patch: Patch) -> None:
         return seconds
 
     patch.setattr(AckBuffer, "send", send)
-
-
-def attribute(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(owner, name, value)
 
 
 def nothing(*_: object, **__: object) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eventonce.runtime.occupancy import HERE
-from tests.breakages.runtime import BREAKAGES, Breakage
+from tests.breakages.breakage import Breakage
+from tests.breakages.runtime import BREAKAGES
 from tests.unit import test_gate, test_lane
 
 SHORT = 0.3

@@ -23,10 +23,14 @@ def cluster() -> Iterator[Cluster]:
         store = PostgresStore(cluster.uri())
         store.create()
         store.close()
-        # The half second that a lock is waited for may pass on a busy machine.
-        for function in ("claim_1", "settle_1"):
-            cluster.execute(f"ALTER FUNCTION eventonce.{function} SET lock_timeout = '{PATIENCE}s'")
+        be_patient(cluster)
         yield cluster
+
+
+def be_patient(cluster: Cluster) -> None:
+    """The half second that a lock is waited for may pass on a busy machine."""
+    for function in ("claim_1", "settle_1"):
+        cluster.execute(f"ALTER FUNCTION eventonce.{function} SET lock_timeout = '{PATIENCE}s'")
 
 
 @pytest.fixture

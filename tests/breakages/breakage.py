@@ -1,0 +1,32 @@
+"""One planted breakage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+Patch = pytest.MonkeyPatch
+
+
+class Breakage(NamedTuple):
+    """One behaviour that is broken, and a promise that must not hold then."""
+
+    name: str
+    plant: Callable[[Patch], object]
+    promise: Callable[..., None]
+    given: tuple[Any, ...] = ()
+    """What the promise is given."""
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    """The text with other words in this place; they must stand there, and once."""
+    found = text.count(old)
+    assert found == 1, f"{old!r} occurs {found} times, not once: plant the breakage anew"
+    return text.replace(old, new)
+
+
+def attribute(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    """Put this in the place of a function, a method or a constant."""
+    return lambda patch: patch.setattr(owner, name, value)
