@@ -6,7 +6,7 @@ is what every store compares; people type seconds or `"10d"`, and `rules` transl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from math import isfinite
 from types import MappingProxyType
@@ -229,6 +229,8 @@ class Job(msgspec.Struct, eq=False):
     """What became of it, once that is known; only under `Consumer.once`."""
     connect: Callable[[], Any] | None = None
     """Opens the transaction behind `connection`; given by the runner where there can be one."""
+    connect_async: Callable[[], Awaitable[Any]] | None = None
+    """The same behind `async_connection`."""
 
     @property
     def key(self) -> bytes:
@@ -250,10 +252,25 @@ class Job(msgspec.Struct, eq=False):
         if self.connect is None:
             raise ConfigError(
                 "job.connection: this run has no transaction to offer. It needs an SQL store "
-                "(sqlite:, postgresql:) and a plain `def` handler; an `async def` handler would "
-                "hold the event loop while it waits for the database."
+                "(sqlite:, postgresql:) and a plain `def` handler. An `async def` handler would "
+                "hold the event loop while it waits for the database: on PostgreSQL it writes "
+                "through `await job.async_connection()`."
             )
         return self.connect()
+
+    async def async_connection(self) -> Any:
+        """The same for an `async def` handler on PostgreSQL: a `psycopg.AsyncConnection`.
+
+        Opened when first asked for, and the same one as long as the handler runs.
+        """
+        if self.connect_async is None:
+            raise ConfigError(
+                "job.async_connection(): this run has no asynchronous transaction to offer. It "
+                "needs a PostgreSQL store (postgresql:) and an `async def` handler that still "
+                "runs. On SQLite write a plain `def` handler, which uses job.connection: it runs "
+                "in a thread, and holds up nobody."
+            )
+        return await self.connect_async()
 
 
 def effect_id(claim: Claim) -> str:

@@ -55,7 +55,10 @@ def bouncer_uri(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def pool(cluster: Cluster) -> Iterator[ConnectionPool]:
-    with ConnectionPool(cluster.uri(), min_size=1, max_size=10, timeout=PATIENCE) as pool:
+    # As many as it will ever have: while it grows, its threads ask Python's random numbers for a
+    # pause, and Hypothesis takes that for the test's doing.
+    with ConnectionPool(cluster.uri(), min_size=10, timeout=PATIENCE) as pool:
+        pool.wait(PATIENCE)
         yield pool
 
 

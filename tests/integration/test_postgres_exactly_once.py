@@ -39,9 +39,17 @@ def write(job: Job) -> None:
     job.connection.execute("INSERT INTO effects VALUES (%s)", (job.event.detail["call"],))
 
 
-def work(uri: str, number: int) -> None:
+async def write_async(job: Job) -> None:
+    connection = await job.async_connection()
+    await connection.execute("INSERT INTO effects VALUES (%s)", (job.event.detail["call"],))
+
+
+HANDLERS = {"plain": write, "async": write_async}
+
+
+def work(uri: str, number: int, kind: str) -> None:
     """What the killed process runs: one event, one effect."""
-    with Consumer(uri, name="calls", rules=BRIEF, handler=write) as consumer:
+    with Consumer(uri, name=kind, rules=BRIEF, handler=HANDLERS[kind]) as consumer:
         (outcome,) = consumer.process([call(number)])
     sys.stdout.write(outcome.status)
 
@@ -70,16 +78,16 @@ def effects(cluster: Cluster) -> dict[int, int]:
     return dict(rows)
 
 
-def worker(relay: Relay, number: int) -> subprocess.Popen[bytes]:
+def worker(relay: Relay, number: int, kind: str) -> subprocess.Popen[bytes]:
     uri = f"postgresql://postgres@127.0.0.1:{relay.port}/postgres"
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, uri, str(number)],
+        [sys.executable, "-m", __name__, uri, str(number), kind],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
     )
 
 
-def killed_at(cluster: Cluster, piece: int) -> bool:
+def killed_at(cluster: Cluster, piece: int, kind: str) -> bool:
     """Run the event of this number, killing its process when so many pieces have passed between it
     and the server; whether it came to that."""
     victim: Future[subprocess.Popen[bytes]] = Future()
@@ -91,7 +99,7 @@ def killed_at(cluster: Cluster, piece: int) -> bool:
         return number < piece
 
     with relaying(cluster.port, passes) as relay:
-        process = worker(relay, piece)
+        process = worker(relay, piece, kind)
         victim.set_result(process)
         said, _ = process.communicate()
     if process.returncode == 0:
@@ -100,18 +108,19 @@ def killed_at(cluster: Cluster, piece: int) -> bool:
     return True
 
 
+@pytest.mark.parametrize("kind", HANDLERS)
 def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
-    cluster: Cluster, store: PostgresStore
+    cluster: Cluster, store: PostgresStore, kind: str
 ) -> None:
     kills = 0
-    while killed_at(cluster, kills):
+    while killed_at(cluster, kills, kind):
         kills += 1
         assert kills < MOST_PIECES
     alone(cluster)
     time.sleep(1.1)  # the last one's lease
     there = set(effects(cluster)) - {kills}
     assert 0 < len(there) < kills
-    consumer = Consumer(store, name="calls", rules=RULE, handler=write)
+    consumer = Consumer(store, name=kind, rules=RULE, handler=HANDLERS[kind])
     events = [call(number) for number in range(kills)]
     # The completion was there if and only if the effect was.
     for number, outcome in enumerate(consumer.process(events)):
@@ -263,4 +272,4 @@ def test_handlers_in_transactions_do_not_keep_leases_from_being_renewed(cluster:
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]))
+    work(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -156,6 +156,16 @@ class Transactional(Protocol):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction; it commits on a normal exit and rolls back on an exception."""
+        ...
+
+
+@runtime_checkable
+class AsyncTransactional(Transactional, Protocol):
+    """A store with transactions whose driver has asynchronous connections too."""
+
+    def async_connection(self, transaction: Any) -> tuple[Any, Callable[[], Awaitable[None]]]:
+        """The connection of an open transaction for a coroutine, and what takes it back: from then
+        on every statement is refused, and the answer is there when nobody awaits one."""
         ...
 
 

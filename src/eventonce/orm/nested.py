@@ -1,8 +1,8 @@
-"""A DB-API connection inside `job.connection`: its commits and rollbacks are those of a savepoint.
+"""A DB-API connection inside a handler's transaction: its commits are those of a savepoint.
 
-A mapper commits, rolls back and closes the connections it is given, and `job.connection` refuses
-all three, for its transaction ends with the completion. Here each of them acts on what was written
-since the last one, and the transaction itself is left alone.
+A mapper commits, rolls back and closes the connections it is given, and a handler's connection
+refuses all three, for its transaction ends with the completion. Here each of them acts on what was
+written since the last one, and the transaction itself is left alone.
 """
 
 from __future__ import annotations
@@ -58,9 +58,50 @@ class NestedConnection:
             refuse("autocommit")
 
 
+class AsyncNestedConnection:
+    """The same over `job.async_connection()`; `begin` comes before all else."""
+
+    autocommit = False
+
+    def __init__(self, outer: Any, cursor: Callable[..., Any]) -> None:
+        self._outer = outer
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+    def cursor(self, *args: Any, **options: Any) -> Any:
+        return self._cursor(*args, **options)
+
+    async def begin(self) -> None:
+        await self._outer.execute(BEGIN)
+
+    async def commit(self) -> None:
+        """Keep what was written since; it is committed together with the completion."""
+        await self._outer.execute(KEEP)
+        await self._outer.execute(BEGIN)
+
+    async def rollback(self) -> None:
+        """Undo what was written since the last commit."""
+        await self._outer.execute(UNDO)
+
+    async def close(self) -> None:
+        """Undo what was not committed, and leave the handler's transaction open."""
+        await self._outer.execute(UNDO)
+        await self._outer.execute(KEEP)
+
+    def add_notice_handler(self, _: object) -> None:
+        """Not added: it would stay on a connection that others are lent later."""
+
+    async def set_autocommit(self, on: bool) -> None:  # noqa: FBT001  as psycopg has it
+        if on:
+            refuse("autocommit")
+
+
 def refuse(what: str) -> NoReturn:
     """Say what to do instead."""
     raise StoreError(
-        f"{what} is refused inside job.connection: all that the handler writes commits together "
-        f"with the completion. For what has to be committed apart use a connection of your own."
+        f"{what} is refused inside a handler's transaction: all that the handler writes commits "
+        f"together with the completion. For what has to be committed apart use a connection of "
+        f"your own."
     )

@@ -1,23 +1,29 @@
-"""SQLAlchemy inside a handler's transaction: a session or a connection over `job.connection`."""
+"""SQLAlchemy inside a handler's transaction: a session or a connection over `job.connection`, and
+over `job.async_connection()`."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from eventonce.errors import StoreError
-from eventonce.orm.nested import NestedConnection
+from eventonce.orm.nested import AsyncNestedConnection, NestedConnection
 from eventonce.types import Job
 
-_NEXT: ContextVar[NestedConnection | None] = ContextVar("eventonce_sqlalchemy", default=None)
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+Nested = NestedConnection | AsyncNestedConnection
+
+_NEXT: ContextVar[Nested | None] = ContextVar("eventonce_sqlalchemy", default=None)
 """What the engine is given when it asks for a connection."""
 
 
@@ -29,7 +35,11 @@ def connection(job: Job) -> Iterator[Connection]:
     what was written since the last of them; what is kept commits with the completion, or not at
     all.
     """
-    nested, engine = _nested(job.connection)
+    outer = job.connection
+    if isinstance(outer, sqlite3.Connection):
+        nested, engine = NestedConnection(outer, outer.cursor), _engine("sqlite://")
+    else:
+        nested, engine = NestedConnection(outer, _cursor(outer)), _engine("postgresql+psycopg://")
     token = _NEXT.set(nested)
     try:
         opened = engine.connect()
@@ -48,14 +58,40 @@ def session(job: Job, **options: Any) -> Iterator[Session]:
         opened.commit()
 
 
-def _nested(outer: Any) -> tuple[NestedConnection, Engine]:
-    if isinstance(outer, sqlite3.Connection):
-        return NestedConnection(outer, outer.cursor), _engine("sqlite://")
+@asynccontextmanager
+async def async_connection(job: Job) -> AsyncIterator[AsyncConnection]:
+    """The same in an `async def` handler on PostgreSQL, over `job.async_connection()`."""
+    outer = await job.async_connection()
+    nested = AsyncNestedConnection(outer, _cursor(outer))
+    await nested.begin()
+    opened = _async_engine().connect()
+    token = _NEXT.set(nested)
+    try:
+        await opened.start()
+    finally:
+        _NEXT.reset(token)
+    try:
+        yield opened
+        await opened.commit()
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def async_session(job: Job, **options: Any) -> AsyncIterator[AsyncSession]:
+    """A session over `async_connection(job)`; the options are those of `AsyncSession`."""
+    from sqlalchemy.ext.asyncio import AsyncSession  # noqa: PLC0415  needs greenlet
+
+    async with async_connection(job) as bind, AsyncSession(bind, **options) as opened:
+        yield opened
+        await opened.commit()
+
+
+def _cursor(outer: Any) -> Any:
+    """Makes psycopg's cursors: SQLAlchemy reads rows by position, whatever a handler prefers."""
     from psycopg.rows import tuple_row  # noqa: PLC0415  a driver that SQLite does not need
 
-    # SQLAlchemy reads rows by position, whatever a handler prefers.
-    nested = NestedConnection(outer, partial(outer.cursor, row_factory=tuple_row))
-    return nested, _engine("postgresql+psycopg://")
+    return partial(outer.cursor, row_factory=tuple_row)
 
 
 @cache
@@ -67,7 +103,19 @@ def _engine(uri: str) -> Engine:
     return create_engine(uri, creator=_next, poolclass=NullPool, **native)
 
 
-def _next() -> Any:
+@cache
+def _async_engine() -> AsyncEngine:
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415  needs greenlet
+
+    async def creator() -> Any:
+        return _next()
+
+    return create_async_engine(
+        "postgresql+psycopg://", async_creator=creator, poolclass=NullPool, use_native_hstore=False
+    )
+
+
+def _next() -> Nested:
     nested = _NEXT.get()
     if nested is None:
         raise StoreError(

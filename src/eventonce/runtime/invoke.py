@@ -14,30 +14,43 @@ from eventonce.core.reasons import TOO_LATE
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
 from eventonce.types import Job, SettleResult
 
+Opened = tuple[AbstractContextManager[Transaction], Transaction]
+"""A transaction, and the block that it is open in."""
+
+
+def open_transaction(store: Transactional) -> Opened:
+    """Open a transaction, which whoever holds it ends."""
+    block = store.transaction()
+    return block, block.__enter__()
+
 
 class Scope:
     """The transaction a handler may open through `job.connection`, and what ends it."""
 
-    def __init__(self, run: Run, job: Job, transactions: Transactional) -> None:
+    def __init__(self, run: Run, job: Job, store: Transactional | None = None) -> None:
+        """Without a store the transaction is opened elsewhere, and given to `hold`."""
         self._run = run
         self._job = job
-        self._transactions = transactions
         self._context: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
-        job.connect = self._connect
+        if store is not None:
+            job.connect = lambda: self._connect(store)
 
-    def _connect(self) -> Any:
+    def _connect(self, store: Transactional) -> Any:
         if self._transaction is None:
             try:
-                context = self._transactions.transaction()
-                self._transaction = context.__enter__()
+                self.hold(open_transaction(store))
             except StoreUnavailable:
                 # Whatever the handler makes of it, it could not do its work.
                 self._run.blameless = True
                 raise
-            self._context = context
-            self._run.in_transaction = True
+        assert self._transaction is not None
         return self._transaction.connection
+
+    def hold(self, opened: Opened) -> None:
+        """From here on the handler's writes and its completion are in this transaction."""
+        self._context, self._transaction = opened
+        self._run.in_transaction = True
 
     def keep(self) -> None:
         """The handler returned: its writes and its completion commit together, or neither does.

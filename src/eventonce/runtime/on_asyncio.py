@@ -16,16 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from eventonce.core import engine
 from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.ports import AsyncTransactional
+from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
 from eventonce.runtime.visit import CopyWait
-from eventonce.types import Outcome
+from eventonce.types import Job, Outcome
 
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
+
+
+ScopeOf = Callable[[Run, Job], "AsyncScope | None"]
+"""The transaction of a handler, where its store has some for async handlers."""
 
 
 class Asynchronous:
@@ -34,6 +40,8 @@ class Asynchronous:
     def __init__(self, runtime: Runtime, threads: int) -> None:
         self._runtime = runtime
         self._threads = threads
+        store = runtime.transactions
+        self._transactions = store if isinstance(store, AsyncTransactional) else None
         self._begin()
 
     def _begin(self) -> None:
@@ -42,6 +50,7 @@ class Asynchronous:
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
         self._door: Door | None = None
+        self._transaction_threads = TransactionThreads()
 
     async def process(
         self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
@@ -52,7 +61,7 @@ class Asynchronous:
         context = copy_context()
         context.run(INSIDE.set, True)
         ends: list[asyncio.Future[None]] = [loop.create_future()]
-        starter = _Starter(door)
+        starter = _Starter(door, self._scope_of)
         ticket = Ticket(
             self._runtime,
             planned,
@@ -76,7 +85,7 @@ class Asynchronous:
         """Run handlers that must be awaited on a loop of our own, side by side, and wait for them;
         do something in this thread meanwhile."""
         self._fresh()
-        self.loop_thread.run(_side_by_side(runs, hold), meanwhile)
+        self.loop_thread.run(_side_by_side(runs, hold, self._scope_of), meanwhile)
 
     def stages(self, threads: int) -> Stages:
         """Stages of their own, for a worker."""
@@ -85,7 +94,7 @@ class Asynchronous:
 
     def starter(self) -> _Starter:
         """Starts handlers on the loop of our own, for a worker."""
-        return _Starter(Door(self.loop_thread.loop()))
+        return _Starter(Door(self.loop_thread.loop()), self._scope_of)
 
     def cancel(self, within: float) -> None:
         """Cancel what runs on our own loop, and wait so long at most for it to end."""
@@ -96,7 +105,14 @@ class Asynchronous:
         if self._process == os.getpid() and self._stages is not None:
             self._stages.close()
         self.loop_thread.close()
+        if self._process == os.getpid():
+            self._transaction_threads.close()
         self._begin()
+
+    def _scope_of(self, run: Run, job: Job) -> AsyncScope | None:
+        if self._transactions is None:
+            return None
+        return AsyncScope(run, job, self._transactions, self._transaction_threads)
 
     def _door_of(self, loop: asyncio.AbstractEventLoop) -> tuple[Stages, Door]:
         self._fresh()
@@ -146,8 +162,9 @@ class Door:
 class _Starter:
     """Starts the handlers of one batch on its loop."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, scope_of: ScopeOf) -> None:
         self._door = door
+        self._scope_of = scope_of
         self._handlers: set[asyncio.Task[None]] = set()
         self._cancelled = False
 
@@ -169,7 +186,7 @@ class _Starter:
                 engine.finish(run, error=InterruptedError(CANCELLED))
             returned(run)
 
-        task = self._door.loop.create_task(awaited(run), context=context)
+        task = self._door.loop.create_task(awaited(run, self._scope_of), context=context)
         self._handlers.add(task)
         task.add_done_callback(end)
         if self._cancelled:
@@ -191,37 +208,52 @@ async def _ended(ticket: Ticket, futures: list[asyncio.Future[None]]) -> None:
             await futures[-1]
 
 
-async def _side_by_side(runs: Sequence[Run], hold: Hold) -> None:
+async def _side_by_side(runs: Sequence[Run], hold: Hold, scope_of: ScopeOf) -> None:
     async def one(run: Run) -> None:
-        await awaited(run)
+        await awaited(run, scope_of)
         hold.finished.append(run)
 
     await asyncio.gather(*(one(run) for run in runs))
 
 
-async def awaited(run: Run) -> None:
+async def awaited(run: Run, scope_of: ScopeOf) -> None:
     """Run a handler that must be awaited."""
     handler = run.plan.handler
     assert handler is not None
     if not starts(run):
         return
+    job = run.start()
+    scope = scope_of(run, job)
+    seconds = run.plan.rule.timeout / 1000
+    value: Any = None
+    raised: BaseException | None = None
+    failure: Exception | None = None
+    cancelled: asyncio.CancelledError | None = None
     try:
         with InsideHandler():
-            seconds = run.plan.rule.timeout / 1000
             async with asyncio.timeout(seconds or None) as limit:
-                value = await handler(run.start())
-        engine.finish(run, value)
+                value = await handler(job)
     except TimeoutError as error:
         late = TimeoutError(f"the handler took longer than its rule's timeout, {seconds:g} s")
-        engine.finish(run, error=late if limit.expired() else error)
-    except asyncio.CancelledError:
+        raised, failure = error, late if limit.expired() else error
+    except asyncio.CancelledError as error:
+        raised, failure = error, InterruptedError("something it awaited was cancelled")
         current = asyncio.current_task()
-        cancelled = current is None or current.cancelling() > 0
-        # Whoever cancelled the caller ended the run, and not the event.
-        run.blameless = cancelled
-        engine.finish(run, error=InterruptedError("something it awaited was cancelled"))
-        if cancelled:
-            raise
+        if current is None or current.cancelling() > 0:
+            # Whoever cancelled the caller ended the run, and not the event.
+            cancelled, run.blameless = error, True
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
         # asyncio would let some of these through its loop, and end it with all that runs on it.
-        engine.finish(run, error=as_failure(error))
+        raised, failure = error, as_failure(error)
+    if raised is None:
+        engine.finish(run, value)
+    # Where its loop is gone nothing can be awaited any more.
+    if scope is not None and not isinstance(raised, GeneratorExit):
+        try:
+            await scope.end(raised)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if failure is not None:
+        engine.finish(run, error=failure)
+    if cancelled is not None:
+        raise cancelled

@@ -273,6 +273,8 @@ class Connections:
             with suppress(StoreError), self.ours(connection):
                 if under_way(connection):
                     # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
+                    # Without the cancelling its locks would last as long as the statement does.
+                    connection.cancel_safe(timeout=self.address.timeout)
                     connection.close()
                 else:
                     end(error)

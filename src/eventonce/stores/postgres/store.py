@@ -5,7 +5,7 @@ The law itself stands in the .sql files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,11 @@ from eventonce.stores.postgres.connections import (
     OwnPool,
 )
 from eventonce.stores.postgres.errors import explain
-from eventonce.stores.postgres.guarded_connection import ENDED, under_way
+from eventonce.stores.postgres.guarded_connection import (
+    ENDED,
+    AsyncGuardedConnection,
+    under_way,
+)
 from eventonce.stores.postgres.uri import SCHEMA, Address, named, read
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
@@ -161,6 +165,13 @@ class PostgresStore:
             opened = PostgresTransaction(connection, self._connections, self._queries)
             yield opened
             opened.check()
+
+    def async_connection(
+        self, transaction: PostgresTransaction
+    ) -> tuple[AsyncGuardedConnection, Callable[[], Awaitable[None]]]:
+        """The transaction's connection for a coroutine, and what takes it back."""
+        connection = AsyncGuardedConnection(transaction.connection)
+        return connection, connection.end
 
     def show(self, key: bytes) -> Record | None:
         rows = self._connections.ask(self._queries.show, key)
