@@ -183,6 +183,15 @@ def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
     assert [one["would"] for one in document["letters"]] == ["run", "ignored", "invalid"]
 
 
+def test_a_dry_run_follows_the_policy_for_what_no_sink_takes(run: Run) -> None:
+    file = Path("eventonce.toml")
+    sink = '[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n'
+    file.write_text(f'unhandled = "letter"\n{file.read_text()}{sink}')
+    document = json.loads(run("redrive", "--dry-run", "--json").out)
+    assert [one["would"] for one in document["letters"]] == ["run", "dead", "invalid"]
+    assert json.loads(run("redrive", "--json").err) == {"done": 1, "dead": 1, "invalid": 1}
+
+
 def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')

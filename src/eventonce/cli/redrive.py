@@ -1,4 +1,4 @@
-"""The consumers that run dead letters again, and a forecast of what each would do."""
+"""The consumers that run dead letters again, and the forecast of a dry run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from eventonce.aws.dlq import Held
 from eventonce.cli.options import Settings
 from eventonce.cli.output import standard_output, write_whole
 from eventonce.consumer import Consumer
-from eventonce.core.plan import Handler
+from eventonce.core.plan import Handler, Refusal
 from eventonce.core.reasons import reason
-from eventonce.core.routing import ignored
-from eventonce.envelope import read
-from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.errors import ConfigError
 from eventonce.sinks import imported
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job
@@ -72,16 +70,10 @@ def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
     letter = held.letter
     if not held.whole:
         return "invalid", letter.reason
-    try:
-        event = read(letter.event)
-        if not consumer.runtime.takes(event.type):
-            outcome = ignored(event)
-            return outcome.status, outcome.reason
-        rule, claim = consumer.rules.plan(event, 1)
-        older = consumer.rules.also(event, rule, 1)
-    except EnvelopeError as error:
-        return "invalid", str(error)
-    claims = [replace(one, peek=True, redrive=True) for one in (*older, claim)]
+    (planned,) = consumer.runtime.plan([letter.event], redrive=True)
+    if isinstance(planned, Refusal):
+        return planned.outcome.status, planned.outcome.reason
+    claims = [replace(one, peek=True) for one in (*planned.older, planned.claim)]
     for asked, verdict in zip(claims, consumer.store.claim(claims), strict=True):
         if verdict.kind != "run":
             return verdict.kind, reason(asked, verdict)
