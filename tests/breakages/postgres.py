@@ -9,7 +9,7 @@ from typing import Final
 from eventonce.stores.postgres import PostgresStore, admin
 from eventonce.testing.cases import law
 from eventonce.testing.cases.steps import play
-from eventonce.testing.contract import HOLES, Opener
+from eventonce.testing.contract import HOLES, StoreFactory
 from tests.breakages.breakage import Breakage, Patch, replaced
 from tests.integration import test_postgres_locks as locks
 from tests.integration import test_postgres_waiting as waiting
@@ -28,7 +28,7 @@ def the_holes(_: Cluster, store: PostgresStore) -> None:
 
 def the_programs(cluster: Cluster, _: PostgresStore) -> None:
     """Random programs."""
-    opener = Opener(partial(PostgresStore, cluster.uri()), own_clock=True)
+    opener = StoreFactory(partial(PostgresStore, cluster.uri()), own_clock=True)
     law.every_answer_is_the_laws(opener, shrink=False)
 
 

@@ -12,7 +12,7 @@ from eventonce.stores.redis import RedisStore, codec
 from eventonce.testing.cases import law
 from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE
 from eventonce.testing.cases.steps import Ask, Ending, Settle, play
-from eventonce.testing.contract import HOLES, Opener
+from eventonce.testing.contract import HOLES, StoreFactory
 from eventonce.types import Claim
 from tests.breakages.breakage import Breakage, Patch, replaced
 from tests.integration import test_redis_law, test_redis_records
@@ -39,7 +39,7 @@ def the_short_ways(_: Node, store: RedisStore) -> None:
 
 def the_programs(node: Node, _: RedisStore) -> None:
     """Random programs."""
-    opener = Opener(partial(RedisStore.from_uri, node.uri), sweeps=False, own_clock=True)
+    opener = StoreFactory(partial(RedisStore.from_uri, node.uri), sweeps=False, own_clock=True)
     law.every_answer_is_the_laws(opener, shrink=False)
 
 
