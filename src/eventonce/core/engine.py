@@ -95,11 +95,6 @@ class Batch:
         self._leave = leave
         self.runs = [Run(plan, plan.claim) for plan in planned if type(plan) is Plan]
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether some handler must be awaited."""
-        return any(run.plan.asynchronous for run in self.runs)
-
     def steps(self) -> Generator[Request, Any, list[Outcome]]:
         """Bring every event to its outcome, in the order given; one bad event spoils no other."""
         planned, runs = self._planned, self.runs
