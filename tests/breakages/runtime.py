@@ -144,7 +144,9 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "lane: the grant of one who was interrupted is dropped",
         lane_made_with(abandon=lambda _: None),
-        lambda: test_lane.test_the_answers_of_one_who_is_interrupted_are_given_back(answered=True),
+        lambda: test_lane.test_the_answers_of_one_who_is_interrupted_are_given_back(
+            "after the call", told=True
+        ),
     ),
     Breakage(
         "lane: a leader that is interrupted keeps the lead",

@@ -151,12 +151,21 @@ def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:
         assert (b.result(PATIENCE), c.result(PATIENCE)) == (["B"], ["C"])
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["while it waits", "once it is answered"])
-def test_the_answers_of_one_who_is_interrupted_are_given_back(*, answered: bool) -> None:
-    """The signal comes while a follower waits, before the call or after its answers are there."""
+@pytest.mark.parametrize("told", [True, False], ids=["told", "nobody to tell"])
+@pytest.mark.parametrize("moment", ["before the call", "in the call", "after the call"])
+def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, told: bool) -> None:
+    """The signal comes while a follower waits for its answers."""
     store, returned = Store(), list[tuple[list[str], list[str]]]()
-    lane = Lane(store.call, key, lambda items, answers: returned.append((list(items), answers)))
+    tell = (lambda items, answers: returned.append((list(items), answers))) if told else None
+    lane = Lane(store.call, key, tell)
     waits, go_on = threading.Event(), threading.Event()
+
+    def called(items: Sequence[str]) -> None:
+        if moment == "in the call" and "b" in items:
+            go_on.set()
+            assert isinstance(b.exception(PATIENCE), Interrupt)
+
+    store.failing = called
 
     class Woken:
         """The lock a follower waits for, and the signal that comes there."""
@@ -181,7 +190,7 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(*, answered: bool)
         patch.setattr(lanes._Entry, "__init__", interrupted)
         a, b = scene.asks("a"), scene.asks("b")
         assert waits.wait(PATIENCE)
-        if answered:
+        if moment != "before the call":
             scene.go()
             assert a.result(PATIENCE) == ["A"]
         go_on.set()
@@ -189,7 +198,7 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(*, answered: bool)
             b.result(PATIENCE)
         scene.go()
         assert a.result(PATIENCE) == ["A"]
-    assert returned == ([(["b"], ["B"])] if answered else [])
+    assert returned == ([(["b"], ["B"])] if told and moment != "before the call" else [])
     assert lane.ask(["z"]) == ["Z"]
 
 

@@ -1,0 +1,104 @@
+"""The engine, step by step: what it asks for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from eventonce import Rule, envelope
+from eventonce.core.engine import (
+    Ask,
+    Batch,
+    Enter,
+    Execute,
+    Keep,
+    Request,
+    Settle,
+    Wait,
+    finish,
+    settlement,
+)
+from eventonce.core.plan import Plan
+from eventonce.types import Claim, Outcome, Verdict
+
+NOW, LEASE, TOKEN, ATTEMPTS = 1_764_000_000_000, 60_000, 7, 2
+RULE = Rule(name="call", match="call", key=["detail.call"])
+EVENT = envelope.read({"id": "1", "detail-type": "call", "detail": {"call": 1}})
+SUSPECT = Verdict("run", TOKEN, 1, LEASE, alone=True)
+
+
+class Driven:
+    """A batch of one event."""
+
+    def __init__(self) -> None:
+        plan = Plan(EVENT, RULE, Claim(b"call 1", 1, LEASE, 864_000_000, ATTEMPTS))
+        self._steps = Batch([plan], "crm", lambda: NOW, lambda _: None).steps()
+
+    def to(self, kind: type[Request], answer: object = None) -> Any:
+        """Give this answer; the request that follows is of this kind."""
+        request = self._steps.send(answer)
+        assert type(request) is kind
+        return request
+
+    def end(self, answer: object) -> Outcome:
+        """Give this answer, the last one."""
+        with pytest.raises(StopIteration) as stop:
+            self._steps.send(answer)
+        (outcome,) = stop.value.value
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("started", "spared", "status", "action"),
+    [
+        (True, 0, "dead", "bury"),
+        (True, 1, "failed", "release"),
+        (False, 0, "failed", "return"),
+    ],
+    ids=["at the last attempt", "after one that does not count", "before it began"],
+)
+def test_what_is_given_up_was_tried_as_often_as_the_rule_says(
+    started: bool, spared: int, status: str, action: str
+) -> None:
+    batch = Driven()
+    batch.to(Enter)
+    batch.to(Ask, False)
+    (run,) = batch.to(Execute, [Verdict("run", TOKEN, ATTEMPTS, LEASE, spared=spared)]).runs
+    if started:
+        run.start()
+    finish(run, error=ValueError("no"))
+    if status == "dead":
+        batch.to(Keep)
+    (settled,) = batch.to(Settle).runs
+    assert settlement(settled).action == action
+    assert batch.end(["kept"]).status == status
+
+
+def asked(ask: Ask) -> Sequence[bool]:
+    return [claim.alone for claim in ask.claims]
+
+
+def test_what_was_busy_when_it_had_the_process_alone_does_not_say_so_beside_others() -> None:
+    """Its crash would count as its own doing."""
+    batch = Driven()
+    assert batch.to(Enter) == Enter(alone=False)
+    assert asked(batch.to(Ask, False)) == [False]
+    assert batch.to(Enter, [SUSPECT]) == Enter(alone=True)
+    assert asked(batch.to(Ask, True)) == [True]
+    for times in (0, 1):
+        wait = batch.to(Wait, [Verdict("busy", wait=LEASE)])
+        assert wait.times == times
+        assert batch.to(Enter, True) == Enter(alone=False)
+        assert asked(batch.to(Ask, False)) == [False]
+
+
+def test_what_cannot_have_the_process_alone_comes_again_when_its_lease_has_ended() -> None:
+    batch = Driven()
+    batch.to(Enter)
+    batch.to(Ask, False)
+    batch.to(Enter, [SUSPECT])
+    outcome = batch.end(None)
+    assert (outcome.status, outcome.retry_at) == ("busy", NOW + LEASE)
