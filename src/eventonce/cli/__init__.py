@@ -40,6 +40,7 @@ GROUPS: Final = {
     },
     "Study": {
         "diagnose": "Say which events of a capture are copies, why, and which key would be right.",
+        "backtest": "Try rules, windows and the usual recipes on a capture.",
         "simulate": "Write a capture of simulated traffic, with the truth about every line.",
     },
     "Run": {
@@ -62,6 +63,7 @@ GROUPS: Final = {
 MODULES: Final = {
     "init": "config:init",
     "check": "config:check",
+    "backtest": "backtest:command",
     "diagnose": "diagnose:command",
     "filter": "filter:filter_events",
     "infra": "infra:command",

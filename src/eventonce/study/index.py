@@ -154,20 +154,13 @@ def _fact(claim: Claim) -> int:
     return _hash((claim.key, claim.order, claim.digest))
 
 
-class Index:
-    """The rows of a capture, and the names of what they hash; closed, it is gone."""
+class Scratch:
+    """Tables in DuckDB that are gone when it is closed; what memory does not hold goes to disk."""
 
-    def __init__(self, paths: Sequence[Path], planned: Planned) -> None:
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="eventonce-study-")
-        self.paths = paths
-        self.planned = planned
-        self.names = Names({}, {}, {}, {})
-        self.lines = 0
         self._database = _duckdb().connect(f"{self._folder.name}/index.duckdb")
-        self._database.execute(
-            f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false"
-        )
-        self.table("events", COLUMNS)
+        self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
 
     def __enter__(self) -> Self:
         return self
@@ -175,6 +168,46 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self._database.close()
         self._folder.cleanup()
+
+    def table(self, name: str, columns: dict[str, str]) -> None:
+        """An empty table of this name."""
+        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        self.run(f"CREATE OR REPLACE TABLE {name} ({typed})")
+
+    def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
+        """Add rows of tab-separated text to a table."""
+        path = Path(self._folder.name, "rows.tsv")
+        with path.open("wb") as stream:
+            stream.writelines(rows)
+        self.run(
+            f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
+            "read_csv(?, delim = '\t', header = false, quote = '', escape = '', "
+            "auto_detect = false, columns = ?)",
+            str(path),
+            columns,
+        )
+
+    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, some at a time."""
+        found = self._database.cursor().execute(query, list(values))
+        while some := found.fetchmany(10_000):
+            yield from some
+
+    def run(self, query: str, *values: Any) -> None:
+        """A query whose rows nobody reads."""
+        self._database.execute(query, list(values))
+
+
+class Index(Scratch):
+    """The rows of a capture, and the names of what they hash."""
+
+    def __init__(self, paths: Sequence[Path], planned: Planned) -> None:
+        super().__init__()
+        self.paths = paths
+        self.planned = planned
+        self.names = Names({}, {}, {}, {})
+        self.lines = 0
+        self.table("events", COLUMNS)
 
     def build(
         self, processes: int | None = None, progress: Callable[[int], None] | None = None
@@ -218,33 +251,6 @@ class Index:
         self.names.channels.update(names.channels)
         for fault, times in names.faults.items():
             self.names.faults[fault] = self.names.faults.get(fault, 0) + times
-
-    def table(self, name: str, columns: dict[str, str]) -> None:
-        """An empty table of this name."""
-        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self._database.execute(f"CREATE OR REPLACE TABLE {name} ({typed})")
-
-    def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
-        """Add rows of tab-separated text to a table."""
-        path = Path(self._folder.name, "rows.tsv")
-        with path.open("wb") as stream:
-            stream.writelines(rows)
-        self._database.execute(
-            f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
-            "read_csv(?, delim = '\t', header = false, quote = '', escape = '', "
-            "auto_detect = false, columns = ?)",
-            [str(path), columns],
-        )
-
-    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, some at a time."""
-        found = self._database.cursor().execute(query, list(values))
-        while some := found.fetchmany(10_000):
-            yield from some
-
-    def run(self, query: str, *values: Any) -> None:
-        """A query whose rows nobody reads."""
-        self._database.execute(query, list(values))
 
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         """The bytes of these lines, whose numbers rise; one pass over the capture."""

@@ -1,0 +1,192 @@
+"""`eventonce backtest`: what rules, windows and the usual recipes would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventonce import presets
+from eventonce.cli import FAILED
+from eventonce.cli.options import json_option
+from eventonce.cli.output import echo_json, table
+from eventonce.rules import Ruleset
+from eventonce.study import fields
+from eventonce.study.arrivals import Captured, arrival
+from eventonce.study.backtest import Faults, Result, backtest
+from eventonce.study.guards import RECIPES, Guard, RulesGuard
+from eventonce.types import Event
+
+MASKED: Final = 24
+"""Characters of a value that are shown, where values are shown at all."""
+
+
+@click.command()
+@click.argument("captures", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "-p",
+    "--presets",
+    "named",
+    multiple=True,
+    metavar="NAME",
+    help="A preset to try; repeat the option for several.  [default: auto, without --rules]",
+)
+@click.option(
+    "-r",
+    "--rules",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A TOML file of [[rule]] tables to try, and auto after it; repeat the option for several.",
+)
+@click.option(
+    "--window",
+    "windows",
+    multiple=True,
+    metavar="DURATION",
+    help="Try each with this window too, such as 5m or 10d; repeat the option for several.",
+)
+@click.option("--recipes", is_flag=True, help="Try the usual recipes beside them.")
+@click.option(
+    "--truth",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The truth of a simulated capture: losses and copies that run are counted by it.",
+)
+@click.option(
+    "--crashes",
+    type=click.FloatRange(0, 1),
+    default=0.001,
+    show_default=True,
+    help="The share of deliveries in which the worker dies.",
+)
+@click.option(
+    "--outages",
+    type=click.FloatRange(0, 1),
+    default=0.001,
+    show_default=True,
+    help="The share of minutes in which the store is away.",
+)
+@click.option(
+    "--max-lost",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="With --truth: losses of the presets and rules up to which the exit code is 0.",
+)
+@click.option(
+    "--max-copies",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="With --truth: copies that run up to which the exit code is 0.",
+)
+@click.option("--values", is_flag=True, help="Show the values that differ, not only their fields.")
+@json_option
+def command(
+    captures: tuple[Path, ...],
+    named: tuple[str, ...],
+    rules: tuple[str, ...],
+    windows: tuple[str, ...],
+    truth: Path | None,
+    crashes: float,
+    outages: float,
+    max_lost: int,
+    max_copies: int,
+    *,
+    recipes: bool,
+    values: bool,
+    as_json: bool,
+) -> int:
+    """Try rules on CAPTURES, files or folders: what each would have dropped and run, with crashes
+    of the worker and outages of the store on the way.
+
+    Rules are tried with the planner and the law of production. Nothing is changed.
+    """
+    ours = list(_guards(named, rules, windows))
+    guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
+    results = backtest(captures, guards, truth, Faults(crashes, outages))
+    examples = _examples(captures, results[: len(ours)], values=values)
+    if as_json:
+        echo_json([_document(result) for result in results])
+    else:
+        click.echo(_report(results, examples, known=truth is not None))
+    failed = any(
+        (one.lost or 0) > max_lost or (one.let_through or 0) > max_copies
+        for one in results[: len(ours)]
+    )
+    return FAILED if failed else 0
+
+
+def _guards(
+    named: Sequence[str], files: Sequence[str], windows: Sequence[str]
+) -> Iterator[RulesGuard]:
+    specs: list[tuple[str, list[str]]] = [(name, [name]) for name in named]
+    specs += [(file, [file, "auto"]) for file in files]
+    for name, spec in specs or [("auto", ["auto"])]:
+        yield RulesGuard(f"eventonce {name}", Ruleset(presets.resolve(spec), name="study"))
+        for window in windows:
+            changed = presets.overridden(spec, remember=window)
+            yield RulesGuard(f"eventonce {name}, {window}", Ruleset(changed, name="study"))
+
+
+def _document(result: Result) -> dict[str, Any]:
+    shares = {"recall": result.recall, "precision": result.precision}
+    return {**msgspec.to_builtins(result), **shares}
+
+
+def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
+    if known:
+        head: tuple[str, ...] = ("guard", "ran", "dropped", "superseded", "lost", "copies run")
+        rows: list[tuple[object, ...]] = [
+            (one.guard, one.ran, one.dropped, one.superseded, one.lost, one.let_through)
+            for one in results
+        ]
+    else:
+        head = ("guard", "ran", "dropped", "superseded", "drops that differ", "runs alike")
+        rows = [
+            (one.guard, one.ran, one.dropped, one.superseded, one.differing, one.alike)
+            for one in results
+        ]
+    letters = sum(one.dead_letters for one in results[:1])
+    said = f"{results[0].lines} events" + (f", {letters} of them dead letters" if letters else "")
+    notes = (
+        "superseded: versions that a state rule need not run, older than the one applied or the "
+        "same state."
+        if known
+        else "drops that differ: dropped, though the content differs from that of the event it is "
+        "said to be a copy of.\nruns alike: run, though the content is that of an earlier run."
+    )
+    return "\n\n".join(filter(None, [said, table(rows, head=head, indent=2), notes, examples]))
+
+
+def _examples(captures: Sequence[Path], results: Sequence[Result], *, values: bool) -> str:
+    """Drops whose content differs, each beside the event that it was taken for a copy of."""
+    wanted = {line for one in results for pair in one.examples for line in pair}
+    if not wanted:
+        return ""
+    leaves = {}
+    for number, raw in enumerate(Captured(captures), start=1):
+        if number in wanted:
+            event = arrival(raw).event
+            if isinstance(event, Event):
+                leaves[number] = fields.leaves_of(bytes(event.detail_raw))
+    texts: dict[tuple[str, ...], str] = {}
+    for one in results:
+        for line, beside in one.examples:
+            if line in leaves and beside in leaves:
+                rows = list(_differences(leaves[beside], leaves[line], values=values))
+                copied = f"line {line} is dropped as a copy of line {beside}"
+                title = f"{one.guard}: {copied}, and differs in"
+                texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
+    return "\n\n".join(texts.values())
+
+
+def _differences(first: Any, copy: Any, *, values: bool) -> Iterator[tuple[str, ...]]:
+    for path in {**first, **copy}:
+        before, after = first.get(path), copy.get(path)
+        if before != after:
+            shown = (str(before)[:MASKED], str(after)[:MASKED]) if values else ()
+            yield (path, *shown)

@@ -1,0 +1,266 @@
+"""Backtest: what guards would have run and dropped of a capture, and what that costs in events.
+
+Every guard meets the same deliveries, the same crashes and the same outages. With the truth of a
+simulated capture losses and copies that ran are counted; without it, what is seen from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import ConfigError
+from eventonce.study.arrivals import Captured, arrival, instant
+from eventonce.study.guards import AGAIN, CRASH, OUTAGE, Guard, Look
+from eventonce.study.index import MASK, Scratch
+from eventonce.types import Event
+
+LATER: Final = 65_000
+"""Milliseconds after which a transport brings an event again: longer than a lease."""
+DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
+LOOKS: Final = {
+    "guard": "UTINYINT",
+    "key": "UBIGINT",
+    "arrived": "BIGINT",
+    "line": "BIGINT",
+    "stamp": "BIGINT",
+    "version": "BIGINT",
+    "remember": "BIGINT",
+    "within": "BIGINT",
+    "fault": "UTINYINT",
+}
+LINES: Final = {"line": "BIGINT", "content": "UBIGINT", "fact": "BIGINT"}
+DECIDED: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "beside": "BIGINT"}
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """What goes wrong, as shares; the same for every guard."""
+
+    crashes: float = 0.001
+    """Of deliveries: the worker dies in the middle of its work."""
+    outages: float = 0.001
+    """Of minutes: the store is away."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one guard made of the capture."""
+
+    guard: str
+    lines: int
+    ran: int
+    dropped: int
+    superseded: int
+    """Versions that a state rule need not run: older than the one applied, or the same state."""
+    dead_letters: int
+    differing: int
+    """Drops whose content differs from what they are said to be a copy of."""
+    alike: int
+    """Runs whose content is the same as that of an earlier run."""
+    lost: int | None
+    """Facts that arrived and never ran, by the truth; None without it."""
+    let_through: int | None
+    """Runs beyond the first of a fact, by the truth."""
+    examples: tuple[tuple[int, int], ...] = ()
+    """Dropped lines, each with the line it was taken for a copy of; their contents differ."""
+
+    @property
+    def recall(self) -> float | None:
+        """The share of copies that were dropped."""
+        if self.let_through is None:
+            return None
+        copies = self.let_through + self.dropped - (self.lost or 0)
+        return (self.dropped - (self.lost or 0)) / copies if copies else 1.0
+
+    @property
+    def precision(self) -> float | None:
+        """The share of drops that were copies."""
+        if self.lost is None:
+            return None
+        return (self.dropped - self.lost) / self.dropped if self.dropped else 1.0
+
+
+def backtest(
+    paths: Sequence[Path],
+    guards: Sequence[Guard],
+    truth: Path | None = None,
+    faults: Faults = Faults(),  # noqa: B008  frozen
+) -> list[Result]:
+    """What each guard would have done with this capture."""
+    with Scratch() as scratch:
+        scratch.table("looks", LOOKS)
+        scratch.table("lines", LINES)
+        scratch.table("decided", DECIDED)
+        facts = None if truth is None else _facts(truth)
+        lines = _read(scratch, paths, guards, facts, faults)
+        for number, guard in enumerate(guards):
+            scratch.load("decided", DECIDED, _decided(scratch, number, guard))
+        return [
+            _result(scratch, number, guard.name, lines, known=truth is not None)
+            for number, guard in enumerate(guards)
+        ]
+
+
+def _read(
+    scratch: Scratch,
+    paths: Sequence[Path],
+    guards: Sequence[Guard],
+    facts: Iterator[int] | None,
+    faults: Faults,
+) -> int:
+    lines = 0
+    seen: list[bytes] = []
+    contents: list[bytes] = []
+    last = 0
+    for lines, raw in enumerate(Captured(paths), start=1):
+        here = arrival(raw)
+        event = here.event
+        at = here.arrived
+        if at is None and isinstance(event, Event):
+            at = instant(event.time)
+        # A capture without arrivals is taken as it stands: one after the other.
+        last = at = last + 1 if at is None else at
+        detail = bytes(event.detail_raw) if isinstance(event, Event) else raw
+        fact: int | str = "" if facts is None else next(facts, -1)
+        if fact == -1:
+            raise ConfigError(f"the truth ends before line {lines}: it belongs to another capture")
+        contents.append(f"{lines}\t{hash(detail) & MASK}\t{fact}\n".encode())
+        fault = _fault(lines, at, faults)
+        decoded = _decoded(detail)
+        for number, guard in enumerate(guards):
+            found = guard.see(here, decoded)
+            if found is None:
+                continue
+            key, *rest = found
+            told = "\t".join(map(str, rest))
+            seen.append(f"{number}\t{key}\t{at}\t{lines}\t{told}\t{fault}\n".encode())
+            if fault:
+                seen.append(f"{number}\t{key}\t{at + LATER}\t{lines}\t{told}\t{AGAIN}\n".encode())
+        if len(seen) >= 200_000:
+            scratch.load("looks", LOOKS, seen)
+            seen.clear()
+    scratch.load("looks", LOOKS, seen)
+    scratch.load("lines", LINES, contents)
+    if facts is not None and next(facts, None) is not None:
+        raise ConfigError(f"the truth goes on after line {lines}: it belongs to another capture")
+    return lines
+
+
+def _decoded(detail: bytes) -> Any:
+    try:
+        return msgspec.json.decode(detail)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fault(line: int, at: int, faults: Faults) -> int:
+    """What goes wrong in this delivery, drawn from its number and its minute."""
+    if _drawn(at // 60_000, OUTAGE) < faults.outages:
+        return OUTAGE
+    return CRASH if _drawn(line, CRASH) < faults.crashes else 0
+
+
+def _drawn(number: int, what: int) -> float:
+    """A share that looks random and is the same in every run."""
+    return hash((number, what)) % 1_000_003 / 1_000_003
+
+
+class _Truth(msgspec.Struct):
+    """What the truth says of a line, as far as it is needed here."""
+
+    fact: int
+
+
+def _facts(truth: Path) -> Iterator[int]:
+    decode = msgspec.json.Decoder(_Truth).decode
+    with truth.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield decode(line).fact
+            except ValueError as error:
+                raise ConfigError(f"{truth}:{number}: no truth of a simulation: {error}") from error
+
+
+def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
+    rows = scratch.rows(
+        "SELECT key, arrived, line, stamp, version, remember, within, fault FROM looks "
+        "WHERE guard = ? ORDER BY key, arrived, line",
+        number,
+    )
+    for _, group in groupby((Look(*row) for row in rows), key=lambda look: look.key):
+        ran = 0
+        for look, status in guard.decide(group):
+            yield f"{number}\t{look.line}\t{status}\t{ran or ''}\n".encode()
+            if status == "run":
+                ran = look.line
+
+
+def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool) -> Result:
+    def rows(query: str) -> Iterator[tuple[Any, ...]]:
+        return scratch.rows(query.replace("$guard", str(number)).replace("$dropped", DROPPED))
+
+    def one(query: str) -> tuple[Any, ...]:
+        return next(rows(query))
+
+    ran, dropped, superseded = one(
+        """
+        SELECT count(*) FILTER (status = 'run'), count(*) FILTER ($dropped),
+               count(*) FILTER (status IN ('stale', 'unchanged'))
+        FROM decided WHERE guard = $guard
+        """
+    )
+    (differing,) = one(
+        """
+        SELECT count(*) FROM decided d JOIN lines a USING (line) JOIN lines b ON b.line = d.beside
+        WHERE guard = $guard AND $dropped AND a.content <> b.content
+        """
+    )
+    (alike,) = one(
+        """
+        SELECT count(*) - count(DISTINCT content) FROM decided JOIN lines USING (line)
+        WHERE guard = $guard AND status = 'run'
+        """
+    )
+    lost = let_through = None
+    if known:
+        lost, let_through = one(
+            """
+            SELECT count(*) FILTER (runs = 0 AND stale = 0), sum(greatest(runs - 1, 0))::BIGINT
+            FROM (
+              SELECT fact, count(*) FILTER (status = 'run') AS runs,
+                     count(*) FILTER (status IN ('stale', 'unchanged')) AS stale
+              FROM lines LEFT JOIN (SELECT * FROM decided WHERE guard = $guard) USING (line)
+              GROUP BY fact
+            )
+            """
+        )
+    (looked,) = one("SELECT count(DISTINCT line) FROM looks WHERE guard = $guard")
+    examples = rows(
+        """
+        SELECT d.line, d.beside FROM decided d JOIN lines a USING (line)
+        JOIN lines b ON b.line = d.beside
+        WHERE guard = $guard AND $dropped AND a.content <> b.content
+        ORDER BY d.line LIMIT 3
+        """
+    )
+    return Result(
+        name,
+        lines,
+        ran,
+        dropped,
+        superseded,
+        lines - looked,
+        differing,
+        alike,
+        lost,
+        let_through,
+        tuple((line, beside) for line, beside in examples),
+    )
+
+
+def ranked(results: Iterable[Result]) -> list[Result]:
+    """Those that lose and let through least first."""
+    return sorted(results, key=lambda one: (one.lost or 0, one.let_through or 0))

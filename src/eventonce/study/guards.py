@@ -1,0 +1,237 @@
+"""Guards: whatever decides which deliveries run. eventonce with some rules, and the usual recipes.
+
+A guard gives each delivery a key, and decides on the deliveries of one key in the order they
+arrive; so a capture of any size is decided with one record in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from eventonce.core import ledger
+from eventonce.core.ledger import Record
+from eventonce.errors import EnvelopeError
+from eventonce.rules import Ruleset
+from eventonce.study.arrivals import Arrival
+from eventonce.types import Claim, Event, Settlement
+
+RACE: Final = 50
+"""Milliseconds between a look and the mark after it: a copy that looks meanwhile passes too."""
+MINUTE: Final = 60_000
+
+
+class Look(NamedTuple):
+    """One delivery as a guard sees it."""
+
+    key: int
+    at: int
+    """When it arrives, in milliseconds."""
+    line: int
+    stamp: int
+    """Of a state its order; of a recipe that compares times the time."""
+    version: int
+    """Of a state which version it is."""
+    remember: int
+    within: int
+    """Milliseconds in which the same state again is unchanged."""
+    fault: int
+    """0, or what is the matter with it."""
+
+
+CRASH: Final = 1
+"""The worker dies in the middle of its work."""
+OUTAGE: Final = 2
+"""The store is away."""
+AGAIN: Final = 3
+"""The transport brings it again, because it was not acknowledged."""
+
+Seen = tuple[int, int, int, int, int]
+"""Key, stamp, version, remember and within."""
+
+
+class Guard(Protocol):
+    """Decides which deliveries run."""
+
+    name: str
+
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:
+        """What is remembered of this delivery, whose detail is decoded where that was possible;
+        None if it becomes a dead letter."""
+
+    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        """What becomes of each delivery of one key: `run`, or why it is dropped; nothing of one
+        that comes again."""
+
+
+class RulesGuard:
+    """eventonce: the planner of production, and the law of every store."""
+
+    def __init__(self, name: str, rules: Ruleset) -> None:
+        self.name = name
+        self._rules = rules
+
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  the planner's
+        event = arrival.event
+        if not isinstance(event, Event):
+            return None
+        try:
+            _, claim = self._rules.plan(event, 1)
+        except EnvelopeError:
+            return None
+        number = int.from_bytes(claim.key[-8:], "big")
+        version = int.from_bytes(claim.digest[:7], "big")
+        if claim.order is None:
+            return number, -1, 0, claim.remember, 0
+        return number, claim.order, version, claim.remember, claim.unchanged_within
+
+    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        record: Record | None = None
+        for look in looks:
+            if look.fault == OUTAGE:
+                continue
+            state = look.stamp >= 0
+            claim = Claim(
+                key=b"",
+                nonce=look.line,
+                lease=MINUTE,
+                remember=look.remember,
+                attempts=5,
+                digest=look.version.to_bytes(8, "big") if state else b"",
+                order=look.stamp if state else None,
+                at=look.stamp if state else 0,
+                unchanged_within=look.within,
+            )
+            verdict, granted = ledger.judge(record, claim, look.at)
+            record = granted or record
+            if verdict.kind != "run":
+                if verdict.kind != "busy":
+                    yield look, verdict.kind
+                continue
+            if look.fault == CRASH:
+                continue
+            settlement = Settlement(claim, verdict.token, "complete")
+            record = ledger.settle(record, settlement, look.at)[1] or record
+            yield look, "run"
+
+
+class Recipe(NamedTuple):
+    """A common advice how to recognise copies: look for a key, mark it, then work."""
+
+    name: str
+    key: Callable[[Arrival, Any], str]
+    """From the delivery and its decoded detail."""
+    remember: int
+    atomic: bool = False
+    """Whether look and mark are one step, as with SET NX."""
+    newest: bool = False
+    """Whether a later time for the same key passes."""
+    errors_are_copies: bool = False
+    """Whether an error of the store is taken for a copy."""
+    redelivered: bool = False
+    """Whether a message that a queue delivers again passes: the queue remembers what was sent."""
+
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:
+        """As `Guard` says."""
+        event = arrival.event
+        if not isinstance(event, Event):
+            return None
+        key = self.key(arrival, detail if isinstance(detail, dict) else {})
+        stamp = _timestamp(event, detail) if self.newest else 0
+        again = 1 if arrival.receives > 1 else 0
+        return _digest(self.name, key), stamp, again, self.remember, 0
+
+    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        """As `Guard` says."""
+        marked, until, newest = -RACE, -1, -1
+        for look in looks:
+            if look.fault == OUTAGE:
+                if self.errors_are_copies:
+                    yield look, "error"
+                continue
+            known = look.at < until and not (self.newest and look.stamp > newest)
+            racing = not self.atomic and look.at - marked < RACE
+            passes = self.redelivered and (look.version or look.fault == AGAIN)
+            if known and not racing and not passes:
+                yield look, "copy"
+                continue
+            marked, until, newest = look.at, look.at + look.remember, max(newest, look.stamp)
+            if look.fault != CRASH:
+                # The mark is set before the work: a worker that dies here leaves only the mark.
+                yield look, "run"
+
+
+def _digest(*parts: str) -> int:
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def _body(detail: Any) -> Any:
+    body = detail.get("eventBody") if isinstance(detail, dict) else None
+    return body if isinstance(body, dict) else detail
+
+
+def _timestamp(event: Event, detail: Any) -> int:
+    from eventonce.study.fields import instant_of  # noqa: PLC0415  recipes alone need it
+
+    body = _body(detail)
+    told = body.get("eventTime") if isinstance(body, dict) else None
+    return int(instant_of(told) or instant_of(event.time) or 0)
+
+
+def _id(arrival: Arrival, _: Any) -> str:
+    return str(getattr(arrival.event, "id", ""))
+
+
+def _conversation(arrival: Arrival, detail: Any) -> str:
+    body = _body(detail)
+    for name in ("conversationId", "id", "contactId"):
+        if isinstance(body.get(name), str):
+            return str(body[name])
+    return _id(arrival, detail)
+
+
+def _whole_detail(arrival: Arrival, _: Any) -> str:
+    return hashlib.sha256(bytes(getattr(arrival.event, "detail_raw", b""))).hexdigest()
+
+
+def _per_type(arrival: Arrival, detail: Any) -> str:
+    body = msgspec.json.encode(_body(detail), order="deterministic")
+    return f"{getattr(arrival.event, 'type', '')} {hashlib.sha256(body).hexdigest()}"
+
+
+def _status(arrival: Arrival, detail: Any) -> str:
+    body = _body(detail)
+    status = body.get("status") or body.get("routingStatus") or body.get("presenceDefinition")
+    return f"{_conversation(arrival, detail)} {msgspec.json.encode(status).decode()}"
+
+
+def _whole_message(arrival: Arrival, _: Any) -> str:
+    return hashlib.sha256(bytes(getattr(arrival.event, "raw", b""))).hexdigest()
+
+
+RECIPES: Final = (
+    Recipe("event.id in a cache for 5 minutes (SET NX)", _id, 5 * MINUTE, atomic=True),
+    Recipe("conversation id for 10 seconds (GET, then SETEX)", _conversation, 10_000),
+    Recipe("newest timestamp per conversation", _conversation, 10**12, newest=True),
+    Recipe(
+        "hash of the detail for 5 minutes, errors count as copies",
+        _whole_detail,
+        5 * MINUTE,
+        errors_are_copies=True,
+    ),
+    Recipe("hash of the body per type for an hour (GET, then SET)", _per_type, 60 * MINUTE),
+    Recipe("the same status within 500 ms", _status, 500, atomic=True),
+    Recipe(
+        "an SQS FIFO queue, content for 5 minutes",
+        _whole_message,
+        5 * MINUTE,
+        atomic=True,
+        redelivered=True,
+    ),
+    Recipe("event.id in a table for ever (unique insert, then work)", _id, 10**14, atomic=True),
+)
+"""What people do about copies, as forums and vendors advise it; docs/recipes.md has the sources."""

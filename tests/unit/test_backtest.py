@@ -1,0 +1,118 @@
+"""`eventonce backtest`: rules and recipes meet the same deliveries, and the truth counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.rules import Ruleset
+from eventonce.study.guards import AGAIN, CRASH, OUTAGE, RECIPES, Look, RulesGuard
+from tests.helpers import Run, ruled, write_lines
+
+
+@pytest.fixture
+def simulated(run: Run, tmp_path: Path) -> tuple[Path, Path]:
+    capture, truth = tmp_path / "c.jsonl", tmp_path / "t.jsonl"
+    run("simulate", "--seed", "201", "--events", "5000", "-o", capture, "--truth", truth)
+    return capture, truth
+
+
+def by_guard(document: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {one["guard"]: one for one in document}
+
+
+def test_latest_wins_loses_nothing_and_lets_nothing_through(
+    run: Run, simulated: tuple[Path, Path]
+) -> None:
+    capture, truth = simulated
+    result = run("backtest", capture, "--truth", truth, "-p", "genesys:latest", "--json")
+    (found,) = result.documents[0]
+    assert (found["lost"], found["let_through"]) == (0, 0)
+    assert (found["recall"], found["precision"]) == (1.0, 1.0)
+    assert result.code == 0
+
+
+def test_facts_lose_nothing_and_let_through_only_states_that_are_told_twice(
+    run: Run, simulated: tuple[Path, Path]
+) -> None:
+    """No consumer of facts can tell these from a state that is taken again."""
+    capture, truth = simulated
+    result = run("backtest", capture, "--truth", truth, "-p", "genesys", "--json")
+    (found,) = result.documents[0]
+    lines = capture.parent / "lines"
+    run("diagnose", capture, "--lines", lines)
+    told = [json.loads(line)["cause"] for line in lines.read_bytes().splitlines()]
+    assert found["lost"] == 0
+    assert 0 < found["let_through"] < told.count("double-emission")
+    assert result.code == 1
+    many = run("backtest", capture, "--truth", truth, "-p", "genesys", "--max-copies", "99999")
+    assert many.code == 0
+
+
+def test_every_recipe_loses_events_or_lets_copies_through(
+    run: Run, simulated: tuple[Path, Path]
+) -> None:
+    capture, truth = simulated
+    result = run("backtest", capture, "--truth", truth, "--recipes", "--json")
+    found = by_guard(result.documents[0])
+    assert all(found[one.name]["lost"] + found[one.name]["let_through"] for one in RECIPES)
+    assert found[RECIPES[1].name]["lost"] > 1_000
+    ours = found["eventonce auto"]
+    assert ours["lost"] == 0
+    assert ours["let_through"] < min(found[one.name]["let_through"] for one in RECIPES[3:])
+
+
+def test_the_same_capture_gives_the_same_table(run: Run, simulated: tuple[Path, Path]) -> None:
+    capture, truth = simulated
+    words = ("backtest", capture, "--truth", truth, "--recipes", "--json")
+    assert run(*words).out == run(*words).out
+
+
+def test_a_short_window_lets_late_copies_through(run: Run, simulated: tuple[Path, Path]) -> None:
+    capture, truth = simulated
+    result = run("backtest", capture, "--truth", truth, "-p", "genesys", "--window", "5m", "--json")
+    long, short = result.documents[0]
+    assert short["guard"] == "eventonce genesys, 5m"
+    assert short["let_through"] > long["let_through"]
+
+
+def test_without_truth_drops_that_differ_are_shown_and_values_only_if_asked(
+    run: Run, tmp_path: Path
+) -> None:
+    event = {"detail-type": "call", "detail": {"call": 1, "status": "secret-one"}, "id": "a"}
+    other = {**event, "detail": {"call": 1, "status": "secret-two"}, "id": "b"}
+    capture = write_lines(tmp_path / "c.jsonl", event, other)
+    rules = tmp_path / "r.toml"
+    rules.write_text('[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\n')
+    result = run("backtest", capture, "--rules", rules)
+    assert "line 2 is dropped as a copy of line 1" in result.out
+    assert "detail.status" in result.out
+    assert "secret" not in result.out
+    assert "secret-two" in run("backtest", capture, "--rules", rules, "--values").out
+
+
+def look(at: int, line: int, fault: int = 0) -> Look:
+    return Look(1, at, line, -1, 0, 86_400_000, 0, fault)
+
+
+def test_a_crash_and_an_outage_cost_eventonce_nothing_and_a_recipe_the_event() -> None:
+    looks = [look(0, 1, CRASH), look(65_000, 1, AGAIN), look(70_000, 2)]
+    ours = RulesGuard("ours", Ruleset([ruled()], name="study"))
+    assert [status for _, status in ours.decide(looks)] == ["run", "duplicate"]
+    assert [status for _, status in RECIPES[0].decide(looks)] == ["copy", "copy"]
+    away = [look(0, 1, OUTAGE), look(65_000, 1, AGAIN)]
+    assert [status for _, status in ours.decide(away)] == ["run"]
+    assert [status for _, status in RECIPES[3].decide(away)] == ["error", "run"]
+
+
+def test_a_truth_of_another_capture_is_refused(run: Run, simulated: tuple[Path, Path]) -> None:
+    capture, truth = simulated
+    truth.write_bytes(truth.read_bytes() + b'{"line": 1, "fact": 1}\n')
+    result = run("backtest", capture, "--truth", truth)
+    assert result.code == 2
+    assert "belongs to another" in result.err
+    truth.write_bytes(b"\n".join(truth.read_bytes().splitlines()[:10]))
+    assert run("backtest", capture, "--truth", truth).code == 2
