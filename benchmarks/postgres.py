@@ -7,11 +7,13 @@ processor time of this process alone, as a client on another machine would use i
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 
@@ -82,6 +84,7 @@ def run() -> Iterator[Figure]:
         yield from _batches(store)
         store.close()
         yield from _at_once(cluster)
+        yield from _transactions(cluster)
         yield from _growth(cluster)
 
 
@@ -124,6 +127,44 @@ def _at_once(cluster: Cluster) -> Iterator[Figure]:
         yield Figure(name, timed.events / timed.seconds, "events/s")
         per_core = timed.events / timed.processor
         yield Figure(f"{name}, per core", per_core, "events/s", at_least=10_000)
+
+
+def _transactions(cluster: Cluster) -> Iterator[Figure]:
+    """Handlers that write a row in the transaction of their completion, 100 side by side."""
+    cluster.execute("CREATE TABLE effects (call text)")
+    row = "INSERT INTO effects VALUES (%s)"
+
+    def plain(job: Job) -> None:
+        job.connection.execute(row, (job.event.id,))
+
+    async def on_the_loop(job: Job) -> None:
+        connection = await job.async_connection()
+        await connection.execute(row, (job.event.id,))
+
+    kinds = {"plain": plain, "async": on_the_loop}
+    timed = {kind: Timed() for kind in kinds}
+    with asyncio.Runner() as runner, ExitStack() as stack:
+        consumers = {
+            kind: stack.enter_context(
+                Consumer(cluster.uri(), name=kind, rules="genesys", handler=handler)
+            )
+            for kind, handler in kinds.items()
+        }
+        for start in range(0, 1_000, 100):
+            events = [_event(number) for number in range(start, start + 100)]
+            for kind, consumer in consumers.items():
+                work = partial(_all_async, runner, consumer, events)
+                timed[kind].take(work, 100)
+    for kind, taken in timed.items():
+        name = f"in a transaction with a row, {kind} handlers"
+        yield Figure(name, taken.events / taken.seconds, "events/s")
+        yield Figure(f"{name}, per core", taken.events / taken.processor, "events/s")
+
+
+def _all_async(runner: asyncio.Runner, consumer: Consumer, events: list[bytes]) -> None:
+    outcomes = runner.run(consumer.process_async(events))
+    if any(outcome.status != "done" for outcome in outcomes):
+        raise AssertionError("an event was not done")
 
 
 def _all(consumer: Consumer, events: list[bytes], status: str) -> None:

@@ -29,7 +29,7 @@ from tests.docs.pages import sections
 from tests.helpers import call, ruled
 from tests.integration.granted import alone, opened
 from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, prepared, serving
+from tests.servers.postgres import Cluster, serving
 from tests.unit.asking import asked
 from tests.unit.desk import OPEN
 
@@ -333,35 +333,29 @@ def test_a_connection_that_dies_is_no_attempt(cluster: Cluster, store: PostgresS
     assert effects(cluster) == [1]
 
 
-def test_a_server_that_is_away_when_it_is_asked_for_is_no_attempt() -> None:
+def test_a_connection_that_is_not_to_be_had_is_no_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the handler catches the error: it could not do its work."""
+    cluster.execute("TRUNCATE effects, eventonce.records")
+    store = PostgresStore(cluster.uri(options="?transactions=1"))
+    monkeypatch.setattr(store._connections.handlers, "_wait", 0.05)
 
     async def handler(job: Job) -> None:
-        if stopped:
-            running.__exit__(None, None, None)
-            stopped.clear()
         try:
             await write(job)
         except StoreUnavailable as error:
             raise ValueError("as it sees it") from error
 
-    stopped = [True]
-    with prepared() as cluster:
-        running = cluster.running()
-        running.__enter__()
-        with opened(cluster):
-            cluster.execute("CREATE TABLE effects (call bigint)")
-
-        async def run() -> list[Outcome]:
-            async with consuming(cluster.uri(), handler, ONCE) as process:
+    async def run() -> list[Outcome]:
+        async with consuming(store, handler, ONCE) as process:
+            with store.transaction():
                 first = await process(1)
-                with cluster.running():
-                    # The run could not be freed: its lease is another's when it has ended.
-                    cluster.execute("UPDATE eventonce.records SET held_until = 1")
-                    return [*first, *await process(1)]
+            return [*first, *await process(1)]
 
-        outcomes = asyncio.run(run())
-    assert [outcome.status for outcome in outcomes] == ["failed", "done"]
+    assert [outcome.status for outcome in asyncio.run(run())] == ["failed", "done"]
+    assert effects(cluster) == [1]
+    store.close()
 
 
 def cancelled_at(
@@ -431,28 +425,42 @@ def test_a_handler_that_is_cancelled_while_it_waits_for_a_connection_is_freed(
     store.close()
 
 
-@pytest.mark.parametrize("at", ["before", "after"])
-def test_a_handler_that_is_cancelled_while_it_completes_is_completed(
+@pytest.mark.parametrize("at", ["before", "after", "failing"])
+def test_a_handler_that_is_cancelled_while_it_completes_ends_with_its_completion(
     cluster: Cluster, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """Its completion is not torn: it is waited for, and what it became is what it is."""
-    reached, go = asyncio.Event(), threading.Event()
-    settle = PostgresTransaction.settle
+    settle, reached, go = PostgresTransaction.settle, asyncio.Event(), threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
     def slowly(self: PostgresTransaction, settlement: Settlement) -> SettleResult:
         kept = settle(self, settlement) if at == "after" else None
         loops[0].call_soon_threadsafe(reached.set)
+        first = not go.is_set()
         assert go.wait(PATIENCE)
+        if first and at == "failing":
+            raise StoreUnavailable
         return kept or settle(self, settlement)
 
     async def handler(job: Job) -> None:
         loops.append(asyncio.get_running_loop())
         await write(job)
 
+    async def run() -> list[Outcome]:
+        async with consuming(store, handler, ONCE) as process:
+            running = asyncio.ensure_future(process(1))
+            await reached.wait()
+            running.cancel()
+            ended, _ = await asyncio.wait([running], timeout=0.2)
+            assert not ended, "its transaction is open"
+            go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            return await process(1)
+
     monkeypatch.setattr(PostgresTransaction, "settle", slowly)
-    outcomes = cancelled_at(store, handler, reached, go.set)
-    assert [outcome.status for outcome in outcomes] == ["duplicate"]
+    expected = "done" if at == "failing" else "duplicate"
+    assert [outcome.status for outcome in asyncio.run(run())] == [expected]
     assert effects(cluster) == [1]
 
 

@@ -1,4 +1,4 @@
-"""Claims and settlements as PostgreSQL reads them, and its rows as verdicts, records and letters.
+"""Claims and settlements as PostgreSQL reads them, and its rows as we do.
 
 A batch travels as one array of composite values, written as text: one parameter to parse however
 many fields a claim has, and less work for client and server than an array for each field.
@@ -178,7 +178,7 @@ def record(row: Row) -> Record:
 
 
 def letter_row(letter: Letter) -> Row:
-    """The letter as a row."""
+    """The dead letter as a row."""
     return (
         *map(text, (letter.id, letter.consumer, letter.status, letter.reason, letter.rule)),
         letter.key,
@@ -189,7 +189,7 @@ def letter_row(letter: Letter) -> Row:
 
 
 def letter(row: Row) -> Letter:
-    """The letter of a row."""
+    """The dead letter of a row."""
     names = (column.decode("utf-8", "surrogatepass") for column in row[:5])
     return Letter(*names, *row[5:])
 

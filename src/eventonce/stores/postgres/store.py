@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 SWEEP_STEP: Final = 1_000
 """Records looked at in one transaction of a sweep: about a millisecond."""
 
-PAGE: Final = 200
-"""Letters read at once: each holds a whole event, and reading on may take its reader a while."""
+LETTERS_AT_ONCE: Final = 200
+"""Dead letters read in one call: each holds a whole event, and its reader may take a while."""
 
 
 class PostgresStore:
-    """Records and letters in a schema of a PostgreSQL database.
+    """Records and dead letters in a schema of a PostgreSQL database.
 
     Takes a `postgresql://` URI, or the caller's own psycopg pool. Safe in many threads, and with a
     URI across forks. An answer that was given is as durable as the server's commits are. The schema
@@ -111,7 +111,7 @@ class PostgresStore:
 
     def _claim_once(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         try:
-            rows = self._patiently(self._queries.claim, codec.asked(claims), now)
+            rows = self._ask_or_pass_over(self._queries.claim, codec.asked(claims), now)
         except StoreError as error:
             if isinstance(error.__cause__, psycopg.errors.NumericValueOutOfRange):
                 return self._claim_what_fits(claims, now)
@@ -146,10 +146,10 @@ class PostgresStore:
     def _settle_once(
         self, settlements: Sequence[Settlement], now: int | None
     ) -> list[SettleResult | None]:
-        rows = self._patiently(self._queries.settle, codec.ended(settlements), now)
+        rows = self._ask_or_pass_over(self._queries.settle, codec.ended(settlements), now)
         return codec.answers(settlements, rows)
 
-    def _patiently(self, query: bytes, batch: str, now: int | None) -> list[Row]:
+    def _ask_or_pass_over(self, query: bytes, batch: str, now: int | None) -> list[Row]:
         """Wait a moment for rows that are locked; then do without them."""
         try:
             return self._connections.ask(query, batch, now, True)
@@ -186,10 +186,10 @@ class PostgresStore:
         after = (-(2**63), b"")
         name = None if consumer is None else codec.text(consumer)
         while True:
-            page = self._connections.ask(self._queries.letters, *after, name, PAGE)
+            page = self._connections.ask(self._queries.letters, *after, name, LETTERS_AT_ONCE)
             for row in page:
                 yield codec.letter(row)
-            if len(page) < PAGE:
+            if len(page) < LETTERS_AT_ONCE:
                 return
             after = (page[-1][7], page[-1][0])
 
