@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import lambda_handler
+from eventonce.errors import StoreUnavailable
+from eventonce.runtime.gate import Gate
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -385,3 +388,33 @@ def test_one_slot_is_enough_for_quick_handlers(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("close_at_once", [False, True])
 def test_slow_handlers_get_all_slots_though_they_are_closed(*, close_at_once: bool) -> None:
     assert slot_work(4, ["slow"] * 8, close_at_once=close_at_once) == 4
+
+
+def test_what_was_granted_to_a_caller_who_is_gone_is_free_at_once_and_was_no_attempt() -> None:
+    gate = Gate(MemoryStore())
+    claims = [Claim(key, 1, 3_600_000, 864_000_000, 1) for key in (b"a", b"b")]
+    abandon = gate._claims._abandon
+    assert abandon is not None
+    abandon(claims, gate.claim(claims))
+    assert gate._running == {}
+    again = [msgspec.structs.replace(claim, nonce=2) for claim in claims]
+    assert [(verdict.kind, verdict.spared) for verdict in gate.claim(again)] == [("run", 1)] * 2
+
+
+def test_a_settlement_is_tried_again_after_each_pause_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[object] = []
+
+    class Away(MemoryStore):
+        def settle(
+            self, settlements: Sequence[Settlement], now: int | None = None
+        ) -> list[SettleResult]:
+            told.append("asked")
+            raise StoreUnavailable("away")
+
+    monkeypatch.setattr(time, "sleep", told.append)
+    one = Settlement(Claim(b"a", 1, 60_000, 864_000_000, 1), 7, "complete")
+    with pytest.raises(StoreUnavailable):
+        Gate(Away()).settle([one], (0.05, 0.2))
+    assert told == ["asked", 0.05, "asked", 0.2, "asked"]
