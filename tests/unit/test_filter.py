@@ -335,3 +335,12 @@ def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_a
     events = EventFilter(Busy(), rules, out, max_bytes=10_000)
     refused = events.write_new(events.plan([json.dumps(EVENTS[0]).encode()]))
     assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")
+
+
+def test_a_long_stream_leaves_nothing_behind_that_is_said_to_run() -> None:
+    rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
+    events = EventFilter(MemoryStore(), rules, io.BytesIO(), max_bytes=10_000)
+    batch = events.plan([json.dumps(event).encode() for event in NEW])
+    keys = [claim.key for group in batch.groups for claim, _, _ in group]
+    events.write_new(batch)
+    assert [events._gate.when_ended(key, lambda: None) for key in keys] == [False, False]

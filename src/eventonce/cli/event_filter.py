@@ -151,9 +151,10 @@ class EventFilter:
             if verdict.kind == "run" and verdict.token:
                 new.append(batch.lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
-                copies = batch.copies.get(at, ())
-                causes = Counter(_redelivery(claim.by, copy.by) for copy, _ in copies)
-                self._count_duplicates(causes)
+                copies = batch.copies.get(at)
+                if copies:
+                    causes = Counter(_redelivery(claim.by, copy.by) for copy, _ in copies)
+                    self._count_duplicates(causes)
             else:
                 self._count_known(claim, at, verdict, batch, rejected, unsure)
         if new:
@@ -213,6 +214,7 @@ class EventFilter:
         try:
             write_whole(self._out, b"\n".join(new) + b"\n")
             kept = self._gate.settle(granted).count("kept")
+            self._gate.let_go(None, [one.claim for one in granted])
             self.counts["done"] += kept
             if kept < len(granted):
                 # The reader outlasted the lease, and another filter wrote these lines too.
