@@ -17,7 +17,7 @@ class _End(asyncio.Protocol):
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.other: asyncio.Transport | None = None
+        self.other: asyncio.WriteTransport | None = None
 
     def data_received(self, data: bytes) -> None:
         assert self.other is not None
