@@ -41,6 +41,7 @@ GROUPS: Final = {
     "Study": {
         "diagnose": "Say which events of a capture are copies, why, and which key would be right.",
         "backtest": "Try rules, windows and the usual recipes on a capture.",
+        "reconcile": "Say which expected events never arrived.",
         "simulate": "Write a capture of simulated traffic, with the truth about every line.",
     },
     "Run": {
@@ -67,6 +68,7 @@ MODULES: Final = {
     "diagnose": "diagnose:command",
     "filter": "filter:filter_events",
     "infra": "infra:command",
+    "reconcile": "reconcile:command",
     **{name: f"store:{name}" for name in ("stats", "show", "sweep", "forget")},
 }
 """The module and function of a command; both have the command's name unless they stand here."""

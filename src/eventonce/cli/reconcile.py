@@ -1,0 +1,81 @@
+"""`eventonce reconcile`: which expected events never arrived."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED
+from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.output import counted, emit, table
+from eventonce.sinks.json_lines import line_of
+from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
+
+_capture = click.Path(exists=True, path_type=Path)
+
+
+@click.command()
+@click.argument("expected", type=_capture)
+@click.argument("seen", type=_capture)
+@click.option(
+    "--by",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="Compare by this field, such as detail.conversationId, instead of the key of the rules: "
+    "for a list whose events have another form. Repeat the option for several.",
+)
+@click.option(
+    "--missing",
+    "missing_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the events that never arrived here, one a line.",
+)
+@with_settings("presets", "rules", "config")
+@json_option
+def command(
+    settings: Settings,
+    expected: Path,
+    seen: Path,
+    paths: tuple[str, ...],
+    missing_file: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Say which events of EXPECTED (an export, an archive, a second capture) are not in SEEN, by
+    their keys; copies count once.
+
+    If both are captures of one bus, the number of events that neither saw is estimated. The exit
+    code is 1 if events are missing.
+    """
+    key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
+    opened = missing_file.open("wb") if missing_file else nullcontext()
+    with opened as out:
+        write = None if out is None else lambda raw: out.write(line_of(raw))
+        found = reconcile([expected], [seen], key_of, write)
+    document: dict[str, Any] = msgspec.to_builtins(found)
+    told = {**document, "missing": found.missing, "neither": found.neither}
+    emit(told, _report(found), as_json=as_json)
+    return FAILED if found.missing else 0
+
+
+def _report(found: Reconciled) -> str:
+    lines = [
+        f"{counted(found.expected, 'event')} expected, {found.seen} seen, {found.both} in both: "
+        + click.style(f"{found.missing} never arrived", bold=True)
+    ]
+    if found.types:
+        rows = [(number, kind) for kind, number in found.types.items()]
+        lines.append(table(rows, indent=2))
+    if found.keyless:
+        lines.append(f"{counted(found.keyless, 'line')} without a key could not be compared.")
+    if found.neither is not None:
+        lines.append(
+            f"If both are captures of one bus, about {found.neither:.0f} events are in neither "
+            "(Chapman's estimate: it holds if each list lost its events by chance)."
+        )
+    return "\n".join(lines)

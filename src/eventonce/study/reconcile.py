@@ -1,0 +1,129 @@
+"""Reconciliation: which events of one list never arrived in another, by their keys; and an estimate
+of those that neither saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import EnvelopeError
+from eventonce.rules import Ruleset
+from eventonce.study.arrivals import Captured, arrival
+from eventonce.study.fields import leaves_of
+from eventonce.study.index import MASK, Scratch
+from eventonce.types import Event
+
+KEYS: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
+KeyOf = Callable[[Event], int]
+"""What names an event in both lists; raises EnvelopeError where it has no such name."""
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """What two lists have in common, in events: copies count once."""
+
+    expected: int
+    seen: int
+    both: int
+    types: dict[str, int]
+    """How many of each type are missing, most first."""
+    keyless: int
+    """Lines of either list that have no key, and cannot be compared."""
+
+    @property
+    def missing(self) -> int:
+        """Events that were expected and never arrived."""
+        return self.expected - self.both
+
+    @property
+    def neither(self) -> float | None:
+        """About how many events neither list has, if each saw its events by chance (Chapman's
+        estimate); None where the lists share too few to say."""
+        if self.both < 10:
+            return None
+        all_ = (self.expected + 1) * (self.seen + 1) / (self.both + 1) - 1
+        return max(0.0, all_ - (self.expected + self.seen - self.both))
+
+
+def by_rules(rules: Ruleset) -> KeyOf:
+    """Events are the same if production would give them one key."""
+
+    def key(event: Event) -> int:
+        _, claim = rules.plan(event, 0)
+        version = (claim.order, claim.digest) if claim.order is not None else ()
+        return hash((claim.key, *version)) & MASK
+
+    return key
+
+
+def by_fields(paths: Sequence[str]) -> KeyOf:
+    """Events are the same if these fields are: for a list whose events have another form."""
+
+    def key(event: Event) -> int:
+        leaves = leaves_of(bytes(event.detail_raw))
+        values = [leaves.get(path) for path in paths]
+        missing = [path for path, value in zip(paths, values, strict=True) if value is None]
+        if missing:
+            raise EnvelopeError(f"{missing[0]} is missing", place=missing[0])
+        return hash(tuple(map(str, values))) & MASK
+
+    return key
+
+
+def reconcile(
+    expected: Sequence[Path],
+    seen: Sequence[Path],
+    key_of: KeyOf,
+    missing: Callable[[bytes], object] | None = None,
+) -> Reconciled:
+    """Compare two captures; `missing` is given each expected event that never arrived, once."""
+    with Scratch() as scratch:
+        keyless = 0
+        for name, paths in (("expected", expected), ("seen", seen)):
+            scratch.table(name, KEYS)
+            faults: list[int] = []
+            scratch.load(name, KEYS, _rows(paths, key_of, faults))
+            keyless += len(faults)
+        counts = next(
+            scratch.rows(
+                "SELECT (SELECT count(DISTINCT key) FROM expected), "
+                "(SELECT count(DISTINCT key) FROM seen), "
+                "(SELECT count(DISTINCT key) FROM expected SEMI JOIN seen USING (key))"
+            )
+        )
+        types = dict(
+            scratch.rows(
+                "SELECT kind, count(DISTINCT key) FROM expected ANTI JOIN seen USING (key) "
+                "GROUP BY kind ORDER BY 2 DESC, 1"
+            )
+        )
+        if missing:
+            lines = scratch.rows(
+                "SELECT min(line) FROM expected ANTI JOIN seen USING (key) GROUP BY key ORDER BY 1"
+            )
+            _give(expected, (line for (line,) in lines), missing)
+        return Reconciled(counts[0], counts[1], counts[2], types, keyless)
+
+
+def _rows(paths: Sequence[Path], key_of: KeyOf, faults: list[int]) -> Iterator[bytes]:
+    for number, raw in enumerate(Captured(paths), start=1):
+        event: Any = arrival(raw).event
+        try:
+            if not isinstance(event, Event):
+                raise event
+            key = key_of(event)
+        except EnvelopeError:
+            faults.append(number)
+            continue
+        kind = event.type.replace("\t", " ").replace("\n", " ").replace("\r", " ")
+        yield f"{number}\t{key}\t{kind}\n".encode("utf-8", "replace")
+
+
+def _give(paths: Sequence[Path], wanted: Iterator[int], missing: Callable[[bytes], object]) -> None:
+    line = next(wanted, None)
+    for number, raw in enumerate(Captured(paths), start=1):
+        if number == line:
+            missing(raw)
+            line = next(wanted, None)

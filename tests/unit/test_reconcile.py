@@ -1,0 +1,73 @@
+"""`eventonce reconcile`: what never arrived is found by its key, whatever copies there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.helpers import Run, write_lines
+
+
+def simulated(run: Run, folder: Path) -> tuple[Path, Path, int]:
+    capture, truth, expected = (folder / name for name in ("c.jsonl", "t.jsonl", "e.jsonl"))
+    files = ("-o", capture, "--truth", truth, "--expected", expected)
+    run("simulate", "--seed", "301", "--events", "3000", "--rate", "lost=0.05", *files)
+    arrived = {json.loads(line)["fact"] for line in truth.read_bytes().splitlines()}
+    return expected, capture, len(expected.read_bytes().splitlines()) - len(arrived)
+
+
+def test_the_lost_events_are_found_and_written(run: Run, tmp_path: Path) -> None:
+    expected, capture, lost = simulated(run, tmp_path)
+    missing = tmp_path / "missing.jsonl"
+    result = run("reconcile", expected, capture, "--missing", missing, "--json")
+    (found,) = result.documents
+    assert lost > 50
+    assert (result.code, found["missing"]) == (1, lost)
+    assert sum(found["types"].values()) == lost
+    written = missing.read_bytes().splitlines()
+    assert len(written) == lost
+    assert set(written) <= set(expected.read_bytes().splitlines())
+    again = run("reconcile", missing, capture, "--json").documents[0]
+    assert again["both"] == 0
+
+
+def test_nothing_is_missing_of_a_capture_compared_with_itself(run: Run, tmp_path: Path) -> None:
+    _, capture, _ = simulated(run, tmp_path)
+    result = run("reconcile", capture, capture)
+    assert result.code == 0
+    assert "0 never arrived" in result.out
+
+
+def test_two_captures_of_one_bus_tell_how_many_neither_saw(run: Run, tmp_path: Path) -> None:
+    _, capture, _ = simulated(run, tmp_path)
+    lines = capture.read_bytes().splitlines(keepends=True)
+    halves = [tmp_path / "one", tmp_path / "two"]
+    for number, half in enumerate(halves):
+        half.write_bytes(
+            b"".join(line for place, line in enumerate(lines) if place * 7919 % 10 > number + 1)
+        )
+    (found,) = run("reconcile", *halves, "--json").documents
+    assert found["neither"] is not None
+
+
+def test_chapmans_estimate_is_the_textbooks() -> None:
+    from eventonce.study.reconcile import Reconciled
+
+    found = Reconciled(expected=200, seen=180, both=120, types={}, keyless=0)
+    assert found.neither is not None
+    assert round(found.neither) == round(201 * 181 / 121 - 1 - 260)
+    assert Reconciled(5, 5, 1, {}, 0).neither is None
+
+
+def test_a_list_of_another_form_is_compared_by_fields(run: Run, tmp_path: Path) -> None:
+    export = write_lines(
+        tmp_path / "export",
+        {"type": "row", "call": "1"},
+        {"type": "row", "call": "2"},
+        {"type": "row"},
+    )
+    seen = write_lines(
+        tmp_path / "seen", {"detail-type": "call", "id": "a", "detail": {"call": "1", "more": True}}
+    )
+    (found,) = run("reconcile", export, seen, "--by", "detail.call", "--json").documents
+    assert (found["expected"], found["both"], found["missing"], found["keyless"]) == (2, 1, 1, 1)
