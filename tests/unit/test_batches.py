@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Rule, envelope
-from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.clock import wall_clock
+from eventonce.core.plan import Plan
+from eventonce.errors import Reject, StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
+from eventonce.types import Claim, Job, Letter, Settlement, SettleResult, Verdict
 
 FACT = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 STATE = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
@@ -159,3 +161,32 @@ def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
     with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
         told = [consumer.process([call("e")])[0].status for _ in range(3)]
     assert told == ["failed", "dead", "dead"]
+
+
+def test_whatever_must_come_again_says_when() -> None:
+    class Full(MemoryStore):
+        def put_letters(self, letters: Sequence[Letter]) -> None:
+            raise StoreError("full")
+
+    def handler(job: Job) -> None:
+        raise Reject("no") if job.event.id == "rejected" else ValueError("not now")
+
+    events: list[Any] = [b"no event", call("a", 1), call("a", 1), call("rejected", 2)]
+    began = wall_clock()
+    with Consumer(Full(), rules=FACT, handler=handler) as consumer:
+        outcomes = consumer.process(events)
+    assert [outcome.status for outcome in outcomes] == ["failed", "failed", "busy", "failed"]
+    for outcome in outcomes:
+        assert outcome.retry_at is not None
+        assert outcome.retry_at >= began + 1_000
+
+
+@pytest.mark.parametrize(("deliveries", "attempts"), [(1, 1), (2, 2), (3, 2)])
+def test_an_event_is_tried_no_more_often_than_it_is_delivered(
+    deliveries: int, attempts: int
+) -> None:
+    with Consumer("memory:", rules=FACT) as consumer:
+        event = envelope.read(call("a"))
+        plan = consumer.runtime.planner.plan(event, 1, deliveries=deliveries)
+    assert isinstance(plan, Plan)
+    assert plan.claim.attempts == attempts
