@@ -53,7 +53,7 @@ OPTIONS: Final = (
     *("-k", "not test_race and not every_history and not textbook and not TestTextbook"),
 )
 JOBS: Final = 2
-BUDGET: Final = 2.0
+BUDGET: Final = 5.0
 """Seconds of processor time for the tests of one mutant."""
 PATIENCE: Final = 5
 """Seconds that a test waits at the most for what a mutant may keep from happening."""
@@ -214,7 +214,7 @@ class Warm:
             _plant(mutant, functions)
             return next((red for _, red in self._run([items[name] for name in names]) if red), "")
 
-        limit = 8 + 8 * sum(traces[name][0] for name in names)
+        limit = 20 + 10 * sum(traces[name][0] for name in names)
         by = _in_fork(red, limit) if names else ""
         fate = "timeout" if by is None else "killed" if by else "survived"
         took = round(time.monotonic() - began, 1)

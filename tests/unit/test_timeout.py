@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule
+from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
+from eventonce.runtime.gate import is_overdue
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Settings, Worker
 from tests.unit.test_worker_whole import InMemorySource
@@ -111,3 +113,15 @@ def _until(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits() -> None:
+    """Its lease is renewed: only a handler that has begun can take too long."""
+    with Consumer("memory:", rules=ruled(timeout="1s")) as consumer:
+        plan = consumer.runtime.planner.plan(consumer.runtime.planner.read(call(1)), 1)
+    assert isinstance(plan, Plan)
+    run = Run(plan, plan.claim)
+    assert not is_overdue(run, 1_000_000.0)
+    run.started = 1_000_000.0
+    assert not is_overdue(run, 1_000_001.0)
+    assert is_overdue(run, 1_000_001.5)
