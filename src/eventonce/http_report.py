@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
+class EventReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The status of one event, and the reason as far as its sender may know it."""
 
     id: str
