@@ -6,14 +6,14 @@ The fixture `run` of `tests/conftest.py` gives a `Run`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from eventonce import Job, Reject, Rule
+from eventonce import Job, Outcome, Reject, Rule
 from eventonce.cli import main
 
 
@@ -51,14 +51,19 @@ def ruled(**fields: Any) -> Rule:
     return Rule(**{"name": "call", "match": "call", "key": ["detail.call"], **fields})
 
 
-def call(number: int, *, id: str | None = None, **detail: Any) -> bytes:
+def call(number: int, *, id: str | None = None, type: str = "call", **detail: Any) -> bytes:
     """An event about this call, whose id is the number's unless another is given."""
     event = {
         "id": f"id-{number}" if id is None else id,
-        "detail-type": "call",
+        "detail-type": type,
         "detail": {"call": number, **detail},
     }
     return msgspec.json.encode(event)
+
+
+def statuses(outcomes: Iterable[Outcome]) -> list[str]:
+    """The status of each outcome, in their order."""
+    return [outcome.status for outcome in outcomes]
 
 
 def reject(_: Job) -> None:

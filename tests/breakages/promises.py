@@ -14,7 +14,7 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from eventonce.worker import Settings, Worker
 from eventonce.worker.inflight import Inflight
-from tests.unit.test_gate import call, statuses
+from tests.helpers import call, statuses
 from tests.unit.test_worker_whole import InMemorySource
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)

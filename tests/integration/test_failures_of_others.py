@@ -26,7 +26,7 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import call
+from tests.helpers import call, statuses
 from tests.servers import aws, free_port, postgres, valkey
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -125,10 +125,6 @@ def name() -> str:
 
 def claim(nonce: int, key: bytes, remember: int = 86_400_000) -> Claim:
     return Claim(key, nonce, LEASE, remember, 5)
-
-
-def statuses(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def key() -> bytes:

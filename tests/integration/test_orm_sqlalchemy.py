@@ -18,8 +18,7 @@ from eventonce.orm import sqlalchemy as orm
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import new_keys
 from eventonce.types import Outcome
-from tests.integration.granted import opened
-from tests.servers.postgres import Cluster, serving
+from tests.servers.postgres import Cluster
 
 RULE = Rule(name="call", match="*", key=["detail.call"])
 
@@ -38,12 +37,6 @@ class Call(Base):
 
 def call(number: int, name: str = "Müller") -> Call:
     return Call(id=number, name=name, parts={"of": [number]})
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])

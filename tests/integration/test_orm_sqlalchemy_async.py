@@ -15,15 +15,8 @@ from eventonce.testing.cases.samples import new_keys
 from eventonce.types import Outcome
 from tests.helpers import call as event
 from tests.helpers import ruled
-from tests.integration.granted import opened
 from tests.integration.test_orm_sqlalchemy import Base, Call, call, kept
-from tests.servers.postgres import Cluster, serving
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
+from tests.servers.postgres import Cluster
 
 
 @pytest.fixture

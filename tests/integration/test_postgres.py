@@ -13,13 +13,7 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from tests.integration.granted import completed, opened
-from tests.servers.postgres import Cluster, serving
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
+from tests.servers.postgres import Cluster
 
 
 @pytest.fixture

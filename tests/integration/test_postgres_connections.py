@@ -19,14 +19,8 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, version
 from tests.integration.granted import answered, completed, opened
 from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, bouncing, serving
+from tests.servers.postgres import Cluster, bouncing
 from tests.servers.relay import relaying
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
 
 
 @pytest.fixture

@@ -20,12 +20,6 @@ PLAIN = "sslmode=disable&gssencmode=disable"
 """The door has no TLS."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
-
-
 @pytest.fixture
 def door(cluster: Cluster) -> Iterator[Door]:
     with emulated(), guarding(cluster.port) as door:

@@ -16,19 +16,12 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore, connections
 from eventonce.stores.postgres.guarded_connection import GuardedConnection
 from eventonce.testing.cases.samples import fact, new_keys
-from tests.integration.granted import opened
 from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, serving
+from tests.servers.postgres import Cluster
 from tests.servers.relay import Relay, relaying
 
 KEPT = 4
 """Connections of each kind that lie idle when the network goes silent."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        yield cluster
 
 
 @pytest.fixture

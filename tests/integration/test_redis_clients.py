@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,12 +19,6 @@ from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_lett
 from eventonce.types import Settlement
 from tests.servers import PATIENCE
 from tests.servers.valkey import Node, caught_up, sentinel, serving, until, valkey
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with serving() as node:
-        yield node
 
 
 def works(store: RedisStore) -> None:

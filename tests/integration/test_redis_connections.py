@@ -17,16 +17,10 @@ from eventonce.testing.cases.samples import fact, new_keys
 from tests.integration.test_redis_clients import at_once
 from tests.servers import PATIENCE
 from tests.servers.relay import Relay, relaying
-from tests.servers.valkey import Node, serving
+from tests.servers.valkey import Node
 
 MANY = connections.MAX_IDLE + 4
 """Connections: some idle ones outside the pool, the others in it."""
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with serving() as node:
-        yield node
 
 
 @pytest.fixture

@@ -20,12 +20,6 @@ from tests.servers.valkey import Node, door, frozen, serving, until, valkey
 ACTIONS: Sequence[Action] = ("complete", "release", "bury", "extend")
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with serving() as node:
-        yield node
-
-
 @pytest.fixture
 def store(node: Node) -> Iterator[RedisStore]:
     store = RedisStore.from_uri(f"{node.uri}?prefix={secrets.token_hex(4)}")

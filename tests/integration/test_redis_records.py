@@ -23,12 +23,6 @@ FACTS = 120_000
 BYTES_A_FACT = 160
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with serving() as node:
-        yield node
-
-
 @pytest.fixture
 def store(node: Node) -> Iterator[RedisStore]:
     store = RedisStore.from_uri(node.uri)

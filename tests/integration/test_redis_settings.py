@@ -28,12 +28,6 @@ from tests.servers.valkey import Node, clustered, low_port, redis7, serving, unt
 SECRET = "s3cr3t"
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with serving() as node:
-        yield node
-
-
 def _claim() -> Claim:
     return fact(*new_keys(1))
 

@@ -15,7 +15,7 @@ from eventonce.errors import SourceUnavailable
 from eventonce.sinks import EventBus, SQSQueue
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
-from tests.helpers import call
+from tests.helpers import call, statuses
 from tests.servers import free_port
 from tests.servers.aws import emulated, ministack
 
@@ -66,10 +66,6 @@ def through(sink: SQSQueue | EventBus, *given: bytes) -> list[Outcome]:
         outcomes = [consumer.process([event])[0] for event in given]
     sink.close()
     return outcomes
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def test_a_queue_gets_the_event_and_its_effect_id(endpoint: str, name: str) -> None:

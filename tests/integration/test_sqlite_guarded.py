@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +15,13 @@ from eventonce import Consumer, Job, Rule
 from eventonce.errors import ConfigError, StoreError
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Settlement
+from tests.helpers import call
 from tests.unit.interrupts import interrupted_everywhere
 
 NOW = 1_790_000_000_000
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 
 Use = Callable[[sqlite3.Connection], object]
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
 @pytest.fixture

@@ -14,17 +14,10 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
+from tests.helpers import call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 60
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[Outcome]:
@@ -180,6 +173,6 @@ def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_
 
         # In the main thread it would mean the process.
         with ThreadPoolExecutor(1) as another:
-            events = [call(0), call(1) | {"detail-type": "async"}]
+            events = [call(0), call(1, type="async")]
             outcomes = another.submit(consumer.process, events).result(PATIENCE)
     assert statuses(outcomes) == ["failed", "done"]

@@ -15,6 +15,7 @@ from eventonce.runtime import occupancy
 from eventonce.runtime.occupancy import Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
+from tests.helpers import call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
 PATIENCE = 60
@@ -45,14 +46,6 @@ class Process:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from eventonce.runtime.observers import Tally
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
+from tests.helpers import statuses
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3, lease="60s")
 AGENT = Rule(
@@ -69,10 +70,6 @@ def consumer(store: MemoryStore, clock: ManualClock, seen: list[str]) -> Iterato
 
     yield consumer
     consumer.close()
-
-
-def statuses(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def test_every_event_gets_one_outcome_in_the_order_given(consumer: Consumer) -> None:

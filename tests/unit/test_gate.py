@@ -22,17 +22,10 @@ from eventonce.runtime.gate import Gate
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
+from tests.helpers import call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=3600)
 PATIENCE = 30
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -303,7 +296,7 @@ def test_handlers_that_fill_all_threads_and_process_events_themselves_come_to_an
             running += 1
             most = max(most, running)
         number = job.event.detail["call"]
-        nested = [call(10 * number + more) | {"detail-type": "inner"} for more in range(3)]
+        nested = [call(10 * number + more, type="inner") for more in range(3)]
         outcomes = asyncio.run(consumer.process_async(nested))
         with counting:
             running -= 1

@@ -23,7 +23,8 @@ from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import ManualClock
-from eventonce.types import Outcome, Settlement, SettleResult
+from eventonce.types import Settlement, SettleResult
+from tests.helpers import statuses
 
 PATIENCE = 60
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -37,10 +38,6 @@ def call(n: int, id: str | None = None, **more: Any) -> dict[str, Any]:
         "detail": {"call": n},
         **more,
     }
-
-
-def statuses(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 class SlowToSettle(MemoryStore):

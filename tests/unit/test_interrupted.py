@@ -15,14 +15,11 @@ from eventonce import Consumer, Job, Reject, Rule
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
+from tests.helpers import call
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 30
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
 ENDS = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupt]

@@ -18,15 +18,11 @@ from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
-from eventonce.types import Claim, Letter, Outcome, Verdict
-from tests.helpers import call, reject
+from eventonce.types import Claim, Letter, Verdict
+from tests.helpers import call, reject, statuses
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", START, 5)
-
-
-def statuses(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def letter_of(message: dict[str, Any], consumer: str) -> Letter:

@@ -17,15 +17,12 @@ from eventonce.core.reasons import NOT_STARTED
 from eventonce.runtime import gate, inline
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult
+from tests.helpers import call
 
 SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
 """Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 30
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
 class Failing(MemoryStore):

@@ -13,7 +13,8 @@ import pytest
 from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
-from eventonce.types import Claim, Outcome, Settlement, Verdict
+from eventonce.types import Claim, Settlement, Verdict
+from tests.helpers import statuses
 
 DAY = 86_400_000
 CALL = Rule(name="call", match="call", key=["detail.call"], remember="10d")
@@ -70,10 +71,6 @@ def make(store: MemoryStore, clock: ManualClock, ran: list[str]) -> Make:
 
 def with_policy(policy: str, **more: Any) -> Rule:
     return msgspec.structs.replace(CALL, on_replay=policy, **more)
-
-
-def statuses(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def test_a_replay_runs_only_what_has_no_effect_yet(make: Make, ran: list[str]) -> None:

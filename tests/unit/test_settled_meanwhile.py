@@ -19,13 +19,10 @@ from eventonce.core.plan import Run
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Settlement, SettleResult
+from tests.helpers import call
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 PATIENCE = 60
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
 def by_the_timer() -> bool:

@@ -16,13 +16,10 @@ from eventonce.core.ports import Delivery
 from eventonce.runtime.gate import is_overdue
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Settings, Worker
+from tests.helpers import call
 from tests.unit.test_worker_whole import InMemorySource
 
 PATIENCE = 30
-
-
-def call(number: int) -> dict[str, Any]:
-    return {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
 
 
 def ruled(**fields: Any) -> Rule:

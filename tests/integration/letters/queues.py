@@ -11,7 +11,6 @@ import msgspec
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.aws.sqs import Queue
-from eventonce.types import Outcome
 
 CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.amount"])
 NAMELESS = Rule(name="transport", match="nameless", key=["id"])
@@ -64,10 +63,6 @@ Make = Callable[..., Made]
 def call(number: int, amount: int = 1, **more: Any) -> bytes:
     detail = {"call": number, "amount": amount, **more}
     return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.status for outcome in outcomes]
 
 
 def never(job: Job) -> None:
