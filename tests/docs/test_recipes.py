@@ -16,8 +16,8 @@ from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import CASES, A, Arrival, B, Case, agent_leaves
-from tests.docs.desk import Cache, Desk, Down, Killed, Observed, Table
 from tests.docs.pages import DOCS, broken_links, sections
+from tests.docs.timeline import Cache, Down, Killed, Observed, Table, Timeline
 from tests.servers.aws import REGION, emulated
 
 PAGE = sections("recipes.md")
@@ -35,13 +35,13 @@ def recipe_of(case: Case) -> str:
 
 
 def under_the_recipe(case: Case, rows: Sequence[Sequence[str]]) -> list[str]:
-    desk = Desk()
+    timeline = Timeline()
     shared = {
-        "cache": Cache(desk),
-        "table": Table(desk),
-        "now": lambda: desk.clock() / 1000,
-        "work": desk.work,
-        "receive": desk.work,
+        "cache": Cache(timeline),
+        "table": Table(timeline),
+        "now": lambda: timeline.clock() / 1000,
+        "work": timeline.work,
+        "receive": timeline.work,
     }
     process: dict[str, Any] = {}
 
@@ -53,7 +53,7 @@ def under_the_recipe(case: Case, rows: Sequence[Sequence[str]]) -> list[str]:
     def deliver(arrival: Arrival) -> str:
         if arrival.restarted:
             start()
-        depth = len(desk.at_hand)
+        depth = len(timeline.at_hand)
         try:
             if "receive_all" in process:
                 process["receive_all"]([arrival.event])
@@ -63,15 +63,15 @@ def under_the_recipe(case: Case, rows: Sequence[Sequence[str]]) -> list[str]:
             return "dies"
         except (Down, KeyError, ValueError):
             return "fails"
-        return "runs" if depth in desk.ran else "fails" if depth in desk.failed else "skips"
+        return "runs" if depth in timeline.ran else "fails" if depth in timeline.failed else "skips"
 
     start()
-    return desk.deliver_all(case, rows, deliver)
+    return timeline.deliver_all(case, rows, deliver)
 
 
-def consumer_of(case: Case, under: str, desk: Desk, folder: Path) -> Consumer:
+def consumer_of(case: Case, under: str, timeline: Timeline, folder: Path) -> Consumer:
     if under == "shown":
-        scope: dict[str, Any] = {"work": desk.work}
+        scope: dict[str, Any] = {"work": timeline.work}
         exec(SHOWN, scope)
         shown: Consumer = scope["consumer"]
     else:
@@ -79,16 +79,16 @@ def consumer_of(case: Case, under: str, desk: Desk, folder: Path) -> Consumer:
         file.write_text(PAGE[case.section].blocks("toml")[-1])
         said = replace(load(file), presets=PRESETS)
         shown = said.consumer(store="memory:", name="crm-sync")
-        shown.on()(lambda job: desk.work(job.event))
+        shown.on()(lambda job: timeline.work(job.event))
     shown.close()
-    return shown.over(Observed(desk), clock=desk.clock)
+    return shown.over(Observed(timeline), clock=timeline.clock)
 
 
 def under_eventonce(
     case: Case, rows: Sequence[Sequence[str]], under: str, folder: Path
 ) -> list[str]:
-    desk = Desk()
-    consumer = consumer_of(case, under, desk, folder)
+    timeline = Timeline()
+    consumer = consumer_of(case, under, timeline, folder)
 
     def deliver(arrival: Arrival) -> str:
         try:
@@ -100,7 +100,7 @@ def under_eventonce(
         )
         return outcome.status
 
-    return desk.deliver_all(case, rows, deliver)
+    return timeline.deliver_all(case, rows, deliver)
 
 
 def rows_of(case: Case) -> list[list[str]]:
@@ -206,23 +206,23 @@ def test_another_field_beside_the_id_makes_no_difference() -> None:
 
 def test_a_rule_may_say_that_a_copy_does_less_harm_than_a_delay(tmp_path: Path) -> None:
     case = Case("An error is a copy", 0, [])
-    desk = Desk()
-    consumer = consumer_of(case, "toml", desk, tmp_path)
+    timeline = Timeline()
+    consumer = consumer_of(case, "toml", timeline, tmp_path)
     event = {**agent_leaves("a"), "detail-type": "v2.detail.events.conversation.{id}.user.start"}
-    desk.at_hand.append(Arrival("a", event, store_away=True))
+    timeline.at_hand.append(Arrival("a", event, store_away=True))
     assert consumer.process([event])[0].status == "unguarded"
 
 
 def test_lambda_is_told_what_must_come_again() -> None:
-    desk = Desk()
+    timeline = Timeline()
     (snippet,) = PAGE["Log it and answer 200"].blocks("python")[1:]
-    consumer = consumer_of(CASES[0], "shown", desk, Path())
+    consumer = consumer_of(CASES[0], "shown", timeline, Path())
     scope: dict[str, Any] = {"consumer": consumer}
     exec(snippet, scope)
-    desk.at_hand.append(Arrival("a", A.event, crm_down=True))
+    timeline.at_hand.append(Arrival("a", A.event, crm_down=True))
     with pytest.raises(Exception, match="1 events not settled"):
         scope["handler"]([A.event], None)
-    desk.at_hand[-1] = A
+    timeline.at_hand[-1] = A
     assert scope["handler"]([A.event], None)["statusCode"] == 200
 
 

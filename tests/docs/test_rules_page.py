@@ -23,9 +23,9 @@ from eventonce.rules.instants import duration
 from eventonce.rules.rulefile import parse_rule_file
 from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import Arrival, Case
-from tests.docs.desk import Desk, Killed, Observed
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.docs.tables import Table, plain, tables, word
+from tests.docs.timeline import Killed, Observed, Timeline
 
 PAGE = sections("rules.md")
 TEXT = (DOCS / "rules.md").read_text(encoding="utf-8")
@@ -94,10 +94,14 @@ def test_every_block_of_toml_is_accepted(
 
 
 def played_under(table: Table, rules: list[Rule]) -> list[str]:
-    desk = Desk()
+    timeline = Timeline()
     arrivals = [arrival(row, rules[0]) for row in table.rows]
     consumer = Consumer(
-        Observed(desk), name="crm-sync", rules=rules, handler=desk.work, clock=desk.clock
+        Observed(timeline),
+        name="crm-sync",
+        rules=rules,
+        handler=timeline.work,
+        clock=timeline.clock,
     )
 
     def deliver(arrival: Arrival) -> str:
@@ -107,7 +111,7 @@ def played_under(table: Table, rules: list[Rule]) -> list[str]:
             return NOTHING
 
     case = Case(table.section, 0, arrivals)
-    return desk.deliver_all(case, [[row["after"]] for row in table.rows], deliver)
+    return timeline.deliver_all(case, [[row["after"]] for row in table.rows], deliver)
 
 
 def arrival(row: dict[str, str], rule: Rule) -> Arrival:
@@ -245,7 +249,7 @@ def test_filter_drops_copies_whatever_shadow_says(
 
 
 def test_what_no_rule_takes_is_not_overridden_but_a_preset_named_last_is() -> None:
-    event = {"id": "1", "source": "com.example.desk", "detail-type": "ticket", "detail": {}}
+    event = {"id": "1", "source": "com.example.timeline", "detail-type": "ticket", "detail": {}}
 
     def statuses(*names: str) -> list[str]:
         rules = presets.overridden(names, shadow=True)

@@ -31,7 +31,7 @@ from tests.integration.granted import alone, opened
 from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, serving
 from tests.unit.asking import asked
-from tests.unit.desk import OPEN
+from tests.unit.endpoint import OPEN
 
 RULE = ruled()
 ONCE = ruled(attempts=1)

@@ -15,7 +15,7 @@ from eventonce.envelope import kept, read, read_body
 from eventonce.types import Event
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import OPEN
+from tests.unit.endpoint import OPEN
 
 DATA: list[tuple[Any, str | None]] = [
     (None, None),

@@ -22,7 +22,7 @@ from eventonce.types import Outcome
 from eventonce.web import receiver
 from eventonce.worker import Settings, Worker
 from tests.unit.asking import ask
-from tests.unit.desk import OPEN
+from tests.unit.endpoint import OPEN
 from tests.unit.invoked import record
 
 

@@ -17,7 +17,7 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from eventonce.web import Serve, health, receiver
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import OPEN, PATIENT, Desk, call
+from tests.unit.endpoint import OPEN, PATIENT, Endpoint, call
 
 SECRET = "hunter2 at redis://10.0.0.7"
 
@@ -46,13 +46,13 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.consumer.close()
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.consumer.close()
 
 
-def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(desk: Desk) -> None:
+def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(endpoint: Endpoint) -> None:
     for body, status, reason in [
         (call("a"), "done", ""),
         (call("a"), "duplicate", "redelivery"),
@@ -62,11 +62,11 @@ def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(desk: Desk)
         (agent(6, on=True), "unchanged", "the state of version"),
         ({"detail-type": "x", "id": "1", "detail": {}}, "done", ""),
     ]:
-        answer = ask(desk.app, body)
+        answer = ask(endpoint.app, body)
         assert (answer.status, answer.statuses) == (200, [status])
         assert reason in answer.reasons[0]
         assert "retry-after" not in answer.headers
-    assert desk.ran == ["a", "state", "state"]
+    assert endpoint.ran == ["a", "state", "state"]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(desk: Desk)
     ],
 )
 def test_an_array_and_json_lines_are_taken_apart(
-    desk: Desk, content_type: str, body: bytes
+    endpoint: Endpoint, content_type: str, body: bytes
 ) -> None:
     second = b'{"detail-type":"call","detail":{"call":"b"}}'
-    answer = ask(desk.app, body % second, headers={"content-type": content_type})
+    answer = ask(endpoint.app, body % second, headers={"content-type": content_type})
     assert (answer.status, answer.statuses) == (200, ["done", "done"])
     assert answer.body["processed"] == 2
-    assert desk.ran == ["a", "b"]
+    assert endpoint.ran == ["a", "b"]
 
 
 def test_a_cloudevent_in_binary_mode_goes_to_the_handler_of_its_type() -> None:
@@ -104,15 +104,15 @@ def test_a_cloudevent_in_binary_mode_goes_to_the_handler_of_its_type() -> None:
     assert ran == [{"call": 7, "type": "voice"}] * 2
 
 
-def test_what_is_no_event_is_400_with_the_reason_and_its_letter(desk: Desk) -> None:
-    answer = ask(desk.app, b'{"detail-type":')
+def test_what_is_no_event_is_400_with_the_reason_and_its_letter(endpoint: Endpoint) -> None:
+    answer = ask(endpoint.app, b'{"detail-type":')
     assert (answer.status, answer.statuses) == (400, ["invalid"])
     assert "not JSON at byte" in answer.reasons[0]
-    assert desk.letters() == [b'{"detail-type":']
+    assert endpoint.letters() == [b'{"detail-type":']
 
 
-def test_an_incomplete_key_is_400_and_names_the_part(desk: Desk) -> None:
-    answer = ask(desk.app, {"detail-type": "call", "detail": {}})
+def test_an_incomplete_key_is_400_and_names_the_part(endpoint: Endpoint) -> None:
+    answer = ask(endpoint.app, {"detail-type": "call", "detail": {}})
     assert (answer.status, answer.statuses) == (400, ["invalid"])
     assert "detail.call" in answer.reasons[0]
 
@@ -122,59 +122,61 @@ def test_an_incomplete_key_is_400_and_names_the_part(desk: Desk) -> None:
     [("application/json", b",", b"[%s]"), ("application/x-ndjson", b"\n", b"%s")],
 )
 def test_a_bad_element_or_line_is_its_own_letter_and_the_others_go_on(
-    desk: Desk, content_type: str, between: bytes, around: bytes
+    endpoint: Endpoint, content_type: str, between: bytes, around: bytes
 ) -> None:
     good = [b'{"detail-type":"call","detail":{"call":"%c"}}' % name for name in b"ab"]
     bad = b'"not an event"' if between == b"," else b'{"detail-type":'
     body = around % between.join([good[0], bad, good[1]])
-    answer = ask(desk.app, body, headers={"content-type": content_type})
+    answer = ask(endpoint.app, body, headers={"content-type": content_type})
     assert (answer.status, answer.statuses) == (200, ["done", "invalid", "done"])
-    assert desk.ran == ["a", "b"]
-    assert desk.letters() == [bad]
+    assert endpoint.ran == ["a", "b"]
+    assert endpoint.letters() == [bad]
 
 
 @pytest.mark.usefixtures("still")
-def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(desk: Desk) -> None:
-    desk.failing["b"] = Retry(after=7)
+def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(endpoint: Endpoint) -> None:
+    endpoint.failing["b"] = Retry(after=7)
     body = [call("a"), call("b"), 3, call("c")]
-    answer = ask(desk.app, body)
+    answer = ask(endpoint.app, body)
     assert (answer.status, answer.headers["retry-after"]) == (503, "7")
     assert answer.statuses == ["done", "failed", "invalid", "done"]
-    desk.failing.clear()
-    answer = ask(desk.app, body)
+    endpoint.failing.clear()
+    answer = ask(endpoint.app, body)
     assert (answer.status, answer.statuses) == (200, ["duplicate", "done", "invalid", "duplicate"])
-    assert desk.ran == ["a", "c", "b"]
-    assert desk.letters() == [b"3"]
+    assert endpoint.ran == ["a", "c", "b"]
+    assert endpoint.letters() == [b"3"]
 
 
-def test_what_another_run_holds_is_429_until_its_lease_ends(desk: Desk) -> None:
-    with desk.consumer.once(call("a")):
-        answer = ask(desk.app, [call("a"), call("b")])
+def test_what_another_run_holds_is_429_until_its_lease_ends(endpoint: Endpoint) -> None:
+    with endpoint.consumer.once(call("a")):
+        answer = ask(endpoint.app, [call("a"), call("b")])
     assert (answer.status, answer.statuses) == (429, ["busy", "done"])
     assert 1 < int(answer.headers["retry-after"]) <= 60
 
 
 @pytest.mark.usefixtures("still")
-def test_a_failure_weighs_more_than_a_held_event_and_the_longest_wait_is_told(desk: Desk) -> None:
-    desk.failing["b"] = Retry(after=300)
-    with desk.consumer.once(call("a")):
-        answer = ask(desk.app, [call("a"), call("b")])
+def test_a_failure_weighs_more_than_a_held_event_and_the_longest_wait_is_told(
+    endpoint: Endpoint,
+) -> None:
+    endpoint.failing["b"] = Retry(after=300)
+    with endpoint.consumer.once(call("a")):
+        answer = ask(endpoint.app, [call("a"), call("b")])
     assert (answer.status, answer.statuses) == (503, ["busy", "failed"])
     assert answer.headers["retry-after"] == "300"
 
 
-def test_a_given_up_event_is_a_success_and_a_conflict_is_422(desk: Desk) -> None:
-    desk.failing["a"] = Reject("never")
-    answer = ask(desk.app, call("a"))
+def test_a_given_up_event_is_a_success_and_a_conflict_is_422(endpoint: Endpoint) -> None:
+    endpoint.failing["a"] = Reject("never")
+    answer = ask(endpoint.app, call("a"))
     assert (answer.status, answer.statuses) == (200, ["dead"])
-    assert ask(desk.app, call("b", amount=1)).statuses == ["done"]
-    answer = ask(desk.app, call("b", amount=2))
+    assert ask(endpoint.app, call("b", amount=1)).statuses == ["done"]
+    answer = ask(endpoint.app, call("b", amount=2))
     assert (answer.status, answer.statuses) == (422, ["conflict"])
-    assert len(desk.letters()) == 2
+    assert len(endpoint.letters()) == 2
 
 
-def test_an_empty_array_is_fine(desk: Desk) -> None:
-    answer = ask(desk.app, [])
+def test_an_empty_array_is_fine(endpoint: Endpoint) -> None:
+    answer = ask(endpoint.app, [])
     assert (answer.status, answer.body["events"]) == (200, [])
 
 
@@ -212,27 +214,27 @@ class Away(MemoryStore):
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
 def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
-    desk = Desk(Away(verb))
-    answer = ask(desk.app, call("a"))
+    endpoint = Endpoint(Away(verb))
+    answer = ask(endpoint.app, call("a"))
     assert (answer.status, answer.statuses) == (503, ["failed"])
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.reasons == ["the store is away"]
 
 
 def test_a_letter_that_cannot_be_kept_makes_the_event_come_again() -> None:
-    answer = ask(Desk(Away("put_letters")).app, b"3")
+    answer = ask(Endpoint(Away("put_letters")).app, b"3")
     assert (answer.status, answer.statuses) == (503, ["failed"])
 
 
 def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
-    desk = Desk()
+    endpoint = Endpoint()
     answers = []
     for error in (ValueError(SECRET), Retry(SECRET), Reject(SECRET), StoreUnavailable(SECRET)):
-        desk.failing["a"] = error
-        answers += [ask(desk.app, [call("a"), call("a")]) for _ in range(3)]
+        endpoint.failing["a"] = error
+        answers += [ask(endpoint.app, [call("a"), call("a")]) for _ in range(3)]
     for verb in ("claim", "settle", "put_letters"):
         for policy in ("retry", "run"):
-            away = Desk(Away(verb), on_store_error=policy)
+            away = Endpoint(Away(verb), on_store_error=policy)
             answers.append(ask(away.app, [call("a"), call("b"), 3]))
     seen = {status for answer in answers for status in answer.statuses}
     assert seen == {"failed", "dead", "busy", "unguarded", "done", "invalid"}
@@ -258,50 +260,52 @@ def test_whatever_breaks_makes_the_sender_send_again_and_tells_nothing(
 
     store = MemoryStore()
     monkeypatch.setattr(store, "claim", broken)
-    answer = ask(Desk(store).app, call("a"))
+    answer = ask(Endpoint(store).app, call("a"))
     assert (answer.status, answer.body) == (status, {"reason": reason})
 
 
-def test_other_paths_and_methods_are_refused_in_json(desk: Desk) -> None:
-    assert ask(desk.app, path="/events", method="GET").headers["allow"] == "POST"
-    assert ask(desk.app, path="/events", method="GET").status == 405
-    assert ask(desk.app, call("a"), path="/events/").status == 404
-    assert "POST /events" in ask(desk.app, path="/", method="GET").body["reason"]
+def test_other_paths_and_methods_are_refused_in_json(endpoint: Endpoint) -> None:
+    assert ask(endpoint.app, path="/events", method="GET").headers["allow"] == "POST"
+    assert ask(endpoint.app, path="/events", method="GET").status == 405
+    assert ask(endpoint.app, call("a"), path="/events/").status == 404
+    assert "POST /events" in ask(endpoint.app, path="/", method="GET").body["reason"]
     for method in ("OPTIONS", "TRACE", "PUT"):
-        refused = ask(desk.app, path="/events", method=method)
+        refused = ask(endpoint.app, path="/events", method=method)
         assert (refused.status, refused.headers["allow"]) == (405, "POST")
 
 
 def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
     store = Away()
-    desk = Desk(store)
-    answer = ask(desk.app, path="/ready", method="GET")
+    endpoint = Endpoint(store)
+    answer = ask(endpoint.app, path="/ready", method="GET")
     idle = {"under_way": 0, "oldest": 0.0}
     assert (answer.status, answer.body) == (200, {"status": "ok", **idle})
-    desk = Desk(Away("show"))
-    answer = ask(desk.app, path="/ready", method="GET")
+    endpoint = Endpoint(Away("show"))
+    answer = ask(endpoint.app, path="/ready", method="GET")
     assert (answer.status, answer.body) == (503, {"status": "the store is away", **idle})
-    assert ask(desk.app, path="/health", method="GET").status == 200
+    assert ask(endpoint.app, path="/health", method="GET").status == 200
 
 
 def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Away()
-    desk = Desk(store)
+    endpoint = Endpoint(store)
     monkeypatch.setattr(health, "FRESH", 3600)
     for _ in range(3):
-        ask(desk.app, path="/ready", method="GET")
+        ask(endpoint.app, path="/ready", method="GET")
     assert store.asked == 1
     monkeypatch.setattr(health, "FRESH", -1)
     store.verbs = ("show",)
-    assert ask(desk.app, path="/ready", method="GET").status == 503
+    assert ask(endpoint.app, path="/ready", method="GET").status == 503
     assert store.asked == 2
 
 
 @pytest.mark.parametrize("host", ["fastapi", "starlette"])
-def test_it_is_mounted_in_another_app(desk: Desk, host: str) -> None:
-    outer: Any = FastAPI() if host == "fastapi" else Starlette(routes=[Mount("/hooks", desk.app)])
+def test_it_is_mounted_in_another_app(endpoint: Endpoint, host: str) -> None:
+    outer: Any = (
+        FastAPI() if host == "fastapi" else Starlette(routes=[Mount("/hooks", endpoint.app)])
+    )
     if host == "fastapi":
-        outer.mount("/hooks", desk.app)
+        outer.mount("/hooks", endpoint.app)
     assert ask(outer, call("a"), path="/hooks/events").statuses == ["done"]
     described = ask(outer, path="/hooks/openapi.json", method="GET").body
     assert described["servers"] == [{"url": "/hooks"}]
@@ -314,14 +318,14 @@ def test_it_is_mounted_in_another_app(desk: Desk, host: str) -> None:
 
 
 def test_an_event_without_a_key_is_one_letter_however_often_it_is_sent(
-    desk: Desk,
+    endpoint: Endpoint,
 ) -> None:
     bad = {"detail-type": "call", "detail": {}}
     for attempt in ("1", "2"):
-        answer = ask(desk.app, bad, headers={**JSON, "traceparent": attempt})
+        answer = ask(endpoint.app, bad, headers={**JSON, "traceparent": attempt})
         assert answer.statuses == ["invalid"]
-    assert ask(desk.app, bad | {"id": "another"}).statuses == ["invalid"]
-    first, other = desk.letters()
+    assert ask(endpoint.app, bad | {"id": "another"}).statuses == ["invalid"]
+    first, other = endpoint.letters()
     assert b"traceparent" not in first
     assert b'"another"' in other
 

@@ -18,7 +18,7 @@ from eventonce.web import Serve, receiver, server
 from eventonce.web.admission import Admission, limits
 from eventonce.web.server import Server, listen
 from tests.unit.asking import JSON, asked
-from tests.unit.desk import OPEN, RULE, call
+from tests.unit.endpoint import OPEN, RULE, call
 
 KIB = 1024
 

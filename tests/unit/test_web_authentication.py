@@ -18,7 +18,7 @@ from eventonce.config import load
 from eventonce.web import Serve, receiver
 from eventonce.web.authentication import Authenticator
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import PATIENT
+from tests.unit.endpoint import PATIENT
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret of twenty-four").decode()
@@ -42,7 +42,7 @@ def basic(pair: str) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
 
-class Desk:
+class Endpoint:
     def __init__(self, settings: Serve) -> None:
         self.ran: list[str] = []
         rule = Rule(name="any", match="*", key=["headers.n?", "detail.call"])
@@ -55,21 +55,21 @@ class Desk:
 
 @pytest.fixture
 def made() -> Iterator[Any]:
-    desks: list[Desk] = []
+    desks: list[Endpoint] = []
 
-    def make(**settings: Any) -> Desk:
-        desks.append(Desk(Serve(**settings, **PATIENT)))
+    def make(**settings: Any) -> Endpoint:
+        desks.append(Endpoint(Serve(**settings, **PATIENT)))
         return desks[-1]
 
     yield make
-    for desk in desks:
-        desk.consumer.close()
+    for endpoint in desks:
+        endpoint.consumer.close()
 
 
 def test_each_of_several_api_keys_opens_and_nothing_else(made: Any) -> None:
-    desk = made(api_keys=["new-key", "old-key"])
-    assert desk.status({"x-api-key": "new-key"}) == 200
-    assert desk.status({"X-API-Key": "old-key"}) == 200
+    endpoint = made(api_keys=["new-key", "old-key"])
+    assert endpoint.status({"x-api-key": "new-key"}) == 200
+    assert endpoint.status({"X-API-Key": "old-key"}) == 200
     for headers in (
         {},
         {"x-api-key": ""},
@@ -78,26 +78,26 @@ def test_each_of_several_api_keys_opens_and_nothing_else(made: Any) -> None:
         {"authorization": "new-key"},
         {"other": "new-key"},
     ):
-        assert desk.status(headers) == 401
-    assert desk.ran == ["ran"]
-    assert list(desk.consumer.letters()) == []
+        assert endpoint.status(headers) == 401
+    assert endpoint.ran == ["ran"]
+    assert list(endpoint.consumer.letters()) == []
 
 
 def test_a_key_may_have_a_line_end_where_it_was_read_from(made: Any) -> None:
-    desk = made(api_keys=["key\n"])
-    assert desk.status({"x-api-key": "key"}) == 200
+    endpoint = made(api_keys=["key\n"])
+    assert endpoint.status({"x-api-key": "key"}) == 200
 
 
 def test_the_header_of_the_key_may_have_another_name(made: Any) -> None:
-    desk = made(api_keys=["key"], api_key_header="X-Our-Key")
-    assert desk.status({"x-our-key": "key"}) == 200
-    assert desk.status({"x-api-key": "key"}) == 401
+    endpoint = made(api_keys=["key"], api_key_header="X-Our-Key")
+    assert endpoint.status({"x-our-key": "key"}) == 200
+    assert endpoint.status({"x-api-key": "key"}) == 401
 
 
 def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
-    desk = made(users={"a1": "one:two", "a2": "drei€"})
-    assert desk.status(basic("a1:one:two")) == 200
-    assert desk.status(basic("a2:drei€")) == 200
+    endpoint = made(users={"a1": "one:two", "a2": "drei€"})
+    assert endpoint.status(basic("a1:one:two")) == 200
+    assert endpoint.status(basic("a2:drei€")) == 200
     for headers in (
         basic("a1:drei€"),
         basic("a1:"),
@@ -107,12 +107,12 @@ def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
         {"authorization": "Basic !!!"},
         {"authorization": "Bearer YW5uOm9uZTp0d28="},
     ):
-        assert desk.status(headers) == 401
+        assert endpoint.status(headers) == 401
 
 
 def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> None:
-    desk = made(api_keys=["key-1"], users={"a1": "pw-1"}, webhook_secrets=[SECRET])
-    answer = ask(desk.app, BODY, headers={**JSON, "x-api-key": "guess"})
+    endpoint = made(api_keys=["key-1"], users={"a1": "pw-1"}, webhook_secrets=[SECRET])
+    answer = ask(endpoint.app, BODY, headers={**JSON, "x-api-key": "guess"})
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == (
         'ApiKey header="x-api-key", Basic realm="eventonce", charset="UTF-8", StandardWebhooks'
@@ -122,12 +122,12 @@ def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> No
 
 
 def test_several_ways_are_open_at_once(made: Any) -> None:
-    desk = made(api_keys=["key"], users={"a1": "pw"}, webhook_secrets=[SECRET])
+    endpoint = made(api_keys=["key"], users={"a1": "pw"}, webhook_secrets=[SECRET])
     right = [{"x-api-key": "key"}, basic("a1:pw"), signed(SECRET, BODY, at=time.time())]
-    assert [desk.status(headers) for headers in right] == [200, 200, 200]
+    assert [endpoint.status(headers) for headers in right] == [200, 200, 200]
     # One that fits suffices, whatever stands beside it.
-    assert desk.status({"x-api-key": "wrong", **basic("a1:pw")}) == 200
-    assert desk.status({"x-api-key": "wrong", **signed(OTHER, BODY, at=time.time())}) == 401
+    assert endpoint.status({"x-api-key": "wrong", **basic("a1:pw")}) == 200
+    assert endpoint.status({"x-api-key": "wrong", **signed(OTHER, BODY, at=time.time())}) == 401
 
 
 def test_the_published_vector_of_standard_webhooks_fits() -> None:
@@ -207,24 +207,24 @@ def test_credentials_are_compared_in_constant_time(
         return compare(first, second)
 
     monkeypatch.setattr(hmac, "compare_digest", spy)
-    desk = made(api_keys=["key-1", "key-2"], webhook_secrets=[SECRET, OTHER])
-    assert desk.status({"x-api-key": "key-1"}) == 200
+    endpoint = made(api_keys=["key-1", "key-2"], webhook_secrets=[SECRET, OTHER])
+    assert endpoint.status({"x-api-key": "key-1"}) == 200
     # Each key is looked at although the first fits, and as digests: no length shows.
     assert compared[:2] == [(64, 64), (64, 64)]
     compared.clear()
-    assert desk.status(signed(SECRET, BODY, at=time.time())) == 200
+    assert endpoint.status(signed(SECRET, BODY, at=time.time())) == 200
     assert compared.count((44, 44)) == 2
 
 
 def test_a_stranger_costs_no_reading_of_her_body(made: Any) -> None:
-    desk = made(api_keys=["key"], webhook_secrets=[SECRET])
+    endpoint = made(api_keys=["key"], webhook_secrets=[SECRET])
 
     async def endless() -> Any:
         raise AssertionError("it was read")
         yield b""
 
     for headers in ({}, {"x-api-key": "wrong"}):
-        answer = ask(desk.app, endless(), headers={**JSON, **headers})
+        answer = ask(endpoint.app, endless(), headers={**JSON, **headers})
         assert answer.status == 401
 
 

@@ -12,14 +12,14 @@ import pytest
 from eventonce import Consumer, Job
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask, asked
-from tests.unit.desk import OPEN, RULE, Desk, call
+from tests.unit.endpoint import OPEN, RULE, Endpoint, call
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.consumer.close()
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.consumer.close()
 
 
 def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_it() -> None:
@@ -148,28 +148,32 @@ async def _drip(piece: bytes, count: int, pause: float = 0) -> Any:
         await asyncio.sleep(pause)
 
 
-def test_a_body_is_bounded_whatever_it_declares(desk: Desk) -> None:
-    desk.app = receiver(desk.consumer, msgspec.structs.replace(OPEN, max_body=1000))
-    assert ask(desk.app, b" " * 1001).status == 413
-    assert ask(desk.app, _drip(b" " * 100, 11)).status == 413
+def test_a_body_is_bounded_whatever_it_declares(endpoint: Endpoint) -> None:
+    endpoint.app = receiver(endpoint.consumer, msgspec.structs.replace(OPEN, max_body=1000))
+    assert ask(endpoint.app, b" " * 1001).status == 413
+    assert ask(endpoint.app, _drip(b" " * 100, 11)).status == 413
     lying = {**JSON, "content-length": "10"}
-    answer = ask(desk.app, _drip(b" " * 100, 11), headers=lying)
+    answer = ask(endpoint.app, _drip(b" " * 100, 11), headers=lying)
     assert (answer.status, answer.body) == (413, {"reason": "the body is larger than 1000 bytes"})
-    assert desk.letters() == []
+    assert endpoint.letters() == []
     exact = msgspec.json.encode(call("a")).ljust(1000)
-    assert ask(desk.app, exact).status == 200
+    assert ask(endpoint.app, exact).status == 200
 
 
-def test_the_events_of_one_request_are_bounded(desk: Desk) -> None:
-    desk.app = receiver(desk.consumer, msgspec.structs.replace(OPEN, max_events=2))
-    assert ask(desk.app, [1, 2, 3]).status == 413
-    assert ask(desk.app, b"1\n2\n3", headers={"content-type": "application/jsonl"}).status == 413
-    assert desk.letters() == []
+def test_the_events_of_one_request_are_bounded(endpoint: Endpoint) -> None:
+    endpoint.app = receiver(endpoint.consumer, msgspec.structs.replace(OPEN, max_events=2))
+    assert ask(endpoint.app, [1, 2, 3]).status == 413
+    assert (
+        ask(endpoint.app, b"1\n2\n3", headers={"content-type": "application/jsonl"}).status == 413
+    )
+    assert endpoint.letters() == []
 
 
-def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(desk: Desk) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(
+    endpoint: Endpoint,
+) -> None:
     async def story() -> None:
-        app = receiver(desk.consumer, msgspec.structs.replace(OPEN, body_timeout=0.05))
+        app = receiver(endpoint.consumer, msgspec.structs.replace(OPEN, body_timeout=0.05))
         sent = Sent()
         messages: Any = iter([{"type": "http.request", "body": b"{", "more_body": True}])
 
@@ -184,10 +188,10 @@ def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(desk
         assert sent.header("connection") == "close"
 
     play(story())
-    assert desk.letters() == []
+    assert endpoint.letters() == []
 
 
-def test_a_client_that_goes_away_while_it_sends_leaves_nothing(desk: Desk) -> None:
+def test_a_client_that_goes_away_while_it_sends_leaves_nothing(endpoint: Endpoint) -> None:
     async def story() -> None:
         sent = Sent()
         messages: Any = iter(
@@ -200,11 +204,11 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing(desk: Desk) -> No
         async def receive() -> Any:
             return next(messages)
 
-        await desk.app(_scope(), receive, sent.take)
+        await endpoint.app(_scope(), receive, sent.take)
         assert sent.messages == []
 
     play(story())
-    assert desk.letters() == []
+    assert endpoint.letters() == []
 
 
 @pytest.mark.parametrize(
@@ -218,8 +222,10 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing(desk: Desk) -> No
         {"content-type": "application/json", "content-encoding": "gzip"},
     ],
 )
-def test_what_is_not_said_to_be_plain_json_is_415(desk: Desk, headers: dict[str, str]) -> None:
-    answer = ask(desk.app, call("a"), headers=headers)
+def test_what_is_not_said_to_be_plain_json_is_415(
+    endpoint: Endpoint, headers: dict[str, str]
+) -> None:
+    answer = ask(endpoint.app, call("a"), headers=headers)
     assert answer.status == 415
     assert answer.body["reason"]
-    assert desk.ran == []
+    assert endpoint.ran == []

@@ -8,7 +8,7 @@ from eventonce import ConfigError, Consumer, Rule
 from eventonce.aws import lambda_handler
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import OPEN
+from tests.unit.endpoint import OPEN
 from tests.unit.test_bodies import ONE, SECRETS
 
 MARKER = "marker-of-a-secret"

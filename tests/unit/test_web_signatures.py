@@ -19,7 +19,7 @@ from eventonce import ConfigError, Consumer
 from eventonce.web import Serve, receiver
 from eventonce.web.authentication import Authenticator
 from tests.unit.asking import JSON, ask
-from tests.unit.desk import PATIENT
+from tests.unit.endpoint import PATIENT
 
 BODY = b'{"id": "evt_1", "type": "order.paid", "order": "gr\xc3\xbc\xc3\x9fe"}'
 TEXT = "whsec_test_secret_of_an_endpoint"

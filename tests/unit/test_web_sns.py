@@ -19,7 +19,7 @@ from eventonce.web import Serve, receiver, sns
 from eventonce.web.authentication import Authenticator
 from eventonce.web.sns import FETCHES, MAX_ANSWER, Fetches, fetched
 from tests.unit.asking import JSON, ask, asked
-from tests.unit.desk import PATIENT, Desk, call
+from tests.unit.endpoint import PATIENT, Endpoint, call
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:calls"
 SNS = {"x-amz-sns-message-type": "Notification", "content-type": "text/plain; charset=UTF-8"}
@@ -61,17 +61,17 @@ def test_topics_are_a_way_to_authenticate() -> None:
 
 
 def test_plain_text_is_read_only_with_the_header_that_no_page_can_send() -> None:
-    desk = Desk()
+    endpoint = Endpoint()
     plain = {"content-type": "text/plain; charset=UTF-8"}
-    assert ask(desk.app, call("a"), headers=plain).status == 415
-    assert ask(desk.app, call("a"), headers=SNS).statuses == ["done"]
+    assert ask(endpoint.app, call("a"), headers=plain).status == 415
+    assert ask(endpoint.app, call("a"), headers=SNS).statuses == ["done"]
     assert (
         ask(
-            desk.app, call("b"), headers=SNS | {"content-type": "text/plain; charset=latin-1"}
+            endpoint.app, call("b"), headers=SNS | {"content-type": "text/plain; charset=latin-1"}
         ).status
         == 415
     )
-    desk.consumer.close()
+    endpoint.consumer.close()
 
 
 def test_sns_is_told_503_where_others_are_told_429(monkeypatch: pytest.MonkeyPatch) -> None:

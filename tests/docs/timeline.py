@@ -24,7 +24,7 @@ class Killed(BaseException):
     """The worker's process is gone."""
 
 
-class Desk:
+class Timeline:
     """Where the events of one table arrive: a clock, the work, and whatever goes wrong."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Desk:
 class Cache:
     """As much of a Redis client as the recipes use; every call by itself is atomic."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, timeline: Timeline) -> None:
+        self._desk = timeline
         self._until: dict[str, float] = {}
 
     def _knows(self, key: str) -> bool:
@@ -109,8 +109,8 @@ class Cache:
 class Table:
     """As much of a DynamoDB table as the recipes use; what has expired stays, as it does there."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, timeline: Timeline) -> None:
+        self._desk = timeline
         self._items: dict[str, dict[str, Any]] = {}
 
     def get_item(self, *, Key: dict[str, str]) -> dict[str, Any]:  # noqa: N803  boto3's name
@@ -129,9 +129,9 @@ class Observed:
 
     embedded = True
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._store = MemoryStore(clock=desk.clock)
+    def __init__(self, timeline: Timeline) -> None:
+        self._desk = timeline
+        self._store = MemoryStore(clock=timeline.clock)
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         if self._desk.away():

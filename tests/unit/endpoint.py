@@ -30,13 +30,13 @@ def call(name: str, **detail: Any) -> dict[str, Any]:
     return {"id": name, "detail-type": "call", "source": "s", "detail": fields}
 
 
-class Desk:
+class Endpoint:
     """A receiver whose handler does what each call asks for."""
 
     def __init__(self, store: Any = "memory:", settings: Serve = OPEN, **rule: Any) -> None:
         rules = [msgspec.structs.replace(RULE, **rule), STATE]
         self.ran: list[str] = []
-        self.consumer = Consumer(store, name="desk", rules=rules, handler=self._handle)
+        self.consumer = Consumer(store, name="endpoint", rules=rules, handler=self._handle)
         self.app = receiver(self.consumer, settings)
         self.failing: dict[str, Exception] = {}
 
