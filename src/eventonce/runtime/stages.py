@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 CANCELLED: Final = "cancelled before it began"
 
-GATHER_TIME: Final = 0.0005
+GATHER_TIME: Final = 0.001
 """Seconds that a call waits until as many have come as shared the last one. Callers that were
 answered together come again together, but not in the same instant: without it the first of them is
 asked for alone, and the wake-ups and calls for it cost more than all else. A lone caller waits for
