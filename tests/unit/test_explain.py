@@ -130,3 +130,22 @@ def test_a_file_named_as_rules_that_is_none_is_refused(run: Run, text: str, comp
     Path("event.json").write_text(json.dumps(order(**COMPLETE)))
     refused = run("explain", "event.json", "--rules", "rules.toml")
     assert (refused.code, complaint in refused.err) == (2, True)
+
+
+def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(run: Run, tmp_path: Path) -> None:
+    capture, truth = tmp_path / "c.jsonl", tmp_path / "t.jsonl"
+    rates = ("--rate", "none", "--rate", "re-publish=0.05")
+    run("simulate", "--seed", "5", "--events", "900", *rates, "-o", capture, "--truth", truth)
+    lines = capture.read_bytes().splitlines()
+    told = [json.loads(line) for line in truth.read_bytes().splitlines()]
+    copy = next(row for row in told if row["cause"])
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(lines[copy["copy_of"] - 1])
+    second.write_bytes(lines[copy["line"] - 1])
+    (found,) = run("explain", first, second, "--json").documents
+    assert found["same"]
+    assert found["cause"] == "re-publish"
+    assert found["outside"] == ["id", "time"]
+    text = run("explain", first, second).out
+    assert "outside the key" in text
+    assert "cause  re-publish" in text

@@ -14,10 +14,15 @@ from eventonce.cli.options import Settings, json_option, with_settings
 from eventonce.cli.output import emit, one_line, table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.rules import Ruleset
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.instants import duration_text
 from eventonce.sources.json_stream import Chunk, Unreadable, chunks, unpacked
+from eventonce.study.arrivals import arrival
+from eventonce.study.causes import REMEDIES
+from eventonce.study.copies import cause as cause_of
+from eventonce.study.copies import row_of
+from eventonce.study.fields import leaves_of
+from eventonce.types import Event
 
 LABEL: Final = 10
 """Characters of a label, with the space after it: the longest are `strength` and `keyed by`."""
@@ -35,21 +40,34 @@ def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) 
     the key, its strength, how long it is remembered, and for a state the order and the state.
     A missing part is named, and the exit code is 1.
 
-    With two files: whether both events have the same key, or which parts differ.
+    With two files: whether both events have the same key, or which parts differ; and for a copy,
+    what differs outside the key, and the cause for which it is there.
     """
     rules = settings.file.ruleset()
-    first = _explained(file, rules)
+    data, event = _read(file)
+    first = rules.explain(event)
     if other is None:
         emit(_document(first), _page(first), as_json=as_json)
         return _exit_code(first)
-    second = _explained(other, rules)
+    other_data, other_event = _read(other)
+    second = rules.explain(other_event)
     same = first.key is not None and first.key == second.key
+    outside = _outside(event, other_event, first)
+    cause = _cause(data, other_data) if same else None
     document = {
         "same": same,
         "differ": [name for name, _, _ in _differences(first, second)],
+        "outside": [name for name, _, _ in outside],
+        "cause": cause,
         "events": [_document(first), _document(second)],
     }
-    emit(document, _comparison(first, second, same=same), as_json=as_json)
+    text = _comparison(first, second, same=same)
+    if same and outside:
+        head = ("outside the key", "first", "second")
+        text += f"\n\n{table(outside, head=head, indent=2)}"
+    if cause:
+        text += f"\n\ncause  {cause}: {REMEDIES[cause]}"
+    emit(document, text, as_json=as_json)
     return max(_exit_code(first), _exit_code(second))
 
 
@@ -57,7 +75,34 @@ def _exit_code(found: Explanation) -> int:
     return FAILED if found.missing else 0
 
 
-def _explained(file: str, rules: Ruleset) -> Explanation:
+def _outside(first: Event, second: Event, found: Explanation) -> list[tuple[str, str, str]]:
+    """The fields, of envelope and detail, that differ and are no part of the key, with both
+    values."""
+    in_key = {part.expression.replace("body.", "detail.eventBody.") for part in found.parts}
+    one, two = (
+        {name: getattr(event, name) for name in ("id", "source", "time", "replay")}
+        | leaves_of(bytes(event.detail_raw))
+        for event in (first, second)
+    )
+    return [
+        (path, _text(one.get(path)), _text(two.get(path)))
+        for path in {**one, **two}
+        if one.get(path) != two.get(path) and path not in in_key
+    ]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else msgspec.json.encode(value).decode()
+
+
+def _cause(first: bytes, second: bytes) -> str | None:
+    """Why the second event is there, if it is a copy of the first: lines of a capture tell."""
+    rows = [row_of(arrival(data.strip()), line) for line, data in enumerate((first, second))]
+    return cause_of(rows[0], rows[1]) if rows[0] and rows[1] else None
+
+
+def _read(file: str) -> tuple[bytes, Event]:
+    """The one event of a file, and the bytes that it was read from."""
     name = "stdin" if file == "-" else file
     try:
         with click.open_file(file, "rb") as stream:
@@ -69,7 +114,7 @@ def _explained(file: str, rules: Ruleset) -> Explanation:
     if several == 1:
         event = found[0]
         if not isinstance(event, EnvelopeError):
-            return rules.explain(event)
+            return data, event
         several = _captured(data)
         if several < 2:
             raise EnvelopeError(f"{name}: {event}", place=event.place)

@@ -11,8 +11,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from eventonce.study.arrivals import Arrival, instant
 from eventonce.study.causes import Cause
 from eventonce.study.index import Index
+from eventonce.types import Event
 
 DOUBLE: Final = 500
 """Milliseconds, by the source's own clock, within which the same state is told twice."""
@@ -151,6 +153,26 @@ def cause(first: Row, copy: Row) -> Cause:
     if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= TOGETHER):
         return "double-emission"
     return "re-publish"
+
+
+def row_of(arrival: Arrival, line: int) -> Row | None:
+    """An arrival as far as a cause is proved by it; None if it is no event."""
+    event = arrival.event
+    if not isinstance(event, Event):
+        return None
+    return Row(
+        fact=0,
+        line=line,
+        arrived=arrival.arrived,
+        source=hash(event.source),
+        channel=hash(arrival.channel),
+        message=hash(arrival.message) if arrival.message else 0,
+        receives=arrival.receives,
+        id=hash(event.id) if event.id else 0,
+        time=instant(event.time),
+        replay=1 if event.replay else 0,
+        content=hash(bytes(event.detail_raw)),
+    )
 
 
 def _gap(first: Row, copy: Row) -> int | None:
