@@ -15,12 +15,10 @@ import msgspec
 
 from eventonce.errors import ConfigError
 from eventonce.study.arrivals import Captured, arrival, instant
-from eventonce.study.guards import AGAIN, CRASH, OUTAGE, Guard, Look
+from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
 from eventonce.study.index import MASK, Scratch
 from eventonce.types import Event
 
-LATER: Final = 65_000
-"""Milliseconds after which a transport brings an event again: longer than a lease."""
 DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
 LOOKS: Final = {
     "guard": "UTINYINT",

@@ -505,7 +505,8 @@ def lines_of(index: Index) -> Iterator[dict[str, Any]]:
 
 def toml(proposals: Iterable[Proposal]) -> str:
     """The proposed rules, each with its evidence; one that has not enough is commented out."""
-    return "\n\n".join(_rule(proposal) for proposal in proposals) + "\n"
+    rules = [_rule(proposal) for proposal in proposals]
+    return "\n\n".join(rules or ["# Nothing to propose: see the report of diagnose."]) + "\n"
 
 
 def _rule(proposal: Proposal) -> str:

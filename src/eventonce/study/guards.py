@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -22,6 +23,8 @@ from eventonce.types import Claim, Event, Settlement
 RACE: Final = 50
 """Milliseconds between a look and the mark after it: a copy that looks meanwhile passes too."""
 MINUTE: Final = 60_000
+LATER: Final = 65_000
+"""Milliseconds after which a transport brings an event again: longer than a lease."""
 
 
 class Look(NamedTuple):
@@ -90,7 +93,8 @@ class RulesGuard:
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
         record: Record | None = None
-        for look in looks:
+        again: list[Look] = []
+        for look in _in_time(looks, again):
             if look.fault == OUTAGE:
                 continue
             state = look.stamp >= 0
@@ -107,9 +111,12 @@ class RulesGuard:
             )
             verdict, granted = ledger.judge(record, claim, look.at)
             record = granted or record
+            if verdict.kind == "busy":
+                # Not acknowledged: its transport brings it again.
+                heappush(again, look._replace(at=look.at + LATER, fault=AGAIN))
+                continue
             if verdict.kind != "run":
-                if verdict.kind != "busy":
-                    yield look, verdict.kind
+                yield look, verdict.kind
                 continue
             if look.fault == CRASH:
                 continue
@@ -162,6 +169,16 @@ class Recipe(NamedTuple):
             if look.fault != CRASH:
                 # The mark is set before the work: a worker that dies here leaves only the mark.
                 yield look, "run"
+
+
+def _in_time(looks: Iterable[Look], again: list[Look]) -> Iterator[Look]:
+    """The deliveries of a key as they arrive, with those that are brought again meanwhile."""
+    for look in looks:
+        while again and again[0].at < look.at:
+            yield heappop(again)
+        yield look
+    while again:
+        yield heappop(again)
 
 
 def _digest(*parts: str) -> int:

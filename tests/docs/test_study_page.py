@@ -1,0 +1,82 @@
+"""docs/study.md and the study in the README are true: their commands run, and their table comes
+out as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eventonce.study.causes import REMEDIES
+from tests.docs.pages import DOCS, broken_links
+from tests.docs.tables import tables
+from tests.helpers import Run
+
+README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "study.md").read_text(encoding="utf-8")
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of every command that a page shows."""
+    shown = re.findall(r"^\$ eventonce (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    return [line.split() for line in shown]
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_the_table_of_recipes_is_what_the_commands_print(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = [words for words in commands(README) if words[0] in ("simulate", "backtest")]
+    simulate, backtest = shown
+    assert run(*simulate).code == 0
+    (results,) = run(*backtest, "--json").documents
+    head = re.search(
+        r"^\| ([\d,]+) simulated deliveries, ([\d,]+) of them copies", README, re.MULTILINE
+    )
+    assert head is not None
+    assert int(head[1].replace(",", "")) == results[0]["lines"]
+    rows = re.findall(r"^\| \**(.+?)\** \| ([\d,]+) \| ([\d,]+) \|$", README, re.MULTILINE)
+    told = {
+        name: (int(lost.replace(",", "")), int(ran.replace(",", ""))) for name, lost, ran in rows
+    }
+    assert told == {one["guard"]: (one["lost"], one["let_through"]) for one in results}
+
+
+def test_every_cause_and_finding_is_on_the_page() -> None:
+    found = {table.head[0]: table.rows for table in tables("study.md")}
+    assert {row["cause"].strip("`") for row in found["cause"]} == REMEDIES.keys() - {"unknown"}
+    source = Path("src/eventonce/study/diagnose.py")
+    code = (DOCS.parent / source).read_text(encoding="utf-8")
+    codes = re.findall(r'Finding\(\s*"([a-z-]+)"', code)
+    assert {row["finding"].strip("`") for row in found["finding"]} == set(codes)
+
+
+def test_the_commands_of_the_page_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands(PAGE):
+        if words[0] == "simulate":
+            run(
+                *words[: words.index("--events")],
+                "--events",
+                "2000",
+                *words[words.index("--events") + 2 :],
+            )
+            lines = Path("capture.jsonl").read_bytes().splitlines(keepends=True)
+            Path("archive.jsonl").write_bytes(b"".join(lines))
+            Path("first.json").write_bytes(lines[578])
+            Path("second.json").write_bytes(lines[579])
+        else:
+            result = run(*words)
+            assert result.code in (0, 1), (words, result.err)
+            assert "Traceback" not in result.err
+
+
+def test_no_link_is_broken() -> None:
+    assert not broken_links(DOCS / "study.md")
