@@ -312,10 +312,13 @@ class SQLiteSchema:
         path = os.path.realpath(self._path)
         removed = {f"{path}{end} (deleted)" for end in ("", "-wal", "-shm")}
         apart = set()
-        for link in Path("/proc").glob("[0-9]*/fd/*"):
+        for process in Path("/proc").glob("[0-9]*"):
+            # A process, or a file of it, may be gone before it is looked at.
             with suppress(OSError):
-                if os.readlink(link) in removed:  # noqa: PTH115  a Path would lose the mark
-                    apart.add(link.parts[2])
+                for name in os.listdir(process / "fd"):  # noqa: PTH208  the names suffice
+                    with suppress(OSError):
+                        if os.readlink(process / "fd" / name) in removed:  # noqa: PTH115  a Path would lose the mark
+                            apart.add(process.name)
         if not apart:
             return ""
         return (
