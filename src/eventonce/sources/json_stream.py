@@ -29,6 +29,8 @@ _GZIP_ONLY: Final = 31
 
 _MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages)"\s*+:\s*+)?+(?=\[)')
 """How a document of many events begins, up to the array they stand in."""
+_OWN: Final = b'{"eventonce":'
+"""A line of our own capture, or a dead letter: one event, and to know it so costs no parsing."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
@@ -110,6 +112,8 @@ class Long:
 
 def inside(event: bytes) -> list[bytes]:
     """The events in this one if it is a list or a batch of them; none if it is an event itself."""
+    if event.startswith(_OWN):
+        return []
     found = parts(event)
     return found if found != [event] else []
 

@@ -8,7 +8,7 @@ key are learned from its events, and tried on all of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -244,7 +244,10 @@ def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> 
         hashed: index.names.sources.get(source, "")
         for hashed, source in index.rows("SELECT kind, mode(source) FROM events GROUP BY kind")
     }
-    maps = _field_maps(index, kinds, pools)
+    learned = {kind for pool in pools if pool.learned.key for kind in pool.kinds}
+    shown = _shown(index, [kind for kind in kinds if kinds[kind].kind.rule and kind not in learned])
+    samples = _sampled(index, shown.values())
+    maps = _field_maps(shown, samples, pools)
     reports = [
         KindReport(
             sources.get(hashed, ""),
@@ -273,7 +276,7 @@ def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> 
         dict(total.most_common()),
         tuple(reports),
         _late(index, began, ended),
-        tuple(_findings(index, kinds, pools)),
+        (*_merges(kinds, shown, samples), *_findings(index, kinds, learned)),
         tuple(_proposals(index, kinds, pools)),
     )
 
@@ -294,46 +297,65 @@ def _late(index: Index, began: int | None, ended: int | None) -> Late:
     return Late(histogram, longest or 0, beyond, max(0, span - BEYOND))
 
 
-def _field_maps(
-    index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]
-) -> dict[int, tuple[Field, ...]]:
-    """How each field behaves, by kind: of those learned together the same."""
-    found = {kind: pool.learned.fields for pool in pools for kind in pool.kinds}
-    wanted: dict[int, list[int]] = {}
-    pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for hashed in kinds:
-        if hashed in found or not index.names.kinds[hashed].rule:
-            continue
-        wanted[hashed] = [
-            line
-            for (line,) in index.rows(
-                "SELECT line FROM events WHERE kind = ? ORDER BY hash(line) LIMIT ?", hashed, SHOWN
-            )
-        ]
-        pairs[hashed] = list(
-            index.rows(
-                "SELECT c.line, c.beside FROM copies c JOIN events e USING (line) "
-                "JOIN events b ON b.line = c.beside WHERE e.kind = ? AND e.id <> b.id "
-                "ORDER BY e.content = b.content, hash(c.line) LIMIT ?",
-                hashed,
-                SHOWN,
-            )
+class _Shown(NamedTuple):
+    """The lines of one kind whose fields are looked at."""
+
+    lines: list[int]
+    pairs: list[tuple[int, int]]
+    """Copies under another id, each with its relative."""
+    suspected: list[tuple[int, int]]
+    """Copies by the rule in use whose content differs from their relative's."""
+    differing: int
+    """How many of these there are in all."""
+
+
+def _shown(index: Index, kinds: Iterable[int]) -> dict[int, _Shown]:
+    """The lines to look at of these kinds."""
+    pairs = """
+        SELECT c.line, c.beside FROM copies c JOIN events e USING (line)
+        JOIN events b ON b.line = c.beside WHERE e.kind = ? AND"""
+    found = {}
+    for kind in kinds:
+        lines = index.rows(
+            "SELECT line FROM events WHERE kind = ? ORDER BY hash(line) LIMIT ?", kind, SHOWN
         )
-    lines = {line for some in wanted.values() for line in some}
-    lines |= {line for some in pairs.values() for pair in some for line in pair}
-    samples = _sampled(index, sorted(lines))
-    for hashed, some in wanted.items():
-        known = fields.profile([samples[line] for line in some if line in samples])
-        both = [(samples[a], samples[b]) for a, b in pairs[hashed] if {a, b} <= samples.keys()]
-        found[hashed] = fields.ordered(
-            field._replace(m=fields.agreement(both, path)) for path, field in known.items()
+        fresh = index.rows(
+            f"{pairs} e.id <> b.id ORDER BY e.content = b.content, hash(c.line) LIMIT ?",
+            kind,
+            SHOWN,
         )
+        changed = f"{pairs} e.content <> b.content AND e.key = b.key"
+        suspected = list(index.rows(f"{changed} ORDER BY hash(c.line) LIMIT 50", kind))
+        (number,) = next(index.rows(f"SELECT count(*) FROM ({changed})", kind))  # noqa: S608  ours
+        found[kind] = _Shown([line for (line,) in lines], [*fresh], suspected, number)
     return found
 
 
-def _sampled(index: Index, lines: Sequence[int]) -> dict[int, Sample]:
+def _field_maps(
+    shown: Mapping[int, _Shown], samples: Mapping[int, Sample], pools: Sequence[_Pool]
+) -> dict[int, tuple[Field, ...]]:
+    """How each field behaves, by kind: of those learned together the same."""
+    found = {kind: pool.learned.fields for pool in pools for kind in pool.kinds}
+    for kind, some in shown.items():
+        if kind not in found:
+            known = fields.profile([samples[line] for line in some.lines if line in samples])
+            both = [(samples[a], samples[b]) for a, b in some.pairs if {a, b} <= samples.keys()]
+            found[kind] = fields.ordered(
+                field._replace(m=fields.agreement(both, path)) for path, field in known.items()
+            )
+    return found
+
+
+def _sampled(index: Index, shown: Iterable[_Shown]) -> dict[int, Sample]:
+    """The events of these lines, read in one pass."""
+    lines = {
+        line
+        for some in shown
+        for group in (some.lines, *some.pairs, *some.suspected)
+        for line in group
+    }
     found = {}
-    for line, raw in index.read(iter(lines)):
+    for line, raw in index.read(iter(sorted(lines))):
         event, arrived, *_ = arrival(raw)
         if isinstance(event, Event):
             leaves = fields.leaves_of(bytes(event.detail_raw))
@@ -380,9 +402,7 @@ def _proposals(
         )
 
 
-def _findings(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> Iterator[Finding]:
-    proposed = {kind for pool in pools if pool.learned.key for kind in pool.kinds}
-    yield from _merges(index, kinds, proposed)
+def _findings(index: Index, kinds: dict[int, _Known], proposed: set[int]) -> Iterator[Finding]:
     for hashed, number, line in index.rows(
         """
         SELECT kind, count(*), min(line) FROM copies JOIN events USING (line)
@@ -414,43 +434,27 @@ def _findings(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) ->
         yield Finding("no-key", "", number, fault)
 
 
-def _merges(index: Index, kinds: dict[int, _Known], proposed: set[int]) -> Iterator[Finding]:
+def _merges(
+    kinds: dict[int, _Known], shown: Mapping[int, _Shown], samples: Mapping[int, Sample]
+) -> Iterator[Finding]:
     """Copies by the rule in use that differ in more than a publication writes."""
-    differing: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    counts: Counter[int] = Counter()
-    for hashed, number, lines, besides in index.rows(
-        """
-        SELECT e.kind, count(*), list(c.line)[:50], list(c.beside)[:50]
-        FROM copies c JOIN events e USING (line) JOIN events b ON b.line = c.beside
-        WHERE e.content <> b.content AND e.key = b.key GROUP BY e.kind
-        """
-    ):
-        if hashed not in proposed:
-            counts[hashed] = number
-            differing[hashed] = list(zip(lines, besides, strict=True))
-    lines = sorted({line for pairs in differing.values() for pair in pairs for line in pair})
-    samples = _sampled(index, lines)
-    for hashed, pairs in differing.items():
+    for kind, some in shown.items():
         told: Counter[str] = Counter()
         suspected = []
-        for line, beside in pairs:
+        for line, beside in some.suspected:
             if line in samples and beside in samples:
-                paths = {
-                    path
-                    for path in fields.differing(samples[line], samples[beside])
-                    if not path.startswith(TRANSPORT)
-                }
+                differing = fields.differing(samples[line], samples[beside])
+                paths = [path for path in differing if not path.startswith(TRANSPORT)]
                 told.update(paths)
                 if paths:
                     suspected.append(line)
         if suspected:
             named = ", ".join(path for path, _ in told.most_common(4))
-            share = round(counts[hashed] * len(suspected) / len(pairs))
             yield Finding(
                 "merged",
-                kinds[hashed].kind.type,
-                share,
-                f"rule {kinds[hashed].kind.rule} takes events for copies that differ in {named}: "
+                kinds[kind].kind.type,
+                round(some.differing * len(suspected) / len(some.suspected)),
+                f"rule {kinds[kind].kind.rule} takes events for copies that differ in {named}: "
                 "its key may be too wide",
                 tuple(suspected[:5]),
             )

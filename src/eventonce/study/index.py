@@ -86,6 +86,8 @@ class Indexer:
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
+        self._stated: dict[tuple[str, str, str], bool] = {}
+        """Which kinds of event a rule for states may take: most are of none, and need no plan."""
         self.names = Names({}, {}, {}, {})
 
     def rows(self, first: int, lines: Sequence[bytes]) -> tuple[bytes, Names]:
@@ -137,6 +139,13 @@ class Indexer:
         """Subject, order and state of an event that tells a state; empty for any other."""
         states = self._planned.states
         if states is None:
+            return "\t\t"
+        kind = (event.form, event.source, event.type)
+        stated = self._stated.get(kind)
+        if stated is None:
+            stated = any(rule.match.fits(*kind) for rule in states.rules)
+            self._stated[kind] = stated
+        if not stated:
             return "\t\t"
         try:
             _, claim = states.plan(event, 0)
