@@ -1,7 +1,7 @@
 """Arrivals: the events of a capture, each with what the capture says of its delivery.
 
-A line of `capture`, `simulate` or a tap has the event in `event`, and the arrival beside it; any
-other capture that `filter` reads is read too, and says less.
+A line of our own form, as `simulate` writes it, has the event in `event` and the arrival beside it;
+any other capture that `filter` reads is read too, and says less.
 """
 
 from __future__ import annotations

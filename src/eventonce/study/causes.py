@@ -21,7 +21,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "redelivery": "the queue delivered again: a handler slower than the visibility time-out, or "
     "a failure. eventonce drops it; a longer visibility time-out makes fewer",
     "overlapping-rules": "two rules of one bus, or two targets of one rule, deliver these types: "
-    "remove one (eventonce doctor will name them, aws events list-rule-names-by-target does)",
+    "remove one (aws events list-rule-names-by-target names them)",
     "target-retry": "the target did not answer, or failed: Lambda tries again after one and two "
     "minutes, EventBridge for 24 hours. Look at the errors of the target",
     "re-publish": "the source published again under a new id, after an outage: only a business "
@@ -34,5 +34,5 @@ REMEDIES: Final[Mapping[str, str]] = {
     "double-emission": "the source told the same thing twice within half a second: a key without "
     "the time of the notice, or a state rule with unchanged_within, recognises it",
     "unknown": "the capture does not say when and through which channel the copies arrived: "
-    "capture them with eventonce capture, or with --tap",
+    "docs/study.md shows a line that does",
 }
