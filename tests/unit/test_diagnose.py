@@ -158,6 +158,7 @@ import sys
 from pathlib import Path
 from eventonce import presets
 from eventonce.rules import Ruleset
+from eventonce.study import index
 
 index.BATCH = index.INLINE = 250
 planned = index.Planned(Ruleset(presets.resolve("auto"), name="study"))
