@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,22 @@ settings.register_profile(
 # For `make quick`: the first of the same examples.
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=15)
 settings.load_profile("steady")
+
+
+LOGGERS = ("", "eventonce", "eventonce.outcomes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Leave the log as it was: commands that run in the process of the tests choose its level."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    handlers = [list(logger.handlers) for logger in loggers]
+    result = yield
+    for logger, level, before in zip(loggers, levels, handlers, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = before
+    return result
 
 
 @pytest.fixture
