@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import presets
 from eventonce.rules import Ruleset
-from tests.helpers import Run
+from tests.helpers import Run, write_lines
 
 SEEDS = (7001, 7002)
 
@@ -150,6 +150,10 @@ def test_the_capture_is_never_written_over(run: Run, tmp_path: Path) -> None:
     result = run("diagnose", capture, "--lines", capture)
     assert result.code == 2
     assert "name another file" in result.err
+    twice = run("diagnose", capture, capture)
+    assert (twice.code, "named twice" in twice.err) == (2, True)
+    missing = run("reconcile", capture, capture, "--missing", capture)
+    assert (missing.code, capture.read_bytes()) == (2, before)
     assert capture.read_bytes() == before
 
 
@@ -180,3 +184,17 @@ def test_several_processes_make_the_rows_that_one_makes(run: Run, tmp_path: Path
     with capture.open("ab") as stream:
         stream.write(b"no json\n")
     subprocess.run([sys.executable, "-c", SHARED, str(capture)], check=True)
+
+
+def test_the_report_obeys_no_event_and_hostile_values_do_not_stop_it(
+    run: Run, tmp_path: Path
+) -> None:
+    odd = {"\x07red": "0001-01-01T00:00:00", "n": 10**30, "t": "9999-12-31T23:59:59+00:00"}
+    events = [
+        {"detail-type": "x\x07", "id": f"i{number}", "detail": {**odd, "trace": number}}
+        for number in range(20)
+    ]
+    capture = write_lines(tmp_path / "c.jsonl", *events, *events)
+    result = run("diagnose", capture)
+    assert result.code == 0
+    assert "\x07" not in result.out

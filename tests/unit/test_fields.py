@@ -145,3 +145,16 @@ def test_copies_that_are_the_same_to_the_letter_are_keyed_by_their_content(seed:
 
     found = learned(twice())
     assert (found.key, found.volatile) == (("hash(detail)",), frozenset())
+
+
+@pytest.mark.parametrize("name", ["call?", "my call", "call(1)", '"call"'])
+def test_a_field_that_no_rule_can_name_is_no_part_of_a_key(name: str) -> None:
+    """`call?` in a rule is a field `call` that may be missing."""
+
+    def renamed() -> Iterator[tuple[int, Detail]]:
+        for at, detail in calls(8, copies=0.1):
+            yield at, {name if key == "call" else key: value for key, value in detail.items()}
+
+    found = learned(renamed())
+    assert f"detail.{name}" not in found.key
+    assert found.volatile == {"detail.trace", "detail.sent"}

@@ -12,10 +12,11 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import json_option
-from eventonce.cli.output import echo_json, table
+from eventonce.cli.output import check_files, echo_json, table
 from eventonce.rules import Ruleset
+from eventonce.sources.files import Capture
 from eventonce.study import fields
-from eventonce.study.arrivals import Captured, arrival
+from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
 from eventonce.types import Event
@@ -105,6 +106,7 @@ def command(
 
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
+    check_files(captures)
     ours = list(_guards(named, rules, windows))
     guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
     results = backtest(captures, guards, truth, Faults(crashes, outages))
@@ -168,7 +170,7 @@ def _examples(captures: Sequence[Path], results: Sequence[Result], *, values: bo
     if not wanted:
         return ""
     leaves = {}
-    for number, raw in enumerate(Captured(captures), start=1):
+    for number, raw in enumerate(Capture(captures), start=1):
         if number in wanted:
             event = arrival(raw).event
             if isinstance(event, Event):

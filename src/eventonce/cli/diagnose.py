@@ -12,8 +12,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import counted, echo_json, table
-from eventonce.errors import ConfigError
+from eventonce.cli.output import check_files, counted, echo_json, one_line, printable, table
 from eventonce.rules import Ruleset
 from eventonce.study.causes import REMEDIES
 from eventonce.study.diagnose import Diagnosis, Finding, KindReport, Late, diagnose, lines_of, toml
@@ -56,9 +55,7 @@ def command(
 
     Nothing is changed: no store is opened, and the capture is only read.
     """
-    for written in (lines_file, rules_file):
-        if written and any(written.resolve() == capture.resolve() for capture in captures):
-            raise ConfigError(f"{written} is the capture itself: name another file")
+    check_files(captures, lines_file, rules_file)
     states = Ruleset(presets.load(STATES).rules, name="study")
     with Index(captures, Planned(settings.file.ruleset("study"), states)) as index:
         index.build()
@@ -101,7 +98,7 @@ def _report(found: Diagnosis) -> str:
     if found.findings:
         parts.append(_titled("Worth a look", _findings(found.findings)))
     if found.proposals:
-        parts.append(_titled("Proposed rules", _indented(toml(found.proposals))))
+        parts.append(_titled("Proposed rules", _indented(printable(toml(found.proposals)))))
     maps = [_fields(kind) for kind in found.kinds[:3] if kind.fields and kind.copies]
     if maps:
         parts.append(_titled("Fields of the types with most copies", "\n\n".join(maps)))
@@ -151,7 +148,7 @@ def _findings(found: Sequence[Finding]) -> str:
     texts = []
     for text, some in groupby(found, key=lambda finding: finding.text):
         rows = [(one.count, one.type, f"line {one.lines[0]}" if one.lines else "") for one in some]
-        texts.append(f"  {text}\n{table(rows, indent=4)}")
+        texts.append(f"  {one_line(text)}\n{table(rows, indent=4)}")
     return "\n".join(texts)
 
 
@@ -169,7 +166,7 @@ def _fields(kind: KindReport) -> str:
         for field in kind.fields
     ]
     head = ("role", "field", "m: copies agree", "u: others agree")
-    return f"  {kind.type}\n{table(rows, head=head, indent=4)}"
+    return f"  {one_line(kind.type)}\n{table(rows, head=head, indent=4)}"
 
 
 def _titled(title: str, text: str) -> str:

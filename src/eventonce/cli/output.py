@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, BinaryIO
 
@@ -69,6 +70,18 @@ def emit(document: Any, text: str, *, as_json: bool, err: bool = False) -> None:
 def notice(text: str, *, as_json: bool = False) -> None:
     """Print a message for people to stderr; an object with `error` where JSON is asked for."""
     emit({"error": text}, f"eventonce: {text}", as_json=as_json, err=True)
+
+
+def check_files(captures: Sequence[Path], *written: Path | None) -> None:
+    """Refuse a capture that is named twice, whose events would all be copies, and a file to write
+    that is, or is in, a capture: it would be emptied before it is read."""
+    read = [capture.resolve() for capture in captures]
+    twice = [capture for capture in captures if read.count(capture.resolve()) > 1]
+    if twice:
+        raise ConfigError(f"{twice[0]} is named twice: name each capture once")
+    for file in written:
+        if file is not None and any(file.resolve().is_relative_to(capture) for capture in read):
+            raise ConfigError(f"{file} belongs to the capture that is read: name another file")
 
 
 def standard_output() -> BinaryIO:

@@ -11,7 +11,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import counted, emit, table
+from eventonce.cli.output import check_files, counted, emit, table
 from eventonce.sinks.json_lines import line_of
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 
@@ -52,6 +52,8 @@ def command(
     If both are captures of one bus, the number of events that neither saw is estimated. The exit
     code is 1 if events are missing.
     """
+    check_files([expected], missing_file)
+    check_files([seen], missing_file)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
     with opened as out:

@@ -6,18 +6,15 @@ any other capture that `filter` reads is read too, and says less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from eventonce import envelope
-from eventonce.envelope.reader import classic, parts
+from eventonce.envelope.reader import classic
 from eventonce.errors import EnvelopeError
-from eventonce.sources.files import Capture
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 16 << 20
@@ -74,29 +71,10 @@ def _read(raw: bytes) -> Event | EnvelopeError:
         return error
 
 
-class Captured:
-    """The events of files and folders, one after the other, as bytes."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self.capture = Capture(paths)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for raw in self.capture:
-            if raw.startswith((b'{"Records"', b'{"Messages"', b'{"messageType"', b'{"awslogs"')):
-                yield from map(_as_bytes, parts(raw))
-            else:
-                yield raw
-
-
-def _as_bytes(part: Any) -> bytes:
-    return part if isinstance(part, bytes) else msgspec.json.encode(part)
-
-
 @lru_cache(maxsize=4096)
 def instant(text: str) -> int | None:
     """The instant of an envelope's time, in milliseconds; None where it is none."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -6,7 +6,7 @@ simulated capture losses and copies that ran are counted; without it, what is se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.study.arrivals import Captured, arrival, instant
+from eventonce.sources.files import Capture
+from eventonce.study.arrivals import arrival, instant
 from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
 from eventonce.study.index import MASK, Scratch
 from eventonce.types import Event
@@ -113,7 +114,7 @@ def _read(
     seen: list[bytes] = []
     contents: list[bytes] = []
     last = 0
-    for lines, raw in enumerate(Captured(paths), start=1):
+    for lines, raw in enumerate(Capture(paths), start=1):
         here = arrival(raw)
         event = here.event
         at = here.arrived
@@ -257,8 +258,3 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
         let_through,
         tuple((line, beside) for line, beside in examples),
     )
-
-
-def ranked(results: Iterable[Result]) -> list[Result]:
-    """Those that lose and let through least first."""
-    return sorted(results, key=lambda one: (one.lost or 0, one.let_through or 0))

@@ -8,7 +8,7 @@ key are learned from its events, and tried on all of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -120,15 +120,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
     proposals: tuple[Proposal, ...]
 
 
-def diagnose(index: Index, progress: Callable[[str], None] = lambda _: None) -> Diagnosis:
+def diagnose(index: Index) -> Diagnosis:
     """Diagnose the capture of this index, which is filled."""
-    progress("learning fields")
     kinds = _kinds(index)
     index.table("learned", LEARNED)
     pools = _learn(index, {kind: one for kind, one in kinds.items() if one.weak})
-    progress("finding copies")
     copies.find(index)
-    progress("counting")
     return _counted(index, kinds, pools)
 
 

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from eventonce.rules.expressions import Path, parse
+
 Leaves = Mapping[str, Any]
 """The fields of a detail by their paths; a list is one value."""
 
@@ -148,7 +150,7 @@ def instant_of(value: Any) -> float | None:
             return None
         try:
             return datetime.fromisoformat(value).timestamp() * 1000
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     if type(value) in (int, float):
         return float(value if value > 10**11 else value * 1000)
@@ -359,6 +361,7 @@ def _key(
         field
         for field in fields.values()
         if field.path not in volatile
+        and _is_addressable(field.path)
         and field.u < CONSTANT
         and field.present > 0.999
         and (field.m is None or field.m > 0.999)
@@ -384,6 +387,15 @@ def _key(
             if _separates(samples, parts, contents):
                 return parts
     return ()
+
+
+def _is_addressable(path: str) -> bool:
+    """Whether a rule can name this field: some names mean something else in a rule, or nothing."""
+    try:
+        found = parse(path)
+    except ValueError:
+        return False
+    return isinstance(found, Path) and not found.optional and path.split(".")[1:] == [*found.steps]
 
 
 def _separates(

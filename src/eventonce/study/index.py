@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
-from eventonce.study.arrivals import Captured, arrival, instant
+from eventonce.sources.files import Capture
+from eventonce.study.arrivals import arrival, instant
 from eventonce.types import Claim, Event
 
 BATCH: Final = 4_000
@@ -218,11 +219,9 @@ class Index(Scratch):
         self.lines = 0
         self.table("events", COLUMNS)
 
-    def build(
-        self, processes: int | None = None, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def build(self, processes: int | None = None) -> None:
         """Read the capture once and fill the index."""
-        batches = _batches(Captured(self.paths))
+        batches = _batches(Capture(self.paths))
         early = list(islice(batches, INLINE // BATCH))
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)
@@ -238,19 +237,13 @@ class Index(Scratch):
                 waiting.append((pool.submit(_rows, given + 1, batch), len(batch)))
                 given += len(batch)
                 if len(waiting) >= share * AHEAD:
-                    self._finish(waiting, progress)
+                    self._finish(waiting)
             while waiting:
-                self._finish(waiting, progress)
+                self._finish(waiting)
 
-    def _finish(
-        self,
-        waiting: deque[tuple[Future[tuple[bytes, Names]], int]],
-        progress: Callable[[int], None] | None,
-    ) -> None:
+    def _finish(self, waiting: deque[tuple[Future[tuple[bytes, Names]], int]]) -> None:
         future, lines = waiting.popleft()
         self._take(*future.result(), lines)
-        if progress:
-            progress(self.lines)
 
     def _take(self, rows: bytes, names: Names, lines: int) -> None:
         self.load("events", COLUMNS, [rows])
@@ -264,7 +257,7 @@ class Index(Scratch):
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         """The bytes of these lines, whose numbers rise; one pass over the capture."""
         number = next(wanted, None)
-        for line, raw in enumerate(Captured(self.paths), start=1):
+        for line, raw in enumerate(Capture(self.paths), start=1):
             if line == number:
                 yield line, raw
                 number = next(wanted, None)

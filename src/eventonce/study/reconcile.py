@@ -11,7 +11,8 @@ import msgspec
 
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
-from eventonce.study.arrivals import Captured, arrival
+from eventonce.sources.files import Capture
+from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
 from eventonce.study.index import MASK, Scratch
 from eventonce.types import Event
@@ -108,7 +109,7 @@ def reconcile(
 
 
 def _rows(paths: Sequence[Path], key_of: KeyOf, faults: list[int]) -> Iterator[bytes]:
-    for number, raw in enumerate(Captured(paths), start=1):
+    for number, raw in enumerate(Capture(paths), start=1):
         event: Any = arrival(raw).event
         try:
             if not isinstance(event, Event):
@@ -123,7 +124,7 @@ def _rows(paths: Sequence[Path], key_of: KeyOf, faults: list[int]) -> Iterator[b
 
 def _give(paths: Sequence[Path], wanted: Iterator[int], missing: Callable[[bytes], object]) -> None:
     line = next(wanted, None)
-    for number, raw in enumerate(Captured(paths), start=1):
+    for number, raw in enumerate(Capture(paths), start=1):
         if number == line:
             missing(raw)
             line = next(wanted, None)
