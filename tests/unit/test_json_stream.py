@@ -6,15 +6,18 @@ import gzip
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
+from backports import zstd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventonce.sources.json_stream import PIECE_BYTES, Chunk, Long, Unreadable, chunks, unpacked
+from eventonce.sources.compression import PIECE_BYTES, Unreadable, written
+from eventonce.sources.json_stream import Chunk, Long, chunks, unpacked
 
 STREAMS = {
     "lines": b'{"a":1}\n\n{"b":"[{\\"\\\\"}\r\n{"c":\n{"d":4}',
@@ -190,15 +193,46 @@ def test_a_document_of_many_lines_that_is_broken_off_is_one_thing_and_not_many_l
     assert found(io.BytesIO(b'{\n  "a": 1,\n  "b": [\n')) == [("[0]", b'{\n  "a": 1,\n  "b": [\n')]
 
 
-def test_files_compressed_one_by_one_may_stand_behind_each_other() -> None:
-    data = gzip.compress(b'{"a":1}\n') + b"\0" * 512 + gzip.compress(b'{"b":2}\n')
+PACKED = pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+Pack = Callable[[bytes], bytes]
+
+
+@PACKED
+def test_files_compressed_one_by_one_may_stand_behind_each_other(pack: Pack) -> None:
+    data = pack(b'{"a":1}\n') + b"\0" * 512 + pack(b'{"b":2}\n')
     assert [event for _, event in found(io.BytesIO(data))] == [b'{"a":1}', b'{"b":2}']
 
 
-def test_what_unpacks_to_much_is_unpacked_piece_by_piece() -> None:
-    data = gzip.compress(b"x" * 20_000_000)
+@PACKED
+def test_what_was_compressed_twice_is_unpacked_twice(pack: Pack) -> None:
+    """Firehose packs what CloudWatch Logs packed, record by record."""
+    data = pack(gzip.compress(b'{"a":1}\n') + gzip.compress(b'{"b":2}\n'))
+    assert [event for _, event in found(io.BytesIO(data))] == [b'{"a":1}', b'{"b":2}']
+
+
+@PACKED
+def test_what_unpacks_to_much_is_unpacked_piece_by_piece(pack: Pack) -> None:
+    data = pack(b"x" * 20_000_000)
     sizes = [len(piece) for piece in unpacked(io.BytesIO(data))]
     assert (sum(sizes), max(sizes)) == (20_000_000, PIECE_BYTES)
+
+
+@PACKED
+def test_a_compressed_pipe_may_come_byte_by_byte(pack: Pack) -> None:
+    data = pack(b'{"a":1}\n')
+    pieces = stream(*(data[at : at + 1] for at in range(len(data))))
+    assert found(pieces) == [(":1", b'{"a":1}')]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_what_is_appended_to_a_file_is_read_behind_it(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"capture.jsonl{ending}"
+    with written(path) as file:
+        file.write(b'{"a":1}\n')
+    with written(path, "ab") as file:
+        file.write(b'{"b":2}\n')
+    with path.open("rb") as file:
+        assert [event for _, event in found(file)] == [b'{"a":1}', b'{"b":2}']
 
 
 @pytest.mark.parametrize(
@@ -207,8 +241,10 @@ def test_what_unpacks_to_much_is_unpacked_piece_by_piece() -> None:
         gzip.compress(b'{"a":1}\n' * 1_000)[:-20],
         gzip.compress(b'{"a":1}\n') + b"no gzip",
         b"\x1f\x8bno gzip either",
+        zstd.compress(b'{"a":1}\n' * 1_000)[:-2],
+        zstd.compress(b'{"a":1}\n') + b"no zstd",
     ],
-    ids=["cut off", "followed by something else", "none at all"],
+    ids=["cut off", "followed by something else", "none at all", "zstd", "zstd and more"],
 )
 def test_what_cannot_be_unpacked_to_its_end_says_so(broken: bytes) -> None:
     with pytest.raises(Unreadable):

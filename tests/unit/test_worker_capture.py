@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from eventonce.errors import ConfigError
 from eventonce.sources import FileSource
@@ -16,7 +17,7 @@ PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
 ELEMENTS = [b'{"a":1}', b"{bad}", b"7", b'"x, y"', b"1", b'{"a":"]"}']
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
 @pytest.mark.parametrize(
     ("content", "events"),
     [

@@ -16,7 +16,8 @@ from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.instants import duration_text
-from eventonce.sources.json_stream import Chunk, Unreadable, chunks, unpacked
+from eventonce.sources.compression import Unreadable
+from eventonce.sources.json_stream import Chunk, chunks, unpacked
 from eventonce.study.arrivals import arrival
 from eventonce.study.causes import REMEDIES
 from eventonce.study.copies import cause as cause_of

@@ -30,7 +30,8 @@ from eventonce.core.status import COPIES
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
-from eventonce.sources.json_stream import Chunk, Long, Unreadable, chunks, inside
+from eventonce.sources.compression import Unreadable
+from eventonce.sources.json_stream import Chunk, Long, chunks, inside
 from eventonce.stores import open_store
 
 SHOWN: Final = 20

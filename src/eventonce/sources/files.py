@@ -16,9 +16,10 @@ import msgspec
 
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
-from eventonce.sources.json_stream import Chunk, Long, Unreadable, chunks
+from eventonce.sources.compression import Unreadable
+from eventonce.sources.json_stream import Chunk, Long, chunks
 
-ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
+ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst")
 """The endings of the files of a folder that are read, beside names without an ending, as Firehose
 writes them: a README.txt beside them is no event."""
 

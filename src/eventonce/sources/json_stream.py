@@ -1,7 +1,7 @@
 """JSON events of a stream of bytes, many at once, and from a pipe as soon as they come.
 
 JSON Lines, and what else people capture: an array, a document over many lines, documents one after
-the other without a newline; each plain or compressed by gzip. Input that is no JSON is given too,
+the other without a newline; each plain or compressed. Input that is no JSON is given too,
 each piece by itself with its place: nothing is lost.
 """
 
@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import re
 import select
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
 from eventonce.envelope import jsontext, parts
-from eventonce.errors import EnvelopeError, EventonceError
-
-PIECE_BYTES: Final = 1_000_000
-"""Bytes given together: about a thousand events, enough to make a transaction cheap, few enough
-that a crash repeats little."""
-
-_GZIP: Final = b"\x1f\x8b"
-_GZIP_ONLY: Final = 31
-"""The format that zlib is told to expect: gzip, with the longest window there is."""
+from eventonce.errors import EnvelopeError
+from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
 _MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages)"\s*+:\s*+)?+(?=\[)')
 """How a document of many events begins, up to the array they stand in."""
@@ -47,10 +39,6 @@ _STRAY: Final = (
     re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
 )
 """The same of any other value, of which no part goes beyond its line."""
-
-
-class Unreadable(EventonceError):
-    """The stream cannot be read to its end."""
 
 
 class Chunk(NamedTuple):
@@ -143,36 +131,9 @@ def unpacked(stream: IO[bytes]) -> Iterator[bytes]:
     Waits only for the next bytes, and not until they fill a piece.
     """
     try:
-        pieces = iter(lambda: _available(stream), b"")
-        head = next(pieces, b"")
-        if head == _GZIP[:1]:
-            head += next(pieces, b"")
-        whole = _again(head, pieces)
-        yield from _unzipped(whole) if head.startswith(_GZIP) else whole
-    except (OSError, EOFError, zlib.error) as error:
+        yield from decompressed(iter(lambda: _available(stream), b""))
+    except OSError as error:
         raise Unreadable(str(error)) from error
-
-
-def _unzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The decompressed bytes, and no more of them at once than a piece."""
-    unpack = zlib.decompressobj(_GZIP_ONLY)
-    for piece in pieces:
-        data = piece
-        while data:
-            if unpack.eof:
-                # Files may be put behind each other, with zeros between them.
-                data = data.lstrip(b"\0")
-                if not data:
-                    break
-                unpack = zlib.decompressobj(_GZIP_ONLY)
-            given = unpack.decompress(data, PIECE_BYTES)
-            data = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
-            if given:
-                yield given
-    while given := unpack.decompress(b"", PIECE_BYTES):
-        yield given
-    if not unpack.eof:
-        raise EOFError("the compressed data ends too soon")
 
 
 def _available(stream: Any) -> bytes:

@@ -1,0 +1,124 @@
+"""Compressed files: the one place that reads and writes gzip and zstd.
+
+Files are read by their first bytes, whatever their name, and written by the ending of the name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final, Literal, cast
+
+from eventonce.errors import ConfigError, EventonceError
+
+PIECE_BYTES: Final = 1_000_000
+"""Bytes given together: about a thousand events, enough to make a transaction cheap, few enough
+that a crash repeats little."""
+
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_GZIP_ONLY: Final = 31
+"""The format that zlib is told to expect: gzip, with the longest window there is."""
+_LAYERS: Final = 2
+"""How often a file may be compressed: Firehose packs what CloudWatch Logs packed before."""
+
+
+class Unreadable(EventonceError):
+    """The stream cannot be read to its end."""
+
+
+def written(path: Path, mode: Literal["wb", "ab"] = "wb") -> IO[bytes]:
+    """The file, opened to be written; `.gz` and `.zst` are compressed. What is appended to such a
+    file stands behind it as a compressed file of its own, which every reader goes on to."""
+    if path.suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(path, mode))
+    if path.suffix == ".zst":
+        return cast("IO[bytes]", _zstd().open(path, mode))
+    return path.open(mode)
+
+
+def decompressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The bytes, decompressed where they are compressed, and no more at once than `PIECE_BYTES`;
+    Unreadable where they break off."""
+    for _ in range(_LAYERS):
+        head = next(pieces, b"")
+        while head and any(len(head) < len(it) and it.startswith(head) for it in (_GZIP, _ZSTD)):
+            more = next(pieces, b"")
+            if not more:
+                break
+            head += more
+        pieces = chain([head], pieces) if head else pieces
+        if head.startswith(_GZIP):
+            pieces = _unpacked(pieces, _Gzip, zlib.error)
+        elif head.startswith(_ZSTD):
+            zstd = _zstd()
+            pieces = _unpacked(pieces, zstd.ZstdDecompressor, zstd.ZstdError)
+        else:
+            break
+    return pieces
+
+
+def _unpacked(
+    pieces: Iterable[bytes], new: Callable[[], Any], broken: type[Exception]
+) -> Iterator[bytes]:
+    unpack = new()
+    for piece in pieces:
+        data = piece
+        while True:
+            if unpack.eof:
+                # Files may be put behind each other, with zeros between them.
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                unpack = new()
+            try:
+                given = unpack.decompress(data, PIECE_BYTES)
+            except broken as error:
+                raise Unreadable(str(error)) from error
+            data = unpack.unused_data
+            if given:
+                yield given
+            if not data and (unpack.eof or unpack.needs_input):
+                break
+    if not unpack.eof:
+        raise Unreadable("the compressed data ends too soon")
+
+
+class _Gzip:
+    """zlib's decompressor with the manners of zstd's: it keeps what it has not unpacked yet."""
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(_GZIP_ONLY)
+        self._full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._unpack.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpack.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._unpack.unconsumed_tail and not self._full
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        given = self._unpack.decompress(self._unpack.unconsumed_tail + data, most)
+        self._full = len(given) == most
+        return given
+
+
+def _zstd() -> Any:
+    try:
+        from backports import zstd  # noqa: PLC0415  an extra
+    except ImportError:
+        try:
+            from compression import zstd  # type: ignore[import-not-found,no-redef]  # noqa: PLC0415
+        except ImportError:
+            raise ConfigError('zstd needs: pip install "eventonce[study]"') from None
+    return zstd
