@@ -20,7 +20,7 @@ PAGE = (DOCS / "study.md").read_text(encoding="utf-8")
 
 def commands(text: str) -> list[list[str]]:
     """The words of every command that a page shows."""
-    shown = re.findall(r"^\$ eventonce (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    shown = re.findall(r"^\$ eventonce (.*?)(?:\s+[#>].*)?$", text, re.MULTILINE)
     return [line.split() for line in shown]
 
 

@@ -192,6 +192,101 @@ def test_a_filter_says_why_each_copy_is_one(run: Run) -> None:
     )
 
 
+def copies_of(file: str = "copies.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
+
+
+def test_each_copy_is_kept_with_its_original_and_its_cause(run: Run) -> None:
+    """A copy of a copy has the cause of its own delivery, and the original of them all."""
+
+    def line(id: str, event: str, arrived: int, receives: int) -> dict[str, Any]:
+        inner = classic({"eventBody": {"call": 1}}, id=event)
+        told = {"id": id, "arrived": arrived, "channel": "q", "receives": receives}
+        return {"eventonce": 1, **told, "event": inner}
+
+    lines = [
+        line("m-1", "1", 0, 1),
+        line("m-2", "2", 90_000, 1),
+        line("m-2", "2", 120_000, 2),
+        line("m-3", "1", 125_000, 1),
+    ]
+    Path("capture").write_text("\n".join(map(json.dumps, lines)))
+    result = run("filter", "capture", "--copies", "copies.jsonl")
+    assert (result.code, len(result.out.splitlines())) == (0, 1)
+    written = copies_of()
+    assert [(one["cause"], one["gap"]) for one in written] == [
+        ("re-publish", 90_000),
+        ("redelivery", 120_000),
+        ("target-retry", 125_000),
+    ]
+    assert [one["copy"]["place"] for one in written] == ["capture:2", "capture:3", "capture:4"]
+    assert [one["copy"]["event"] for one in written] == lines[1:]
+    assert all(one["original"] == {"place": "capture:1", "event": lines[0]} for one in written)
+
+
+def test_the_causes_of_copies_are_those_that_diagnose_finds(run: Run) -> None:
+    """But where the source told something twice: a rule for facts runs both."""
+    Path("eventonce.toml").unlink()
+    run("simulate", "--events", "3000", "--seed", "31", "-o", "c.jsonl", "--truth", "t.jsonl")
+    run("filter", "c.jsonl", "--presets", "genesys", "--copies", "copies.jsonl")
+    run("diagnose", "c.jsonl", "--presets", "genesys", "--lines", "lines.jsonl")
+    told = {one["line"]: one for one in copies_of("lines.jsonl")}
+    written = copies_of()
+    assert len(written) > 300
+    for one in written:
+        copy, original = (
+            told[int(one[side]["place"].partition(":")[2])] for side in ("copy", "original")
+        )
+        if original["cause"] is None:
+            assert (one["cause"], original["line"]) == (copy["cause"], copy["copy_of"])
+        else:
+            assert (original["cause"], original["copy_of"]) == ("double-emission", copy["copy_of"])
+
+
+STATES = """
+[[rule]]
+name = "presence"
+subject = ["detail.user"]
+order = "detail.at"
+state = ["detail.status"]
+unchanged_within = "1s"
+"""
+
+
+def test_a_version_is_kept_beside_the_one_that_was_applied(run: Run) -> None:
+    at = 1_794_819_600_000
+
+    def told(after: int, status: str, id: str) -> dict[str, Any]:
+        return classic({"user": 1, "at": at + after, "status": status}, id=id)
+
+    events = [told(0, "a", "1"), told(9_000, "b", "2"), told(5_000, "c", "3")]
+    events += [told(9_400, "b", "4"), told(0, "a", "1")]
+    Path("eventonce.toml").write_text(STATES)
+    Path("capture").write_text("\n".join(map(json.dumps, events)))
+    run("filter", "capture", "--copies", "copies.jsonl")
+    assert [(one["status"], one["cause"], one["original"]["place"]) for one in copies_of()] == [
+        ("stale", None, "capture:2"),
+        ("unchanged", "double-emission", "capture:2"),
+        ("stale", "unknown", "capture:2"),
+    ]
+
+
+def test_a_copy_of_an_earlier_run_has_no_original_and_no_cause(run: Run) -> None:
+    Path("capture").write_text(json.dumps(EVENTS[0]))
+    run("filter", "capture", "--store", "sqlite:///seen.db")
+    run("filter", "capture", "--store", "sqlite:///seen.db", "--copies", "copies.jsonl")
+    [only] = copies_of()
+    assert (only["original"], only["cause"]) == (None, None)
+
+
+def test_a_file_that_is_read_is_not_written_over_by_copies(run: Run) -> None:
+    Path("capture").write_text(json.dumps(EVENTS[0]))
+    result = run("filter", "capture", "--copies", "capture")
+    assert result.code == 2
+    assert "name another file" in result.err
+    assert Path("capture").read_text()
+
+
 def test_copies_of_what_is_refused_are_refused_too(run: Run) -> None:
     with Consumer("sqlite:///s.db", rules=Rule(name="call", key=["body.call"])) as consumer:
         consumer.on()(_reject)

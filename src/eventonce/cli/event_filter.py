@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -35,6 +35,9 @@ Candidate = tuple[Claim, int, Sequence[Claim]]
 """A claim, the index of its line, and the claims that older rules and secrets make; a bare tuple,
 because a named one takes as long to make as the key of an event."""
 
+Decided = tuple[int, Claim, str]
+"""A line that was written, or dropped as a copy: its index, its claim and its status."""
+
 Written = tuple[float, bytes]
 """Of a line that was written: until when it is known, and the hash of its transport id."""
 
@@ -56,7 +59,7 @@ class Batch(NamedTuple):
     """In turn: a version of a subject is judged after the one before it is settled."""
     copies: dict[int, list[tuple[Claim, int]]]
     """By the index of a candidate's line: the copies of it in this batch."""
-    known: Counter[bool | None]
+    known: list[tuple[Claim, int, bool | None]]
     """Copies of lines that this run wrote before: whether they had the same transport id."""
     rejected: list[Rejected]
     replays: dict[int, Rejected]
@@ -83,6 +86,8 @@ class EventFilter:
         self.counts: Counter[str] = Counter()
         self.causes: Counter[bool | None] = Counter()
         """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
+        self.decided: list[Decided] = []
+        """The lines of the latest batch that were written, or dropped as copies."""
         self._recent: dict[bytes, Written] = {}
         self._less_recent: dict[bytes, Written] = {}
 
@@ -91,7 +96,7 @@ class EventFilter:
         nonce = random.getrandbits(52) | 1
         read, plan = self._planner.read, self._planner.plan
         recent, less_recent, now = self._recent, self._less_recent, time.monotonic()
-        batch = Batch(lines, [], {}, Counter(), [], {})
+        batch = Batch(lines, [], {}, [], [], {})
         group: dict[bytes, Candidate] = {}
         for at, line in enumerate(lines):
             try:
@@ -111,7 +116,7 @@ class EventFilter:
             if before is None:
                 written = recent.get(claim.key) or less_recent.get(claim.key)
                 if written is not None and now < written[0]:
-                    batch.known[_redelivery(written[1], claim.by)] += 1
+                    batch.known.append((claim, at, _redelivery(written[1], claim.by)))
                     continue
                 group[claim.key] = claim, at, planned.older
             elif (
@@ -129,16 +134,18 @@ class EventFilter:
     def write_new(self, batch: Batch) -> list[Rejected]:
         """Write the new lines, and count the copies; answers the other lines."""
         rejected = list(batch.rejected)
+        self.decided = []
         for group in batch.groups:
             self._write_group(group, batch, rejected)
         self.counts.update(one.status for one in rejected)
-        self._count_duplicates(batch.known)
+        for claim, at, redelivery in batch.known:
+            self._drop_duplicate(claim, at, redelivery)
         return sorted(rejected)
 
     def _write_group(
         self, group: Sequence[Candidate], batch: Batch, rejected: list[Rejected]
     ) -> None:
-        unsure: list[Claim] = []
+        unsure: list[tuple[Claim, int]] = []
         asked = [
             one
             for one in group
@@ -151,24 +158,24 @@ class EventFilter:
             if verdict.kind == "run" and verdict.token:
                 new.append(batch.lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
-                copies = batch.copies.get(at)
-                if copies:
-                    causes = Counter(_redelivery(claim.by, copy.by) for copy, _ in copies)
-                    self._count_duplicates(causes)
+                self.decided.append((at, claim, "done"))
+                for copy, place in batch.copies.get(at, ()):
+                    self._drop_duplicate(copy, place, _redelivery(claim.by, copy.by))
             else:
                 self._count_known(claim, at, verdict, batch, rejected, unsure)
         if new:
             self._write(new, granted)
         if unsure:
-            answers = self._gate.claim([replace(claim, peek=True) for claim in unsure])
-            self._count_duplicates(Counter(answer.redelivery for answer in answers))
+            answers = self._gate.claim([replace(claim, peek=True) for claim, _ in unsure])
+            for (claim, at), answer in zip(unsure, answers, strict=True):
+                self._drop_duplicate(claim, at, answer.redelivery)
 
     def _is_unknown_to_older_rules(
         self,
         candidate: Candidate,
         batch: Batch,
         rejected: list[Rejected],
-        unsure: list[Claim],
+        unsure: list[tuple[Claim, int]],
     ) -> bool:
         """Whether the store knows none of the keys that the event had before."""
         claim, at, older = candidate
@@ -185,7 +192,7 @@ class EventFilter:
         verdict: Verdict,
         batch: Batch,
         rejected: list[Rejected],
-        unsure: list[Claim],
+        unsure: list[tuple[Claim, int]],
     ) -> None:
         """Count a line that is not written, and its copies, which share its fate."""
         if isinstance(verdict.error, StoreError):
@@ -197,18 +204,19 @@ class EventFilter:
                 rejected.append(Rejected(at, verdict.kind, reason(claim, verdict)))
             elif verdict.kind != "duplicate":
                 self.counts[verdict.kind] += 1
+                self.decided.append((at, claim, verdict.kind))
             elif claim.by == leader.by:
-                self._count_duplicates({verdict.redelivery: 1})
+                self._drop_duplicate(claim, at, verdict.redelivery)
             elif verdict.redelivery:
-                self._count_duplicates({_redelivery(leader.by, claim.by): 1})
+                self._drop_duplicate(claim, at, _redelivery(leader.by, claim.by))
             else:
                 # Neither has the leader's id: only the store knows whether it is the winner's.
-                unsure.append(claim)
+                unsure.append((claim, at))
 
-    def _count_duplicates(self, causes: Mapping[bool | None, int]) -> None:
-        if causes:
-            self.counts["duplicate"] += sum(causes.values())
-            self.causes.update(causes)
+    def _drop_duplicate(self, claim: Claim, at: int, redelivery: bool | None) -> None:  # noqa: FBT001  as the law answers
+        self.counts["duplicate"] += 1
+        self.causes[redelivery] += 1
+        self.decided.append((at, claim, "duplicate"))
 
     def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
         try:

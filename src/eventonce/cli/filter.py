@@ -7,8 +7,9 @@ import os
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 import msgspec
@@ -17,6 +18,7 @@ from eventonce.cli import FAILED
 from eventonce.cli.event_filter import EventFilter
 from eventonce.cli.options import Settings, json_option, with_settings
 from eventonce.cli.output import (
+    check_files,
     counted,
     emit,
     notice,
@@ -33,6 +35,9 @@ from eventonce.rules import Ruleset
 from eventonce.sources.compression import Unreadable
 from eventonce.sources.json_stream import Chunk, Long, chunks, inside
 from eventonce.stores import open_store
+
+if TYPE_CHECKING:
+    from eventonce.cli.copies import CopiesFile
 
 SHOWN: Final = 20
 """Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
@@ -59,6 +64,12 @@ _CLEAR: Final = "\r\x1b[K"
     help="Append invalid input to this file, complete and with the reason.",
 )
 @click.option(
+    "--copies",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write each copy to this file, with its original and its cause.",
+)
+@click.option(
     "--max-bytes",
     type=click.IntRange(1),
     default=MAX_BYTES,
@@ -71,6 +82,7 @@ def filter_events(
     files: tuple[str, ...],
     store: str | None,
     rejects: BinaryIO | None,
+    copies: Path | None,
     max_bytes: int,
     *,
     as_json: bool,
@@ -85,6 +97,8 @@ def filter_events(
     run them. An event is marked done only after its line was written, so a filter that is killed
     and started again with the same store loses nothing.
     """
+    for file in files:
+        check_files([Path(file)], copies)
     chosen = settings.file.ruleset()
     if not as_json:
         notice(_memory(store, chosen, settings))
@@ -98,20 +112,24 @@ def filter_events(
         opened, chosen, standard_output(), max_bytes=max_bytes, remembers=store is not None
     )
     unread: list[str] = []
-    with click.progressbar(
-        length=max(1, sum(Path(file).stat().st_size for file in files if file != "-")),
-        label="filter",
-        file=sys.stderr,
-        hidden=not (files and sys.stderr and sys.stderr.isatty()),
-    ) as bar:
+    with (
+        ExitStack() as stack,
+        click.progressbar(
+            length=max(1, sum(Path(file).stat().st_size for file in files if file != "-")),
+            label="filter",
+            file=sys.stderr,
+            hidden=not (files and sys.stderr and sys.stderr.isatty()),
+        ) as bar,
+    ):
         kept = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
+        traced = None if copies is None else _copies_file(stack, copies)
         for file in files or ["-"]:
             begun = bar.pos
             name = "stdin" if file == "-" else file
             with click.open_file(file, "rb") as stream:
                 try:
                     for chunk in chunks(stream, max_bytes):
-                        _filter(chunk, event_filter, kept, name, max_bytes)
+                        _filter(chunk, event_filter, kept, traced, name, max_bytes)
                         bar.update(begun + _position(stream) - bar.pos)
                 except Unreadable as error:
                     unread.append(f"{name} cannot be read completely: {error}")
@@ -127,6 +145,7 @@ def _filter(
     chunk: Chunk | Long,
     event_filter: EventFilter,
     rejects: Rejects,
+    copies: CopiesFile | None,
     file: str,
     max_bytes: int,
     *,
@@ -140,10 +159,19 @@ def _filter(
     batch = event_filter.plan(events)
     if may_be_batches and any(inside(events[one.at]) for one in batch.rejected):
         for some in chunk.apart():
-            _filter(some, event_filter, rejects, file, max_bytes, may_be_batches=False)
+            _filter(some, event_filter, rejects, copies, file, max_bytes, may_be_batches=False)
         return
     for one in event_filter.write_new(batch):
         rejects.add(f"{file}{chunk.place(one.at)}", one.status, one.reason, [events[one.at]])
+    if copies is not None:
+        copies.add(event_filter.decided, events, lambda at: f"{file}{chunk.place(at)}")
+
+
+def _copies_file(stack: ExitStack, path: Path) -> CopiesFile:
+    from eventonce.cli.copies import CopiesFile  # noqa: PLC0415  slow to import, and seldom asked
+
+    out = stack.enter_context(path.open("wb"))
+    return stack.enter_context(closing(CopiesFile(out)))
 
 
 def _on_one_line(event: bytes) -> bytes:

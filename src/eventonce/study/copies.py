@@ -6,7 +6,7 @@ same fact that has most in common with it, and by the time between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -108,8 +108,8 @@ def _told(groups: Iterable[list[Row]]) -> Iterator[bytes]:
     for first, *rest in groups:
         earlier = [first]
         for row in rest:
-            beside = max(earlier, key=lambda other: _likeness(row, other))
-            gap = "" if _gap(first, row) is None else _gap(first, row)
+            beside = nearest(row, earlier)
+            gap = "" if gap_between(first, row) is None else gap_between(first, row)
             yield b"%d\t%d\t%b\t%d\t%b\n" % (
                 row.line,
                 first.line,
@@ -118,6 +118,11 @@ def _told(groups: Iterable[list[Row]]) -> Iterator[bytes]:
                 str(gap).encode(),
             )
             earlier.append(row)
+
+
+def nearest(row: Row, earlier: Sequence[Row]) -> Row:
+    """Of the earlier lines of a fact the one that has most in common with this one."""
+    return max(earlier, key=lambda other: _likeness(row, other))
 
 
 def _likeness(row: Row, other: Row) -> tuple[bool, ...]:
@@ -135,7 +140,7 @@ def _likeness(row: Row, other: Row) -> tuple[bool, ...]:
 
 def cause(first: Row, copy: Row) -> Cause:
     """Why the copy is there beside this earlier line of the same fact."""
-    gap = _gap(first, copy)
+    gap = gap_between(first, copy)
     if first.message == copy.message != 0:
         # Lambda keeps the request's id when it tries again, and counts nothing.
         return "redelivery" if copy.receives else "target-retry"
@@ -175,7 +180,8 @@ def row_of(arrival: Arrival, line: int) -> Row | None:
     )
 
 
-def _gap(first: Row, copy: Row) -> int | None:
+def gap_between(first: Row, copy: Row) -> int | None:
+    """Milliseconds between the arrivals; None where the capture does not tell both."""
     if first.arrived is None or copy.arrived is None:
         return None
     return copy.arrived - first.arrived
