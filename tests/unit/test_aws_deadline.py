@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
@@ -228,20 +229,55 @@ def test_a_lease_until_the_end_is_not_renewed(store: Noting) -> None:
     assert consumer.runtime.gate._timer is None
 
 
-def test_a_shorter_lease_is_renewed_but_not_beyond_the_end(store: Noting) -> None:
-    rule = Rule(name="call", match="call", key=["detail.call"], lease=0.9)
+def test_a_lease_as_long_as_the_time_left_is_not_renewed(store: Noting) -> None:
+    consumer = Consumer(store, rules=RULE, handler=lambda _: None)
+    consumer.process([event("a")], deadline=60.0)
+    assert consumer.runtime.gate._timer is None
+
+
+@pytest.mark.parametrize("left", [0.0, -1.0])
+def test_an_event_that_comes_after_the_end_has_the_shortest_lease(
+    store: Noting, left: float
+) -> None:
+    Consumer(store, rules=RULE, handler=lambda _: None).process([event("a")], deadline=left)
+    assert [claim.lease for claim in store.claims[0]] == [1]
+
+
+SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "leases"),
+    [(3600.0, [300, 300, 300]), (0.5, [300, pytest.approx(250, abs=1), 1])],
+    ids=["far away", "near"],
+)
+def test_a_shorter_lease_is_renewed_as_the_rule_says_but_not_beyond_the_end(
+    store: Noting, skip: Callable[[float], None], deadline: float, leases: list[Any]
+) -> None:
+    def handle(_: Job) -> None:
+        for seconds in (0.125, 0.125, 0.5):
+            store.renewed.clear()
+            skip(seconds)
+            assert store.renewed.wait(PATIENCE)
+
+    Consumer(store, rules=SHORT, handler=handle).process([event("a")], deadline=deadline)
+    assert [one.claim.lease for one in store.extended] == leases
+
+
+def test_the_lease_of_a_handler_that_runs_for_too_long_is_not_renewed_even_once(
+    store: Noting, skip: Callable[[float], None]
+) -> None:
+    """The event that waits behind it has its lease renewed at the same moment."""
 
     def handle(job: Job) -> None:
-        while len(store.extended) < 2:
+        if job.event.id == "a":
+            skip(0.125)
             assert store.renewed.wait(PATIENCE)
-            store.renewed.clear()
-        assert not job.lost
 
-    consumer = Consumer(store, rules=rule, handler=handle)
-    consumer.process([event("a")], deadline=1.0)
-    leases = [settlement.claim.lease for settlement in store.extended]
-    assert max(leases) < 900
-    assert leases == sorted(leases, reverse=True)
+    rule = msgspec.structs.replace(SHORT, timeout="50ms")
+    a, b = Consumer(store, rules=rule, handler=handle).process([event("a"), event("b")])
+    assert [one.claim.key for one in store.extended] == [b.key]
+    assert (a.status, b.status) == ("done", "done")
 
 
 def test_what_has_returned_is_settled_while_the_next_of_its_batch_goes_on_and_on(

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job
+from eventonce import Consumer, Job, Reject
 from eventonce.aws import lambda_handler
 from eventonce.envelope import read
 from eventonce.sources import FileSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
+from tests.helpers import statuses
 from tests.unit.invoked import record
 
 LIMIT = 1_000
@@ -105,3 +106,19 @@ def test_a_document_of_many_events_longer_than_one_event_is_run_whole(tmp_path: 
     worked_on(calls.consumer, tmp_path, json.dumps({"Records": events}))
     assert sorted(calls.ran, key=int) == [str(number) for number in range(100)]
     assert calls.letters == []
+
+
+def test_an_event_at_the_limit_is_redriven_with_the_longest_headers_there_are() -> None:
+    ran: list[str] = []
+
+    def handler(job: Job) -> None:
+        ran.append(job.event.id)
+        if len(ran) == 1:
+            raise Reject("not yet")
+
+    headers = {"ce-specversion": "1.0", "ce-source": "s", "ce-type": "t", "ce-id": '"' * 65_400}
+    with Consumer("memory:", handler=handler, max_bytes=2) as consumer:
+        event = read(b"{}", headers=headers)
+        assert statuses(consumer.process([event])) == ["dead"]
+        assert statuses(consumer.redrive()) == ["done"]
+    assert len(ran) == 2

@@ -24,8 +24,9 @@ from eventonce.types import Event, Outcome
 Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 """What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
 
-REDRIVE_ALLOWANCE: Final = 1 << 17
-"""Bytes that a dead letter may have beside its event: its headers are at most 64 KiB."""
+REDRIVE_ALLOWANCE: Final = 1 << 19
+"""Bytes that a dead letter may have beside its event: its headers, at most 64 KiB, and its
+transport id, which may be one of them. Escaped as JSON each can be twice as long."""
 
 
 class Planner:
@@ -53,7 +54,7 @@ class Planner:
         unhandled: Callable[[Event], Outcome],
         nonce: int,
         *,
-        redrive: bool = False,
+        redrive: bool,
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> list[Plan | Refusal]:

@@ -226,6 +226,7 @@ class Simulation:
             lambda _: Route(_handler, asynchronous=False),
             ignored,
             self._random.getrandbits(52) | 1,
+            redrive=False,
         )
         batch = Batch(planned, "simulated", self.clock, lambda *_: None)
         worker = Worker(f"w{self._started}", deliveries)
