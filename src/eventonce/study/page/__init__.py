@@ -1,0 +1,28 @@
+"""Pages of the study's reports: `Page`, what stands in its sections, and the plots."""
+
+from __future__ import annotations
+
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, figure, folded, listing, table
+from eventonce.study.page.markup import Html, counted, data, joined, number, share, tag
+from eventonce.study.page.pairs import Pair, side_by_side
+from eventonce.study.page.scales import duration
+
+__all__ = [
+    "Html",
+    "Page",
+    "Pair",
+    "counted",
+    "data",
+    "duration",
+    "figure",
+    "folded",
+    "joined",
+    "listing",
+    "number",
+    "plots",
+    "share",
+    "side_by_side",
+    "table",
+    "tag",
+]

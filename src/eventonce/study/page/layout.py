@@ -1,0 +1,154 @@
+"""The page of a report: one file that asks nothing of any network, and needs no script."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Self
+
+from eventonce.study.page.markup import Html, joined, number, tag
+from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
+
+ROWS: Final = 60
+"""Rows of a table that are shown; a capture may have thousands of types."""
+
+
+class Page:
+    """A page that is filled section by section.
+
+    `lead` is its first sentence, which says it all; `kicker` stands small above it, and `made`
+    names the command at its foot.
+    """
+
+    def __init__(self, title: str, lead: object, *, kicker: str = "", made: str = "") -> None:
+        self._title = title
+        self._lead = lead
+        self._kicker = kicker or title
+        self._made = made
+        self._sections: list[Html] = []
+
+    def section(self, title: str, *parts: object) -> Self:
+        """Add a section; parts that are no markup are paragraphs, and None is left out."""
+        told = (part if isinstance(part, Html) else tag("p", part) for part in parts if part)
+        name = f"s{len(self._sections) + 1}"
+        heading = tag("h2", title, id=name)
+        self._sections.append(tag("section", heading, *told, aria_labelledby=name))
+        return self
+
+    def render(self) -> str:
+        """The page as text."""
+        look = style()
+        digest = b64encode(sha256(look.encode()).digest()).decode()
+        policy = (
+            f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+            "form-action 'none'"
+        )
+        head = tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="referrer", content="no-referrer"),
+            tag("link", rel="icon", href="data:,"),
+            tag("title", self._title),
+            Html(f"<style>{look}</style>"),
+        )
+        body = tag(
+            "body",
+            tag("a", "Skip to the report", href="#report", class_="skip"),
+            tag("header", tag("p", self._kicker, class_="kicker"), tag("h1", self._lead)),
+            tag("main", *self._sections, id="report", tabindex="-1"),
+            tag("footer", tag("p", self._made or "Made by eventonce.")),
+        )
+        return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+    def write(self, path: Path) -> None:
+        """Write the page to a file."""
+        path.write_text(self.render(), encoding="utf-8")
+
+
+@cache
+def plot_style() -> str:
+    """The style that plots need, also in a file of their own."""
+    return files(__package__).joinpath("plot.css").read_text("utf-8")
+
+
+@cache
+def style() -> str:
+    """The style of a page."""
+    return plot_style() + files(__package__).joinpath("page.css").read_text("utf-8")
+
+
+def figure(plot: Plot, caption: object = None) -> Html:
+    """A plot as wide as the page, or as narrow as a telephone; below it its numbers."""
+    numbers = tag("details", tag("summary", "The numbers"), table(plot.head, plot.rows, plot.title))
+    return tag(
+        "figure",
+        svg(plot, WIDE, "wide"),
+        svg(plot, NARROW, "narrow"),
+        tag("figcaption", caption) if caption else None,
+        numbers,
+    )
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    caption: str = "",
+    strong: Sequence[int] = (),
+) -> Html:
+    """Rows of which the first cell names the row; numbers stand to the right."""
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in head]
+    right = [all(isinstance(cell, int | float) for cell in column) for column in columns]
+    top = tag(
+        "tr",
+        *(
+            # A cell without words heads nothing.
+            tag("th", word, scope="col", class_=_aligned(numeric=numeric)) if word else tag("td")
+            for word, numeric in zip(head, right, strict=True)
+        ),
+    )
+    body = [
+        tag("tr", *_cells(row, right), class_="strong" if place in strong else None)
+        for place, row in enumerate(rows[:ROWS])
+    ]
+    rest = len(rows) - ROWS
+    more = tag("p", f"… and {number(rest)} more.", class_="note") if rest > 0 else None
+    made = tag(
+        "table",
+        tag("caption", caption) if caption else None,
+        tag("thead", top),
+        tag("tbody", *body),
+    )
+    label = caption or ", ".join(filter(None, head))
+    return joined(
+        tag("div", made, class_="scroll", role="region", tabindex=0, aria_label=label), more
+    )
+
+
+def _cells(row: Sequence[object], right: Sequence[bool]) -> list[Html]:
+    shown = [number(cell) if isinstance(cell, int | float) else cell for cell in row]
+    first, *rest = zip(shown, right, strict=True)
+    return [
+        tag("th", first[0], scope="row", class_=_aligned(numeric=first[1])),
+        *(tag("td", cell, class_=_aligned(numeric=numeric)) for cell, numeric in rest),
+    ]
+
+
+def _aligned(*, numeric: bool) -> str | None:
+    return "n" if numeric else None
+
+
+def listing(text: str) -> Html:
+    """Lines of a file, as they stand there."""
+    return tag("pre", tag("code", text), tabindex=0)
+
+
+def folded(summary: str, *parts: Html, opened: bool = False) -> Html:
+    """Parts that are shown when they are asked for."""
+    return tag("details", tag("summary", summary), *parts, open=opened)

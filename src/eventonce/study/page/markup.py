@@ -1,0 +1,95 @@
+"""Markup that is escaped by the way it is made: text becomes markup only through `tag`.
+
+Events hold whatever their senders write, and a page is sent to people who trust its sender.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+LONGEST: Final = 240
+"""Characters of a text that are shown; a value may have a hundred thousand."""
+EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle"})
+THIN: Final = "\u202f"
+"""A narrow space that does not break: it parts thousands, and a number from its unit."""
+KEPT: Final = f"\n\u00a0{THIN}"
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *inside: object, **attributes: object) -> Html:
+    """An element; whatever is inside and is no `Html` is escaped, and `None` is left out.
+
+    An attribute is written with `-` for `_`, and `class_` as `class`; one that is None or False is
+    left out, and one that is True has no value.
+    """
+    told = "".join(
+        f" {word.rstrip('_').replace('_', '-')}"
+        + ("" if value is True else f'="{escape(printable(_plain(value)))}"')
+        for word, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if name in EMPTY and not inside:
+        return Html(f"<{name}{told}/>")
+    return Html(f"<{name}{told}>{joined(*inside)}</{name}>")
+
+
+def joined(*inside: object) -> Html:
+    """Markup of several parts, one after the other."""
+    return Html(
+        "".join(
+            part if isinstance(part, Html) else escape(printable(_plain(part)))
+            for part in inside
+            if part is not None
+        )
+    )
+
+
+def data(text: object) -> Html:
+    """A text of an event: cut where it is long, and kept from turning the direction of the words
+    around it."""
+    full = str(text)
+    cut = f"{full[:LONGEST]}… ({number(len(full))} characters)" if len(full) > LONGEST else full
+    return tag("bdi", cut)
+
+
+def printable(text: str) -> str:
+    """The text without control characters, such as one that turns the direction of writing; line
+    breaks and the spaces of numbers stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() or sign in KEPT else repr(sign)[1:-1] for sign in text
+    )
+
+
+def _plain(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def number(value: float) -> str:
+    """A number with narrow spaces between its thousands."""
+    shown = f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.2g}"
+    return shown.replace(",", THIN)
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole, in percent."""
+    percent = 100 * part / whole if whole else 0.0
+    digits = 0 if percent in (0, 100) else 1
+    shown = f"{percent:.{digits}f}"
+    if percent and shown == "0.0":
+        shown = "under 0.1"
+    if percent < 100 and shown == "100.0":
+        shown = "over 99.9"
+    return f"{shown}{THIN}%"
+
+
+def counted(amount: float, one: str, many: str = "") -> str:
+    """`1 event`, `20 000 events`."""
+    return f"{number(amount)}\u00a0{one if amount == 1 else many or one + 's'}"

@@ -1,0 +1,350 @@
+"""Plots as SVG without a script: each is drawn for a width, and has its numbers as a table too.
+
+Series are named where they are drawn, so that no legend and no colour is needed to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from eventonce.study.page.markup import Html, joined, number, tag
+from eventonce.study.page.scales import LETTER, Linear, Log, days, rounded, staggered
+
+WIDE: Final = 720
+NARROW: Final = 328
+"""Widths, in pixels, that a plot is drawn for: a page, and a telephone."""
+LABEL: Final = 16
+"""Pixels from one row of labels to the next."""
+
+Drawn = tuple[float, list[Html]]
+"""The height of a plot, and its parts."""
+
+
+class Plot(NamedTuple):
+    """A plot, and its numbers for those who do not see it."""
+
+    title: str
+    said: str
+    """What is to be seen, in a sentence."""
+    draw: Callable[[int], Drawn]
+    head: tuple[str, ...]
+    rows: Sequence[tuple[object, ...]]
+
+
+def svg(plot: Plot, width: int, look: str = "", inside: Html | None = None) -> Html:
+    """The plot as one element."""
+    height, parts = plot.draw(width)
+    return tag(
+        "svg",
+        inside,
+        tag("title", plot.title),
+        tag("desc", plot.said),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height:g}",
+        width=width,
+        height=f"{height:g}",
+        role="img",
+        aria_label=f"{plot.title}. {plot.said}",
+        class_=look or None,
+    )
+
+
+def text(x: float, y: float, words: object, look: str = "", anchor: str = "start") -> Html:
+    """Words with their foot at `y`."""
+    return tag("text", words, x=x, y=y, class_=look or None, text_anchor=anchor)
+
+
+def _bar(x: float, y: float, width: float, height: float, look: str, told: str = "") -> Html:
+    inside = (tag("title", told),) if told else ()
+    return tag("rect", *inside, x=x, y=y, width=width, height=height, class_=look)
+
+
+def _rule(x: float, y: float, to_x: float, to_y: float, look: str) -> Html:
+    return tag("line", x1=x, y1=y, x2=to_x, y2=to_y, class_=look)
+
+
+def bars(
+    title: str, said: str, rows: Sequence[tuple[str, tuple[int, ...], bool]], of: tuple[str, ...]
+) -> Plot:
+    """A name and a bar for each of its numbers, which `of` names; a strong row stands out."""
+    most = max((value for _, values, _ in rows for value in values), default=0) or 1
+
+    def draw(width: int) -> Drawn:
+        parts: list[Html] = []
+        y = 0.0
+        room = Linear(0, most, 0, width - LETTER * (len(number(most)) + max(map(len, of)) + 3))
+        for name, values, strong in rows:
+            y += 16
+            most_letters = int(width / LETTER) - 1
+            shown = name if len(name) <= most_letters else f"{name[: most_letters - 1]}…"
+            parts.append(text(0, y, shown, "strong" if strong else "name"))
+            y += 7
+            for place, (value, word) in enumerate(zip(values, of, strict=True)):
+                end = max(1.5, room.at(value))
+                look = f"series{place}" if value else "zero"
+                parts += [
+                    _bar(0, y, end, 10, look, f"{name}: {number(value)} {word}"),
+                    text(end + 7, y + 9.5, f"{number(value)} {word}", "small"),
+                ]
+                y += 15
+            y += 11
+        return y - 8, parts
+
+    return Plot(title, said, draw, ("", *of), [(name, *values) for name, values, _ in rows])
+
+
+def timelines(
+    title: str, said: str, rows: Mapping[str, Sequence[int]], begin: int, step: int, unit: str
+) -> Plot:
+    """A row of columns for each name, all over the same time, each with a scale of its own."""
+    steps = max((len(values) for values in rows.values()), default=0)
+    end = begin + steps * step
+
+    def draw(width: int) -> Drawn:
+        parts: list[Html] = []
+        across = Linear(begin, end, 0, width)
+        bottom = len(rows) * 58.0
+        ticks = list(days(begin, end, width // 64))
+        parts += [_rule(across.at(at), 0, across.at(at), bottom, "grid") for at, _ in ticks]
+        column = width / max(1, steps)
+        for place, (name, values) in enumerate(rows.items()):
+            foot = place * 58.0 + 50
+            most = max(values, default=0) or 1
+            told = f"{number(sum(values))}, at most {number(most)} {unit}"
+            parts += [
+                text(0, foot - 34, name, "name halo"),
+                text(width, foot - 34, told, "small halo", "end"),
+                _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
+            ]
+            parts += [
+                _bar(at * column, foot - high, max(1.0, column - 0.6), high, "series0")
+                for at, value in enumerate(values)
+                if value
+                for high in [max(1.5, 26 * value / most)]
+            ]
+        for middle, row, label in staggered(((across.at(at), label) for at, label in ticks), width):
+            parts.append(text(middle, bottom + 14 + row * LABEL, label, "small", "middle"))
+        return bottom + 20, parts
+
+    return Plot(
+        title,
+        said,
+        draw,
+        ("", "all", f"most {unit}"),
+        [(name, sum(values), max(values, default=0)) for name, values in rows.items()],
+    )
+
+
+def histogram(
+    title: str,
+    said: str,
+    bins: Sequence[tuple[float, float, int]],
+    marks: Sequence[tuple[float, str]],
+    range_: tuple[float, float],
+) -> Plot:
+    """Columns over a logarithmic axis, with marks, and how many lie between two of them."""
+    most = max((value for *_, value in bins), default=0) or 1
+    bounds = [*(place for place, _ in marks), float("inf")]
+    between = [
+        sum(value for low, high, value in bins if before < (low * high) ** 0.5 <= bound)
+        for before, bound in zip([0.0, *bounds], bounds, strict=False)
+    ]
+
+    def draw(width: int) -> Drawn:
+        across = Log(*range_, 0, width)
+        foot = 176.0
+        parts: list[Html] = []
+        labels = list(staggered(((across.at(at), name) for at, name in marks), width))
+        for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
+            x = across.at(place)
+            parts += [
+                _rule(x, 24, x, foot + 5 + row * LABEL, "grid"),
+                text(middle, foot + 17 + row * LABEL, label, "small halo", "middle"),
+            ]
+        for low, high, value in bins:
+            if value:
+                x, tall = across.at(low), max(2.0, 136 * value / most)
+                wide = max(1.0, across.at(high) - x - 1)
+                parts.append(_bar(x, foot - tall, wide, tall, "series0", number(value)))
+        edges = [0.0, *(across.at(place) for place, _ in marks), float(width)]
+        for value, left, right in zip(between, edges, edges[1:], strict=False):
+            if value and LETTER * len(number(value)) + 4 < right - left:
+                parts.append(text((left + right) / 2, 16, number(value), "small", "middle"))
+        parts.append(_rule(0, foot + 0.5, width, foot + 0.5, "axis"))
+        return foot + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
+
+    names = [*(f"up to {name}" for _, name in marks), "later"]
+    return Plot(title, said, draw, ("", "number"), list(zip(names, between, strict=True)))
+
+
+class Curve(NamedTuple):
+    """One line, in a panel of its own."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    look: str
+    shown: Callable[[float], str] = number
+    top: float | None = None
+    """The highest value of the panel; None for that of the points."""
+
+
+def curves(
+    title: str,
+    said: str,
+    panels: Sequence[Curve],
+    marks: Sequence[tuple[float, str]],
+    range_: tuple[float, float],
+) -> Plot:
+    """Lines one above the other, over the same logarithmic axis."""
+
+    def draw(width: int) -> Drawn:
+        across = Log(*range_, 0, width)
+        parts: list[Html] = []
+        high, gap = 96.0, 34.0
+        bottom = len(panels) * (high + gap)
+        labels = list(staggered(((across.at(at), name) for at, name in marks), width))
+        for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
+            x = across.at(place)
+            parts += [
+                _rule(x, gap, x, bottom + 5 + row * LABEL, "grid"),
+                text(middle, bottom + 17 + row * LABEL, label, "small halo", "middle"),
+            ]
+        for place, curve in enumerate(panels):
+            foot = (place + 1) * (high + gap)
+            top = curve.top or rounded(max((y for _, y in curve.points), default=0))
+            up = Linear(0, top, foot, foot - high)
+            way = " ".join(
+                f"{'L' if step else 'M'}{across.at(x):.1f} {up.at(y):.1f}"
+                for step, (x, y) in enumerate(curve.points)
+            )
+            parts += [
+                _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
+                text(0, foot - high - 12, curve.name, "name halo"),
+                tag("path", d=way, class_=f"line {curve.look}") if way else Html(""),
+            ]
+            parts += _ends(curve, across, up, width)
+        return bottom + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
+
+    xs = sorted({x for curve in panels for x, _ in curve.points})
+    by_x = [dict(curve.points) for curve in panels]
+    rows = [
+        (
+            _named(x, marks),
+            *(_shown(curve, of.get(x)) for curve, of in zip(panels, by_x, strict=True)),
+        )
+        for x in xs
+    ]
+    return Plot(title, said, draw, ("", *(curve.name for curve in panels)), rows)
+
+
+def _named(x: float, marks: Sequence[tuple[float, str]]) -> str:
+    return next((name for place, name in marks if place == x), number(x))
+
+
+def _shown(curve: Curve, value: float | None) -> str:
+    return "" if value is None else curve.shown(value)
+
+
+def _ends(curve: Curve, across: Log, up: Linear, width: int) -> Iterator[Html]:
+    """The value at the end of a line, and a dot there."""
+    for x, y in curve.points[-1:]:
+        right, foot = across.at(x), up.at(y)
+        words = curve.shown(y)
+        over = right + 8 + LETTER * len(words) > width
+        yield tag("circle", cx=right, cy=foot, r=3.5, class_=f"dot {curve.look}")
+        yield text(
+            right - 8 if over else right + 8,
+            foot - 8 if over else foot + 4,
+            words,
+            "strong halo",
+            "end" if over else "start",
+        )
+
+
+class Point(NamedTuple):
+    """A named point of a scatter plot."""
+
+    name: str
+    x: float
+    y: float
+    look: str
+
+
+def scatter(
+    title: str,
+    said: str,
+    points: Sequence[Point],
+    axes: tuple[str, str],
+    corners: Sequence[tuple[float, float, str]],
+    low: float,
+) -> Plot:
+    """Named points over a logarithmic axis from `low` to 1, and a linear one from 0 to 1."""
+
+    def draw(width: int) -> Drawn:
+        top, foot, left = 86.0, 330.0, 26.0
+        across, up = Log(low, 1, left + 8, width - 8), Linear(0, 1, foot - 10, top)
+        parts: list[Html] = [
+            _rule(left, foot + 0.5, width, foot + 0.5, "axis"),
+            _rule(left + 0.5, 0, left + 0.5, foot, "axis"),
+            text(left, foot + 32, axes[0], "small"),
+            text(8, foot, axes[1], "small turned"),
+        ]
+        parts += [text(left - 5, up.at(y) + 4, f"{y:g}", "small", "end") for y in (0, 0.5, 1)]
+        x = low
+        while x <= 1:
+            parts.append(text(across.at(x), foot + 16, f"{x:g}", "small", "middle"))
+            x *= 10
+        parts += [
+            text(across.at(x), up.at(y), words, "corner", "start" if x < 0.2 else "end")
+            for x, y, words in corners
+        ]
+        return foot + 40, [*parts, *_labelled(points, across, up, (left, width, foot))]
+
+    rows = [(one.name, f"{one.x:.4f}", f"{one.y:.2f}") for one in points]
+    return Plot(title, said, draw, ("", *axes), rows)
+
+
+def _labelled(
+    points: Sequence[Point], across: Log, up: Linear, edges: tuple[float, float, float]
+) -> Iterator[Html]:
+    """The points, and the names of those that have room for one, each apart from the others."""
+    left, width, foot = edges
+    taken: list[tuple[float, float, float, float]] = []
+    dots = [(across.at(one.x), up.at(one.y), one) for one in points]
+    names: list[Html] = []
+    for x, y, one in dots:
+        wide = LETTER * len(one.name)
+        for down in (4, -10, 18, -26, 34, -42, 50, -58, 66, -74):
+            begin = min(max(left + 4, x + (8 if down == 4 else -wide / 2)), width - wide)
+            box = (begin - 2, y + down - 11, begin + wide + 2, y + down + 4)
+            if not any(_touch(box, other) for other in taken) and box[1] > 0 and box[3] < foot:
+                if any(_touch(box, (a - 5, b - 5, a + 5, b + 5)) for a, b, _ in dots):
+                    continue
+                taken.append(box)
+                if down != 4:
+                    names.append(_rule(x, y, x, box[3] - 1 if down < 0 else box[1] + 3, "leader"))
+                names.append(text(begin, y + down, one.name, f"small halo {one.look}"))
+                break
+    yield from names
+    for x, y, one in dots:
+        told = tag("title", f"{one.name}: {one.x:.4f}, {one.y:.2f}")
+        yield tag("circle", told, cx=x, cy=y, r=4, class_=f"dot {one.look}")
+
+
+def _touch(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def whole(plot: Plot, width: int, style: str, margin: int = 24) -> str:
+    """The plot as a file of its own, on paper of its own."""
+    height, parts = plot.draw(width)
+    paper = tag("rect", width="100%", height="100%", rx=10, class_="paper")
+    moved = tag("g", *parts, transform=f"translate({margin} {margin + 26})")
+    head = text(margin, margin + 8, plot.title, "title")
+
+    def draw(_: int) -> Drawn:
+        return height + 2 * margin + 26, [Html(f"<style>{style}</style>"), paper, head, moved]
+
+    return joined(svg(plot._replace(draw=draw), width + 2 * margin), Html("\n"))

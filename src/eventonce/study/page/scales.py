@@ -1,0 +1,84 @@
+"""Scales of the plots: where on an axis a value stands, and which values are named there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from math import log10
+from typing import Final, NamedTuple
+
+SECOND: Final = 1_000
+MINUTE: Final = 60_000
+HOUR: Final = 3_600_000
+DAY: Final = 86_400_000
+LETTER: Final = 6.4
+"""Pixels of a letter of a plot, on average."""
+
+
+class Linear(NamedTuple):
+    """Equal distances for equal differences."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        share = (value - self.low) / ((self.high - self.low) or 1)
+        return self.begin + min(1.0, max(0.0, share)) * (self.end - self.begin)
+
+
+class Log(NamedTuple):
+    """Equal distances for equal factors; what is outside stands at the edge."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
+        return self.begin + min(1.0, share) * (self.end - self.begin)
+
+
+def rounded(most: float) -> float:
+    """The next number that an axis can end with: 1, 2 or 5 with zeros."""
+    if most <= 0:
+        return 1.0
+    power = 10.0 ** int(log10(most) // 1)
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= most * (1 - 1e-9))
+
+
+def staggered(labels: Iterable[tuple[float, str]], end: float) -> Iterator[tuple[float, int, str]]:
+    """Labels around their places, each in the first row in which it touches no other."""
+    taken: list[float] = []
+    for place, label in labels:
+        half = LETTER * len(label) / 2
+        middle = min(max(place, half), end - half)
+        row = next((r for r, x in enumerate(taken) if middle - half > x + 4), len(taken))
+        if row == len(taken):
+            taken.append(0.0)
+        taken[row] = middle + half
+        yield middle, row, label
+
+
+def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
+    """Instants to name between two others, and how each is called, in UTC."""
+    steps = (HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY, 91 * DAY)
+    step = next((step for step in steps if (end - begin) / step <= most), 364 * DAY)
+    at = -(-begin // step) * step
+    while at <= end:
+        yield at, f"{datetime.fromtimestamp(at / 1000, UTC):{'%H:%M' if step < DAY else '%-d %b'}}"
+        at += step
+
+
+def duration(milliseconds: float) -> str:
+    """A duration as people say it."""
+    for unit, name in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds")):
+        if milliseconds >= 2 * unit or unit == SECOND:
+            count = milliseconds / unit
+            shown = f"{count:.1f}".removesuffix(".0")
+            return f"{shown}\u00a0{name if shown != '1' else name[:-1]}"
+    raise AssertionError
