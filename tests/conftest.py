@@ -61,3 +61,21 @@ def dynamodb_local_url() -> Iterator[str]:
 
     with dynamodb_local() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def ministack_url() -> Iterator[str]:
+    """One ministack for a test process; whoever uses it gives names of its own."""
+    from tests.servers.aws import ministack  # as above
+
+    with ministack() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def endpoint(ministack_url: str) -> Iterator[str]:
+    """An emulated account, whose credentials this process has."""
+    from tests.servers.aws import emulated  # as above
+
+    with emulated():
+        yield ministack_url

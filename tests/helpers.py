@@ -6,6 +6,7 @@ The fixture `run` of `tests/conftest.py` gives a `Run`.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,17 @@ import pytest
 
 from eventonce import Job, Outcome, Reject, Rule
 from eventonce.cli import main
+
+PATIENCE = 240
+"""Seconds after which a test gives up waiting: on a quiet machine nothing takes ten."""
+
+
+def until(holds: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
+    """Wait for what takes a moment; `otherwise` says what there is instead."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, f"waited for in vain: {otherwise()}"
+        time.sleep(0.01)
 
 
 class Result(NamedTuple):

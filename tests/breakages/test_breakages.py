@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eventonce.runtime.occupancy import HERE
+from tests import helpers
 from tests.breakages.breakage import Breakage
 from tests.breakages.runtime import BREAKAGES
 from tests.unit import test_gate, test_lane
@@ -29,7 +30,7 @@ def test_a_breakage_breaks_its_promise_which_holds_without_it(
     kept(breakage, monkeypatch)()
     with monkeypatch.context() as patch:
         breakage.plant(patch)
-        for module in (test_gate, test_lane):
+        for module in (helpers, test_gate, test_lane):
             patch.setattr(module, "PATIENCE", SHORT)
         with pytest.raises(BaseException) as broken:  # noqa: PT011  in whichever way it fails
             kept(breakage, patch)()

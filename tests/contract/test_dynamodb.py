@@ -11,7 +11,7 @@ import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.testing.contract import StoreContract, StoreFactory
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated, ministack
 
 EXAMPLES = 20

@@ -15,7 +15,8 @@ from eventonce.testing.cases import histories
 from eventonce.testing.contract import StoreContract, StoreFactory
 from eventonce.testing.factory import EXAMPLES
 from eventonce.types import Claim, Verdict
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
+from tests.integration.granted import made
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
 
 FEWER = 50
@@ -27,24 +28,17 @@ def _opener(uri: str, examples: int = EXAMPLES) -> StoreFactory:
     return StoreFactory(partial(PostgresStore, patient), own_clock=True, examples=examples)
 
 
-def _made(uri: str) -> str:
-    store = PostgresStore(uri)
-    store.create()
-    store.close()
-    return uri
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with serving() as cluster:
-        _made(cluster.uri())
+        made(cluster.uri())
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def debians_uri() -> Iterator[str]:
     with serving(postgres15) as cluster:
-        yield _made(cluster.uri())
+        yield made(cluster.uri())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.contract import CASES, StoreContract, StoreFactory
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 from tests.servers.valkey import clustered, redis7, redis62, serving
 
 

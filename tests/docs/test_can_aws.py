@@ -6,7 +6,6 @@ The emulator shows that we read AWS' pages as its makers did, and no more: their
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -16,7 +15,7 @@ from eventonce import Consumer
 from eventonce.stores.memory import MemoryStore
 from tests.docs.arrivals import agent_leaves, published_again
 from tests.docs.pages import DOCS, broken_links, sections
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import REGION
 
 PAGE = sections("can-aws-do-it.md")
 A, B = agent_leaves("a"), published_again("b")
@@ -24,12 +23,6 @@ A, B = agent_leaves("a"), published_again("b")
 
 def said(table: int) -> list[bool]:
     return ["yes" in row[1] for row in PAGE["SQS FIFO"].tables()[table]]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from eventonce.stores.sqlite import SQLiteStore
 from tests.docs.arrivals import agent_leaves
 from tests.docs.moving import PAGE, A, B, C, D, Row, Work, told
 from tests.docs.pages import DOCS, broken_links
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import REGION
 from tests.servers.valkey import serving
 
 
@@ -31,12 +30,6 @@ from tests.servers.valkey import serving
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

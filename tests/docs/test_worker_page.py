@@ -16,6 +16,7 @@ from eventonce.aws.sqs import Entry, Queue
 from eventonce.config import Worker as Table
 from eventonce.infra.iam import RECEIVE
 from tests.docs.pages import DOCS, broken_links, sections
+from tests.helpers import PATIENCE
 from tests.servers import free_port
 from tests.servers.aws import emulated, ministack
 
@@ -26,7 +27,6 @@ EVENT = """{"id": "%s", "detail-type": "v2.detail.events.conversation.{id}.user.
   "timestamp": "2026-05-04T09:15:27.482Z", "metadata": {"CorrelationId": "x"},
   "eventBody": {"eventTime": 1777886127391, "conversationId": "c-1", "participantId": "p-1",
   "sessionId": "s-1", "userId": "u-1"}}}"""
-PATIENCE = 60
 
 
 def _block(language: str) -> str:

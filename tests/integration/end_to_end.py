@@ -11,7 +11,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import boto3
 
+from tests.helpers import until
 from tests.servers.aws import emulated, ministack
 
 BUS = "calls"
@@ -27,8 +28,6 @@ SOURCE = "com.example.genesys"
 a partner's events but delivers none."""
 TYPE = "v2.detail.events.conversation.{id}.user.end"
 SINK = "effects"
-PATIENCE = 240
-"""Seconds: what is waited for takes ten on a quiet machine at most."""
 
 
 def call(name: str, *, do: str = "", seconds: float = 0) -> dict[str, Any]:
@@ -127,10 +126,7 @@ class Account:
             EventEndTime=now + timedelta(hours=1),
             Destination={"Arn": archive["EventSourceArn"]},
         )
-        wait_for(
-            lambda: self.events.describe_replay(ReplayName="again")["State"] == "COMPLETED",
-            "the replay",
-        )
+        until(lambda: self.events.describe_replay(ReplayName="again")["State"] == "COMPLETED")
 
     def redeliver(self, queue: str, events: Sequence[str]) -> None:
         """Send the same events once more, with the ids they had."""
@@ -143,11 +139,12 @@ class Account:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
 
         def empty() -> bool:
+            time.sleep(0.1)
             found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
             quiet[0] = 0 if any(map(int, found["Attributes"].values())) else quiet[0] + 1
             return quiet[0] == 3
 
-        wait_for(empty, f"the queue {queue} to be empty")
+        until(empty)
 
     def effects(self) -> list[str]:
         """Every event that came out at the end, and stays there."""
@@ -168,13 +165,6 @@ class Account:
         return Counter(
             json.loads(event)["detail"]["eventBody"]["conversationId"] for event in self.effects()
         )
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, f"waited for {what} in vain"
-        time.sleep(0.1)
 
 
 @contextmanager

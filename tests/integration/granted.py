@@ -10,8 +10,8 @@ from eventonce.core.ports import Store
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Claim, Settlement
+from tests.helpers import until
 from tests.servers.postgres import Cluster
-from tests.servers.valkey import until
 
 T = TypeVar("T")
 
@@ -28,10 +28,17 @@ def completed(store: Store, claims: Sequence[Claim]) -> list[Settlement]:
 @contextmanager
 def opened(cluster: Cluster) -> Iterator[PostgresStore]:
     """A store on this server, its schema made."""
-    store = PostgresStore(cluster.uri())
-    store.create()
+    store = PostgresStore(made(cluster.uri()))
     yield store
     store.close()
+
+
+def made(uri: str) -> str:
+    """The same URI, its schema made."""
+    store = PostgresStore(uri)
+    store.create()
+    store.close()
+    return uri
 
 
 def answered(ask: Callable[[], T]) -> T:

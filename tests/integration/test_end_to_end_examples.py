@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import PATIENCE
 from tests.servers import missing
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 600
-"""Seconds for an example: it takes six on a quiet machine, and waits for its queue for up to four
-minutes."""
 
 
 @pytest.mark.parametrize("name", ["lambda_sqs", "worker_sqlite"])
@@ -23,7 +21,9 @@ def test_an_example_runs_with_one_command_and_closes_each_call_once(name: str) -
     if importlib.util.find_spec("ministack") is None:
         missing("ministack is not installed (pip install ministack aws-sam-translator boto3)")
     command = [sys.executable, str(EXAMPLES / name / "run.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=3 * PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     shown = done.stdout.partition("closed calls\n")[2]
     promised = (EXAMPLES / name / "README.md").read_text().rpartition("closed calls\n")[2]

@@ -14,17 +14,8 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.integration.end_to_end import (
-    BUS,
-    HANDLER,
-    SOURCE,
-    Account,
-    account,
-    apply,
-    call,
-    deploy,
-    wait_for,
-)
+from tests.helpers import until
+from tests.integration.end_to_end import BUS, HANDLER, SOURCE, Account, account, apply, call, deploy
 from tests.servers.lambda_runtime import environment
 
 QUEUE = "crm"
@@ -145,5 +136,5 @@ def test_a_function_that_eventbridge_invokes_is_retried_under_one_request_id(
         again = runtime.invoke_async(event)
     assert [answer.kind for answer in answers] == ["error", "error", "response"]
     assert json.loads(again[0].payload["body"])["duplicates"] == 1
-    wait_for(lambda: world.counted()["directly"] >= 1, "its effect")
+    until(lambda: world.counted()["directly"] >= 1)
     assert world.counted()["directly"] == 1

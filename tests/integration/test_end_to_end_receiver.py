@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.end_to_end import (
-    BUS,
-    HANDLER,
-    SOURCE,
-    TYPE,
-    Account,
-    account,
-    call,
-    wait_for,
-)
+from tests.helpers import until
+from tests.integration.end_to_end import BUS, HANDLER, SOURCE, TYPE, Account, account, call
 from tests.servers.receiver import JSON, Receiving, receiving
 
 KEY = "not-a-secret-key"
@@ -84,7 +76,7 @@ def retry(receiver: Receiving, event: dict[str, Any]) -> list[int]:
         answers.append(receiver.ask(event, headers={**JSON, "x-api-key": KEY}).status)
         return answers[-1] not in AGAIN
 
-    wait_for(sent, "an answer after which EventBridge is content")
+    until(sent)
     return answers
 
 
@@ -100,7 +92,7 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(
     connect(world, f"http://127.0.0.1:{receiver.port}/events")
     world.put(*map(call, plain))
     total = RULES * len(plain)
-    wait_for(lambda: delivered(receiver, TYPE) == total, "the deliveries")
+    until(lambda: delivered(receiver, TYPE) == total)
 
     troubled = call("fails", do="fail twice")
     event = {"id": "e-1", "detail-type": TYPE, "source": SOURCE, "detail": troubled}
@@ -115,6 +107,6 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(
         total += 1
     world.replay()
     total += RULES * 2 * len(plain)
-    wait_for(lambda: delivered(receiver, TYPE) == total, "the deliveries")
+    until(lambda: delivered(receiver, TYPE) == total)
     expected = dict.fromkeys([*plain, "fails"], 1)
     assert world.counted() == expected

@@ -17,17 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.end_to_end import (
-    BUS,
-    HANDLER,
-    PATIENCE,
-    SOURCE,
-    Account,
-    account,
-    apply,
-    call,
-    wait_for,
-)
+from tests.helpers import PATIENCE, until
+from tests.integration.end_to_end import BUS, HANDLER, SOURCE, Account, account, apply, call
 from tests.servers import valkey
 
 QUEUE = "desk"
@@ -119,7 +110,7 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account, folder:
     with working(folder) as first:
         # None that sends at once: killed between that and its settlement it would send again.
         world.put(call("hangs", do="hang once"), call("fails", do="fail twice"))
-        wait_for((folder / "hanging").exists, "a handler to hang")
+        until((folder / "hanging").exists)
         first.kill()
         first.wait()
     with working(folder) as second:

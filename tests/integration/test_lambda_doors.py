@@ -12,17 +12,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from tests.integration.end_to_end import (
-    BUS,
-    PATIENCE,
-    SOURCE,
-    TYPE,
-    Account,
-    account,
-    call,
-    deploy,
-    wait_for,
-)
+from tests.helpers import PATIENCE, until
+from tests.integration.end_to_end import BUS, SOURCE, TYPE, Account, account, call, deploy
 from tests.servers.aws import REGION
 
 STORE = "dynamodb://doors?timeout=60"
@@ -179,8 +170,8 @@ def test_an_event_takes_effect_once_through_whichever_door_it_comes(
         "detail": call(name),
     }
     way(doors, event)
-    wait_for(lambda: doors.world.counted()[name] >= 1, f"the effect {name}")
-    wait_for(lambda: settled(doors, event), f"the settlement {name}")
+    until(lambda: doors.world.counted()[name] >= 1)
+    until(lambda: settled(doors, event))
     assert doors.world.counted()[name] == 1
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from eventonce.core.reasons import GIVEN_UP
 from eventonce.stores.sqlite import SQLiteStore
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE, until
 from tests.servers.lambda_runtime import Answer, Environment, environment
 
 FUNCTION = """
@@ -62,9 +62,6 @@ TRIES = 3
 """How often something may be tried that a machine which stands still for seconds can spoil: Lambda
 ends a process when its time is over, whatever kept it."""
 
-LONG = 4 * PATIENCE
-"""Seconds for what starts several processes, one after the other."""
-
 ASYNC = """
 @consumer.on
 async def handle(job):
@@ -105,9 +102,9 @@ def counted(answer: Answer) -> dict[str, int]:
     return {name: body[name] for name in ("processed", "duplicates", "errors")}
 
 
-def until(found: Callable[[], Answer], kind: str = "response") -> list[Answer]:
+def answers_until(found: Callable[[], Answer], kind: str = "response") -> list[Answer]:
     """What is answered until something is answered in this kind."""
-    end = time.monotonic() + LONG
+    end = time.monotonic() + PATIENCE
     answers = [found()]
     while answers[-1].kind != kind:
         assert time.monotonic() < end, answers
@@ -178,7 +175,7 @@ def test_a_crash_counts_as_an_attempt_and_is_busy_until_the_invocation_had_to_en
                 break
         else:
             raise AssertionError(env.said)
-        answers = until(lambda: env.invoke(event, id="r"))
+        answers = answers_until(lambda: env.invoke(event, id="r"))
     assert {answer.kind for answer in answers[:-1]} <= {"error"}
     assert counted(answers[-1])["processed"] == 1
     assert effects(tmp_path) == [f"{number} 2"]
@@ -198,7 +195,7 @@ def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
         else:
             raise AssertionError(env.said)
         begun = time.monotonic()
-        answers = until(lambda: env.invoke(event, id="r", timeout=PATIENCE))
+        answers = answers_until(lambda: env.invoke(event, id="r", timeout=PATIENCE))
         assert counted(answers[-1])["processed"] == 1
         assert time.monotonic() - begun < 50
         assert env.starts == starts + 1
@@ -256,20 +253,13 @@ def _survived(folder: Path) -> list[str]:
         assert env.invoke({"Records": records}, timeout=3).kind == "timeout"
         if not (folder / "hanging").exists():
             return effects(folder)
-        end = time.monotonic() + LONG
+        end = time.monotonic() + PATIENCE
         while True:
             answer = env.invoke({"Records": records})
             if not answer.payload["batchItemFailures"]:
                 break
             assert time.monotonic() < end, answer
     return sorted(effects(folder))
-
-
-def held(folder: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while not (folder / "held").exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -285,7 +275,7 @@ def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, regist
     event = call(1, at_1="hold")
     with two(tmp_path, register) as (first, second):
         first.begin(event, id="r")
-        held(tmp_path)
+        until((tmp_path / "held").exists)
         answer = second.invoke(event, id="r")
         assert answer.kind == "error"
         assert "busy" in answer.payload["errorMessage"]
@@ -297,7 +287,7 @@ def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, regist
 
 def freeze(env: Environment, file: Path) -> None:
     """Stop it, and not with the store's file in its hands, which nobody could then write to."""
-    end = time.monotonic() + LONG
+    end = time.monotonic() + PATIENCE
     while True:
         env.freeze()
         with closing(sqlite3.connect(file, timeout=0.1)) as beside, suppress(OperationalError):
@@ -314,9 +304,9 @@ def test_an_environment_frozen_in_the_middle_settles_nothing_once_another_took_o
     event = call(1, at_1="hold")
     with two(tmp_path, SYNC, lease="500ms") as (first, second):
         first.begin(event, id="r")
-        held(tmp_path)
+        until((tmp_path / "held").exists)
         freeze(first, tmp_path / "store.db")
-        answers = until(lambda: second.invoke(event, id="r"))
+        answers = answers_until(lambda: second.invoke(event, id="r"))
         assert counted(answers[-1])["processed"] == 1
         (tmp_path / "go").touch()
         first.thaw()
@@ -344,7 +334,7 @@ def test_a_message_that_kills_its_process_is_given_up_after_its_attempts(tmp_pat
     """A queue brings it for as long as that takes, which Lambda itself does not."""
     do = {f"at_{attempt}": "exit" for attempt in range(1, 9)}
     settings = {"FOLDER": str(tmp_path), "LEASE": "50ms"}
-    exits, end = 0, time.monotonic() + LONG
+    exits, end = 0, time.monotonic() + PATIENCE
     with environment(function(), env=settings) as env:
         while True:
             answer = env.invoke({"Records": [record(1, **do)]})

@@ -26,10 +26,9 @@ from eventonce.types import Outcome, Settlement, SettleResult
 from eventonce.web import receiver
 from eventonce.worker import Settings, Worker
 from tests.docs.pages import sections
-from tests.helpers import call, ruled
-from tests.integration.granted import alone, opened
-from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, serving
+from tests.helpers import PATIENCE, call, ruled
+from tests.integration.granted import alone
+from tests.servers.postgres import Cluster
 from tests.unit.asking import asked
 from tests.unit.endpoint import OPEN
 
@@ -41,10 +40,9 @@ Handler = Callable[[Job], Awaitable[object]]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        cluster.execute("CREATE TABLE effects (call bigint)")
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    cluster.execute("CREATE TABLE effects (call bigint)")
+    return cluster
 
 
 @pytest.fixture(params=["uri", "pool"])

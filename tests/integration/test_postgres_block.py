@@ -18,16 +18,15 @@ from eventonce.testing.cases.samples import fact, new_keys
 from eventonce.types import Settlement, SettleResult
 from tests.helpers import call
 from tests.integration.granted import completed, opened
-from tests.servers.postgres import Cluster, serving
+from tests.servers.postgres import Cluster
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster, opened(cluster):
-        cluster.execute("CREATE TABLE effects (call bigint)")
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    cluster.execute("CREATE TABLE effects (call bigint)")
+    return cluster
 
 
 @pytest.fixture(params=["uri", "pool"])

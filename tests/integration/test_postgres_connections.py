@@ -17,8 +17,8 @@ from eventonce import Consumer, Rule
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, version
+from tests.helpers import PATIENCE
 from tests.integration.granted import answered, completed, opened
-from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, bouncing
 from tests.servers.relay import relaying
 

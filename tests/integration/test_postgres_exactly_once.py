@@ -18,11 +18,10 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
-from tests.helpers import call
-from tests.integration.granted import alone
-from tests.servers.postgres import Cluster, serving
+from tests.helpers import call, until
+from tests.integration.granted import alone, opened
+from tests.servers.postgres import Cluster
 from tests.servers.relay import Relay, relaying
-from tests.servers.valkey import until
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 BRIEF = msgspec.structs.replace(RULE, lease="1s")
@@ -55,21 +54,16 @@ def work(uri: str, number: int, kind: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
-        cluster.execute("CREATE TABLE effects (call bigint)")
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    cluster.execute("CREATE TABLE effects (call bigint)")
+    return cluster
 
 
 @pytest.fixture
 def store(cluster: Cluster) -> Iterator[PostgresStore]:
     cluster.execute("TRUNCATE effects")
-    store = PostgresStore(cluster.uri())
-    yield store
-    store.close()
+    with opened(cluster) as store:
+        yield store
 
 
 def effects(cluster: Cluster) -> dict[int, int]:

@@ -26,10 +26,9 @@ from eventonce.testing.cases.samples import (
     version,
 )
 from eventonce.types import Action, Settlement
+from tests.helpers import PATIENCE, until
 from tests.integration.granted import answered, completed, opened
-from tests.servers import PATIENCE
 from tests.servers.postgres import Cluster, postgres18, serving
-from tests.servers.valkey import until
 
 TRIES = 20
 """A lock is waited for half a second, which a busy machine may let pass: then it is done again."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
@@ -17,29 +16,11 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys
 from eventonce.types import Settlement
-from tests.integration.granted import alone, answered
-from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, prepared, serving
-from tests.servers.valkey import until
+from tests.helpers import PATIENCE, call, until
+from tests.integration.granted import alone, answered, made
+from tests.servers.postgres import Cluster, prepared
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        made(cluster.uri())
-        yield cluster
-
-
-def made(uri: str) -> None:
-    store = PostgresStore(uri)
-    store.create()
-    store.close()
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode({"id": "", "detail-type": "call", "detail": {"call": number}})
 
 
 def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore, connections
 from eventonce.stores.postgres.guarded_connection import GuardedConnection
 from eventonce.testing.cases.samples import fact, new_keys
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 from tests.servers.postgres import Cluster
 from tests.servers.relay import Relay, relaying
 

@@ -19,8 +19,9 @@ from eventonce.errors import (
 )
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys
-from tests.integration.granted import alone
-from tests.servers import PATIENCE, free_port
+from tests.helpers import PATIENCE
+from tests.integration.granted import alone, made
+from tests.servers import free_port
 from tests.servers.postgres import Cluster, prepared
 from tests.servers.relay import relaying
 
@@ -46,12 +47,6 @@ def cluster() -> Iterator[Cluster]:
                     f"GRANT ALL ON ALL TABLES IN SCHEMA eventonce TO {role}",
                 )
             yield cluster
-
-
-def made(uri: str) -> None:
-    store = PostgresStore(uri)
-    store.create()
-    store.close()
 
 
 def refusal(uri: str) -> EventonceError:

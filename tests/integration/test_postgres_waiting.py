@@ -12,19 +12,15 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
-from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, serving
-from tests.servers.valkey import until
+from tests.helpers import PATIENCE, until
+from tests.integration.granted import opened
+from tests.servers.postgres import Cluster
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
-        be_patient(cluster)
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    be_patient(cluster)
+    return cluster
 
 
 def be_patient(cluster: Cluster) -> None:
@@ -35,9 +31,8 @@ def be_patient(cluster: Cluster) -> None:
 
 @pytest.fixture
 def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    store = PostgresStore(cluster.uri())
-    yield store
-    store.close()
+    with opened(cluster) as store:
+        yield store
 
 
 def waiting(cluster: Cluster) -> bool:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer
-from tests.servers import PATIENCE, free_port
+from tests.helpers import PATIENCE, until
+from tests.servers import free_port
 from tests.servers.receiver import JSON, Receiving, receiving
-from tests.servers.valkey import serving, until
+from tests.servers.valkey import serving
 
 HANDLER = """
 import asyncio

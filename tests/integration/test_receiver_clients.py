@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 from tests.servers.receiver import Receiving, receiving
 
 SETTINGS = """

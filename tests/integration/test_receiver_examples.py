@@ -14,14 +14,13 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.web import Serve
+from tests.helpers import PATIENCE
 from tests.servers import missing
 from tests.servers.postgres import postgres18
 from tests.servers.receiver import receiving
 from tests.unit.asking import ask
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300
-"""Seconds: two are usual for the one, six for the other."""
 
 
 PAGE = (ROOT / "docs" / "receiver.md").read_text()

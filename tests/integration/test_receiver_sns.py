@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.helpers import until
 from tests.servers.receiver import Answered, Receiving, receiving
 from tests.servers.sns import (
     CERTIFICATE,
@@ -26,7 +27,6 @@ from tests.servers.sns import (
     sns_host,
     stamp,
 )
-from tests.servers.valkey import until
 
 HANDLER = """
 def handle(job):

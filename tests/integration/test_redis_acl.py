@@ -12,8 +12,9 @@ from eventonce.errors import ConfigError
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.types import Action, Settlement
+from tests.helpers import until
 from tests.integration.test_redis_clients import works
-from tests.servers.valkey import Binary, Node, clustered, redis7, redis62, serving, until, valkey
+from tests.servers.valkey import Binary, Node, clustered, redis7, redis62, serving, valkey
 
 PAGE = Path(__file__).parents[2] / "docs/stores/redis.md"
 OWN = {"client", "client|setinfo", "client|maint_notifications"}

@@ -17,8 +17,8 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore, connections
 from eventonce.testing.cases.samples import EVERY_BYTE, fact, new_keys, new_letters
 from eventonce.types import Settlement
-from tests.servers import PATIENCE
-from tests.servers.valkey import Node, caught_up, sentinel, serving, until, valkey
+from tests.helpers import PATIENCE, until
+from tests.servers.valkey import Node, caught_up, sentinel, serving, valkey
 
 
 def works(store: RedisStore) -> None:

@@ -17,9 +17,9 @@ from eventonce.stores.redis.codec import TAGS, Keys, partition
 from eventonce.stores.redis.uri import read
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Claim, Settlement
+from tests.helpers import PATIENCE, until
 from tests.integration.granted import answered
 from tests.integration.test_redis_clients import fork_and_work, works
-from tests.servers import PATIENCE
 from tests.servers.valkey import (
     SLOTS,
     STEADY,
@@ -30,7 +30,6 @@ from tests.servers.valkey import (
     frozen,
     low_port,
     serving,
-    until,
     valkey,
 )
 

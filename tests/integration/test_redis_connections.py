@@ -14,8 +14,8 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore, connections
 from eventonce.stores.redis.codec import COUNT
 from eventonce.testing.cases.samples import fact, new_keys
+from tests.helpers import PATIENCE
 from tests.integration.test_redis_clients import at_once
-from tests.servers import PATIENCE
 from tests.servers.relay import Relay, relaying
 from tests.servers.valkey import Node
 

@@ -22,8 +22,8 @@ from eventonce.stores.redis import RedisStore
 from eventonce.stores.redis.codec import Keys, partition
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Claim, Settlement
+from tests.helpers import PATIENCE, until
 from tests.integration.granted import answered
-from tests.servers import PATIENCE
 from tests.servers.valkey import (
     PRIMARIES,
     SLOTS,
@@ -33,7 +33,6 @@ from tests.servers.valkey import (
     clustered,
     frozen,
     serving,
-    until,
 )
 
 WORKERS = 4

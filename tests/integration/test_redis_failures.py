@@ -14,8 +14,9 @@ from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Action, Claim, Settlement
+from tests.helpers import until
 from tests.servers import free_port
-from tests.servers.valkey import Node, door, frozen, serving, until, valkey
+from tests.servers.valkey import Node, door, frozen, serving, valkey
 
 ACTIONS: Sequence[Action] = ("complete", "release", "bury", "extend")
 

@@ -17,10 +17,11 @@ from eventonce.stores import check_uri, open_store
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.redis.uri import Tokens
 from eventonce.testing.cases.samples import fact, new_keys
+from tests.helpers import PATIENCE, until
 from tests.integration.test_redis_clients import fails_over, works
 from tests.integration.test_redis_settings import encrypted
-from tests.servers import PATIENCE, free_port
-from tests.servers.valkey import clustered, redis7, sentinel, serving, until, valkey
+from tests.servers import free_port
+from tests.servers.valkey import clustered, redis7, sentinel, serving, valkey
 
 SECRET = "s3cr3t"
 

@@ -22,8 +22,9 @@ from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUn
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Claim
+from tests.helpers import until
 from tests.servers import free_port, missing
-from tests.servers.valkey import Node, clustered, low_port, redis7, serving, until, valkey
+from tests.servers.valkey import Node, clustered, low_port, redis7, serving, valkey
 
 SECRET = "s3cr3t"
 

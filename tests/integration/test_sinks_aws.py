@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -17,16 +16,9 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
 from tests.helpers import call, statuses
 from tests.servers import free_port
-from tests.servers.aws import emulated, ministack
 
 CALL = Rule(name="call", match="call", key=["detail.call"])
 AGENT = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.config import load
 from eventonce.sinks import Table
-from eventonce.stores.postgres import PostgresStore
 from eventonce.types import Outcome
-from tests.helpers import call
-from tests.servers import PATIENCE
-from tests.servers.postgres import Cluster, serving
+from tests.helpers import PATIENCE, call
+from tests.servers.postgres import Cluster
 
 CALL = Rule(name="call", match="call", key=["detail.call"], lease="1s")
 TABLE = """\
@@ -32,15 +29,6 @@ CREATE TABLE events (
 );
 """
 """As docs/sinks.md shows it."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        store = PostgresStore(cluster.uri())
-        store.create()
-        store.close()
-        yield cluster
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from eventonce import Consumer, Rule
@@ -22,15 +21,11 @@ from eventonce.config import load
 from eventonce.sinks import Webhook
 from eventonce.testing.harness import ManualClock
 from eventonce.types import Outcome
-from tests.servers import PATIENCE, free_port, missing
+from tests.helpers import PATIENCE, call
+from tests.servers import free_port, missing
 from tests.servers.hook import Call, Hook, Reply, hooked
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=4, lease="1s")
-
-
-def call(number: int, filler: str = "") -> bytes:
-    detail = {"call": number, "filler": filler}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 @pytest.fixture
@@ -228,9 +223,13 @@ def test_an_answer_too_long_to_matter_does_not_spoil_the_next(
 
 def test_many_threads_share_a_sink(hook: Hook, sink: Webhook) -> None:
     with Consumer("memory:", rules=CALL, handler=sink, threads=8) as consumer:
-        outcomes = asyncio.run(consumer.process_async([call(n, "x" * 5000) for n in range(60)]))
+        outcomes = asyncio.run(
+            consumer.process_async([call(n, filler="x" * 5000) for n in range(60)])
+        )
     assert {outcome.status for outcome in outcomes} == {"done"}
-    assert sorted(got.body for got in hook.calls) == sorted(call(n, "x" * 5000) for n in range(60))
+    assert sorted(got.body for got in hook.calls) == sorted(
+        call(n, filler="x" * 5000) for n in range(60)
+    )
     assert len({got.peer for got in hook.calls}) <= 8
 
 

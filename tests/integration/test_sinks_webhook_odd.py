@@ -14,7 +14,7 @@ from eventonce import Consumer, Reject, Retry, Rule
 from eventonce.envelope import read
 from eventonce.sinks import Webhook
 from eventonce.types import Claim, Job
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 from tests.servers.hook import Reply, hooked
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -17,11 +17,10 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore, admin, connections, store
 from eventonce.stores.sqlite.uri import Location
 from eventonce.types import Claim, Settlement
+from tests.helpers import PATIENCE
 
 NOW = 1_790_000_000_000
 LEASE = 60_000
-PATIENCE = 60.0
-"""Seconds until a thread that says nothing counts as hung, or a lock as never released."""
 
 
 def fact(key: bytes | int, nonce: int = 1, *, remember: int = 864_000_000) -> Claim:

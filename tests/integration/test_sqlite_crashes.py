@@ -20,13 +20,12 @@ import pytest
 from eventonce.errors import StoreError
 from eventonce.stores.sqlite import SQLiteStore, admin, connections
 from eventonce.types import Claim, Settlement
+from tests.helpers import PATIENCE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 NOW = 1_790_000_000_000
 LEASE = 60_000
-PATIENCE = 60.0
-"""Seconds until a process that says nothing counts as hung."""
 
 KILLS = 20
 BATCH = 100

@@ -26,10 +26,10 @@ from eventonce.stores.sqlite import SQLiteStore, admin
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.stores.sqlite.uri import Location, Synchronous
 from eventonce.types import Claim, Letter, Settlement
+from tests.helpers import PATIENCE
 
 NOW = 1_790_000_000_000
 NOBODY = 65_534
-PATIENCE = 60.0
 
 
 def fact(number: int, nonce: int = 1) -> Claim:

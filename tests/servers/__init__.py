@@ -15,8 +15,7 @@ from typing import NoReturn
 
 import pytest
 
-PATIENCE = 90
-"""Seconds a server may take to answer: they take two on a quiet machine."""
+from tests.helpers import PATIENCE
 
 FIRST_PORT = 10_000
 """Below it stand the ports that services of a machine have by custom."""

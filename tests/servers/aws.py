@@ -25,7 +25,8 @@ import pytest
 from botocore.loaders import JSONFileLoader
 
 from eventonce.stores.dynamodb import uri as address
-from tests.servers import PATIENCE, free_port, missing, running
+from tests.helpers import PATIENCE
+from tests.servers import free_port, missing, running
 
 REGION = "eu-central-1"
 CREDENTIALS = {

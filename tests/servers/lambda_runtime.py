@@ -24,7 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tests.servers import PATIENCE, missing
+from tests.helpers import PATIENCE
+from tests.servers import missing
 
 API = "/2018-06-01/runtime"
 RETRIES = 2

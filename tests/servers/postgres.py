@@ -19,7 +19,8 @@ import psycopg
 import pytest
 
 from eventonce.stores.postgres import uri as address
-from tests.servers import PATIENCE, free_port, missing, running
+from tests.helpers import PATIENCE
+from tests.servers import free_port, missing, running
 
 Binaries = Callable[[], Path]
 

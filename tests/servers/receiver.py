@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 
 JSON = {"content-type": "application/json"}
 

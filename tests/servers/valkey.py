@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -24,7 +23,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from eventonce.stores.redis import uri as place
-from tests.servers import PATIENCE, free_port, missing, running
+from tests.helpers import PATIENCE, until
+from tests.servers import free_port, missing, running
 
 PRIMARIES = 3
 SLOTS = 16_384
@@ -290,13 +290,3 @@ def frozen(node: Node) -> Iterator[None]:
         yield
     finally:
         node.process.send_signal(signal.SIGCONT)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that takes a moment."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        if time.monotonic() > end:
-            msg = "waited for in vain"
-            raise TimeoutError(msg)
-        time.sleep(0.05)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
-PATIENCE: Final = 60.0
+from tests.helpers import PATIENCE
 
 
 class Stuck(AssertionError):

@@ -14,10 +14,9 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
-from tests.helpers import call, statuses
+from tests.helpers import PATIENCE, call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 60
 
 
 def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[Outcome]:

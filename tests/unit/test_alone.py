@@ -15,10 +15,9 @@ from eventonce.runtime import occupancy
 from eventonce.runtime.occupancy import Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import call, statuses
+from tests.helpers import PATIENCE, call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
-PATIENCE = 60
 
 
 class Crash(BaseException):

@@ -18,10 +18,10 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.aws.deadline import Deadline, Pace
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
+from tests.helpers import PATIENCE
 from tests.unit.invoked import RULE, Crm, event, failures, record
 
 STATE = Rule(name="state", match="call", subject=["detail.call"], order="detail.version")
-PATIENCE = 60
 
 
 class Context:

@@ -18,13 +18,11 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
 from eventonce.sending import Outgoing, Refusal, Summary, published, send_all
-from tests.helpers import Run, reject
+from tests.helpers import PATIENCE, Run, reject
 from tests.unit.made import classic
 
 RULE = '[[rule]]\nname = "call"\nkey = ["body.call"]\n'
 STORE = "sqlite:///s.db"
-PATIENCE = 120
-"""Seconds for a process: one is enough on a quiet machine."""
 
 
 def event(call: int, id: str = "1") -> dict[str, Any]:

@@ -22,17 +22,9 @@ from eventonce.runtime.gate import Gate
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import call, statuses
+from tests.helpers import PATIENCE, call, statuses, until
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=3600)
-PATIENCE = 30
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 class Recording(MemoryStore):

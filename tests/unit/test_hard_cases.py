@@ -24,9 +24,8 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import ManualClock
 from eventonce.types import Settlement, SettleResult
-from tests.helpers import statuses
+from tests.helpers import PATIENCE, statuses
 
-PATIENCE = 60
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 
 

@@ -15,11 +15,10 @@ from eventonce import Consumer, Job, Reject, Rule
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
-from tests.helpers import call
+from tests.helpers import PATIENCE, call
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 30
 
 
 ENDS = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupt]

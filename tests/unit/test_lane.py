@@ -12,8 +12,7 @@ import pytest
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.runtime import lane as lanes
 from eventonce.runtime.lane import Lane
-
-PATIENCE = 30
+from tests.helpers import PATIENCE
 
 
 class Store:

@@ -17,12 +17,11 @@ from eventonce.core.reasons import NOT_STARTED
 from eventonce.runtime import gate, inline
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult
-from tests.helpers import call
+from tests.helpers import PATIENCE, call
 
 SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
 """Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 30
 
 
 class Failing(MemoryStore):

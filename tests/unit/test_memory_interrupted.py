@@ -10,11 +10,10 @@ import pytest
 
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement
+from tests.helpers import PATIENCE
 from tests.unit.interrupts import interrupted_everywhere
 
 NOW = 1_764_000_000_000
-PATIENCE = 30.0
-"""Seconds until a lock counts as held for ever."""
 
 numbers = count(1)
 

@@ -7,28 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
 import pytest
 
-from eventonce import Consumer, Job, Rule
+from eventonce import Consumer, Job
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Settlement, SettleResult
+from tests.helpers import PATIENCE, call, ruled, statuses
 
 LEASES = (0.3, 3.0, 15.0)
 """Seconds. The first is enough, unless something keeps this machine from renewing in time: then
 the same is tried with more of it. A lease that nobody renews ends under each of them."""
-
-PATIENCE = 60
-
-
-def call(number: int) -> bytes:
-    return msgspec.json.encode(
-        {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number}}
-    )
-
-
-def ruled(lease: float) -> Rule:
-    return Rule(name="call", match="call", key=["detail.call"], lease=lease)
 
 
 class Held:
@@ -36,7 +24,7 @@ class Held:
 
     def __init__(self, lease: float) -> None:
         self.lease = lease
-        self.rule = ruled(lease)
+        self.rule = ruled(lease=lease)
         self.store = MemoryStore()
         self.stolen = False
         self._thief = Consumer(self.store, rules=self.rule, handler=lambda _: None)
@@ -63,7 +51,7 @@ def kept(story: Callable[[Held], list[str]]) -> list[str]:
 def test_a_handler_longer_than_its_lease_keeps_it() -> None:
     def story(held: Held) -> list[str]:
         consumer = Consumer(held.store, rules=held.rule, handler=lambda _: held.wait_past(1))
-        return [outcome.status for outcome in consumer.process([call(1)])]
+        return statuses(consumer.process([call(1)]))
 
     assert kept(story) == ["done"]
 
@@ -75,7 +63,7 @@ def test_events_that_wait_behind_a_slow_one_keep_their_leases() -> None:
                 held.wait_past(2)
 
         consumer = Consumer(held.store, rules=held.rule, handler=handler)
-        return [outcome.status for outcome in consumer.process([call(1), call(2)])]
+        return statuses(consumer.process([call(1), call(2)]))
 
     assert kept(story) == ["done"] * 2
 
@@ -98,7 +86,7 @@ def test_an_async_handler_that_holds_the_loop_keeps_its_lease() -> None:
             held.wait_past(1)
 
         with Consumer(held.store, rules=held.rule, handler=rude) as consumer:
-            return [outcome.status for outcome in consumer.process([call(1)])]
+            return statuses(consumer.process([call(1)]))
 
     assert kept(story) == ["done"]
 
@@ -119,8 +107,10 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     def story(held: Held) -> list[str]:
         for module in ("core.ledger", "runtime.gate"):
             monkeypatch.setattr(f"eventonce.{module}.LONGEST_LEASE", int(held.lease * 1000))
-        consumer = Consumer(held.store, rules=ruled(3600), handler=lambda _: held.wait_past(1))
-        return [outcome.status for outcome in consumer.process([call(1)])]
+        consumer = Consumer(
+            held.store, rules=ruled(lease=3600), handler=lambda _: held.wait_past(1)
+        )
+        return statuses(consumer.process([call(1)]))
 
     assert kept(story) == ["done"]
 
@@ -140,7 +130,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
             time.sleep(0.01)
         return job.lost
 
-    (outcome,) = Consumer(Refusing(), rules=ruled(0.3), handler=handler).process([call(1)])
+    (outcome,) = Consumer(Refusing(), rules=ruled(lease=0.3), handler=handler).process([call(1)])
     assert outcome.result is True
 
 
@@ -149,7 +139,7 @@ def test_what_is_finished_is_settled_although_others_of_its_batch_still_run(
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
     # A lease that does not end meanwhile: only a settlement makes the event a copy.
-    store, rule = MemoryStore(), ruled(3600)
+    store, rule = MemoryStore(), ruled(lease=3600)
     another = Consumer(store, rules=rule, handler=lambda _: None)
     quick_is_done = threading.Event()
 

@@ -19,10 +19,9 @@ from eventonce.core.plan import Run
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Settlement, SettleResult
-from tests.helpers import call
+from tests.helpers import PATIENCE, call
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 60
 
 
 def by_the_timer() -> bool:

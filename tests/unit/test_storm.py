@@ -15,11 +15,10 @@ from eventonce.runtime.occupancy import INSIDE, Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Outcome
-from tests.helpers import call
+from tests.helpers import PATIENCE, call
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
-PATIENCE = 30
 
 
 @pytest.fixture

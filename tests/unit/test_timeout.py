@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Rule
+from eventonce import Consumer, Job
 from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
 from eventonce.runtime.gate import is_overdue
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Settings, Worker
-from tests.helpers import call
+from tests.helpers import PATIENCE, call, ruled, until
 from tests.unit.test_worker_whole import InMemorySource
-
-PATIENCE = 30
-
-
-def ruled(**fields: Any) -> Rule:
-    return Rule(name="call", match="call", key=["detail.call"], **fields)
 
 
 def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed() -> None:
@@ -90,26 +84,19 @@ def test_a_worker_whose_slots_are_all_stuck_is_not_ready() -> None:
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     try:
-        _until(lambda: worker.state()["ready"])
+        until(lambda: worker.state()["ready"])
         body = b'{"id": "1", "detail-type": "call", "detail": {"call": 1}}'
         source.waiting = [Delivery(body, since=time.monotonic(), held=time.monotonic())]
-        _until(lambda: worker.state()["overdue"] == 1)
+        until(lambda: worker.state()["overdue"] == 1)
         assert not worker.state()["ready"]
         assert worker.state()["oldest_seconds"] >= 0
         go.set()
-        _until(lambda: worker.state()["ready"])
+        until(lambda: worker.state()["ready"])
     finally:
         go.set()
         worker.stop()
         thread.join(PATIENCE)
         consumer.close()
-
-
-def _until(holds: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits() -> None:

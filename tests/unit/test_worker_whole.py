@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 
@@ -20,8 +20,7 @@ from eventonce.errors import (
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
 from eventonce.worker import Report, Settings, Worker
-
-PATIENCE = 60
+from tests.helpers import PATIENCE, until
 
 
 class InMemorySource:
@@ -72,13 +71,6 @@ def _working(
         consumer.close()
 
 
-def _until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def _event(number: int) -> Delivery:
     now = time.monotonic()
     body = b'{"id": "%d", "detail-type": "t", "detail": {}}' % number
@@ -91,7 +83,7 @@ def test_a_worker_works_for_any_source_there_is() -> None:
     source.waiting = [_event(number) for number in range(25)]
     consumer = Consumer(MemoryStore(), handler=lambda job: ran.append(job.event.id))
     with _working(consumer, source) as reports:
-        _until(lambda: len(source.acknowledged) == 25)
+        until(lambda: len(source.acknowledged) == 25)
     assert len(set(ran)) == 25
     assert reports == [Report()]
     assert not source.postponed
@@ -103,10 +95,10 @@ def test_what_is_in_work_is_held_until_it_is_settled() -> None:
     source.waiting = [_event(1)]
     consumer = Consumer(MemoryStore(), handler=lambda _: go.wait(PATIENCE) and None)
     with _working(consumer, source):
-        _until(lambda: len(source.postponed) >= 3)
+        until(lambda: len(source.postponed) >= 3)
         assert {seconds for _, seconds in source.postponed} == {0.2}
         go.set()
-        _until(lambda: source.acknowledged)
+        until(lambda: source.acknowledged)
 
 
 def test_an_ending_worker_gives_back_what_it_had_not_begun(
@@ -127,14 +119,14 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
-    _until(lambda: len(source.acknowledged) == 50)
+    until(lambda: len(source.acknowledged) == 50)
     behind = [_event(number) for number in range(101, 104)]
     first = _event(100)
     source.waiting = [first, *behind]
     assert begun.wait(PATIENCE)
-    _until(lambda: worker.state()["at_hand"] == 4)
+    until(lambda: worker.state()["at_hand"] == 4)
     worker.stop()
-    _until(lambda: len(source.postponed) == 3)
+    until(lambda: len(source.postponed) == 3)
     go.set()
     thread.join(PATIENCE)
     consumer.close()
@@ -170,9 +162,9 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
     worker._begin(worker._inflight.put(0, [second]) or [])
     assert claiming.wait(PATIENCE)
     worker.stop()
-    _until(lambda: worker._stages._cancelled)
+    until(lambda: worker._stages._cancelled)
     claimed.set()
-    _until(lambda: source.postponed)
+    until(lambda: source.postponed)
     assert not source.acknowledged
     go.set()
     thread.join(PATIENCE)
@@ -185,7 +177,7 @@ def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
         """Answers a request when the worker takes nothing in any more."""
 
         def receive(self, most: int) -> list[Delivery]:
-            _until(lambda: worker._inflight._closed)
+            until(lambda: worker._inflight._closed)
             return super().receive(most)
 
     source = Late()
@@ -210,7 +202,7 @@ def test_a_worker_whose_side_task_dies_stops_with_its_error(
     source = InMemorySource()
     source.fault = ZeroDivisionError("a defect")
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
-        _until(lambda: reports)
+        until(lambda: reports)
     assert reports[0].error is source.fault
     # Where the defect is, the log alone can say.
     assert "receiver-0 died: a defect" in caplog.text
@@ -224,16 +216,16 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
     source = InMemorySource()
     source.fault = refusal
     with _working(Consumer(MemoryStore(), handler=print), source) as reports:
-        _until(lambda: reports)
+        until(lambda: reports)
     assert reports[0].error is source.fault
 
     source = InMemorySource()
     source.waiting = [_event(1)]
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
-        _until(lambda: source.acknowledged)
+        until(lambda: source.acknowledged)
         refusal.__traceback__ = None
         source.fault = refusal
-        _until(lambda: refusal.__traceback__ is not None)
+        until(lambda: refusal.__traceback__ is not None)
         time.sleep(0.05)
         assert not reports
     assert reports == [Report()]
@@ -256,7 +248,7 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
         Defective(), handler=lambda job: "defective" if job.event.id == "1" else None
     )
     with _working(consumer, source) as reports:
-        _until(lambda: source.acknowledged and source.postponed)
+        until(lambda: source.acknowledged and source.postponed)
     assert reports == [Report()]
     assert "could not be processed" in caplog.text
 
@@ -267,7 +259,7 @@ def test_a_source_that_is_away_is_asked_again() -> None:
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         time.sleep(0.05)
         source.waiting, source.fault = [_event(1)], None
-        _until(lambda: source.acknowledged)
+        until(lambda: source.acknowledged)
     assert reports == [Report()]
 
 
@@ -293,7 +285,7 @@ def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
     source = Refusing()
     source.waiting = [_event(1)]
     with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
-        _until(lambda: source.acknowledged)
+        until(lambda: source.acknowledged)
     assert reports == [Report()]
     assert len(source.acknowledged) == 1
 
@@ -310,13 +302,13 @@ def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
     source.waiting = [_event(number) for number in range(50)]
     with _working(Consumer(MemoryStore(), handler=handler), source, hands=6):
         # Quick until now: one slot is enough for them.
-        _until(lambda: len(source.acknowledged) == 50)
+        until(lambda: len(source.acknowledged) == 50)
         source.waiting = [_event(number) for number in (100, 101, 102, 103, 104, 50)]
         assert all(begun.acquire(timeout=PATIENCE) for _ in range(5))
         # The sixth, though all that came before it still run.
-        _until(lambda: len(source.acknowledged) == 51)
+        until(lambda: len(source.acknowledged) == 51)
         go.set()
-        _until(lambda: len(source.acknowledged) == 56)
+        until(lambda: len(source.acknowledged) == 56)
 
 
 def test_a_copy_of_what_runs_here_waits_for_that_and_not_for_its_lease() -> None:
@@ -337,9 +329,9 @@ def test_a_copy_of_what_runs_here_waits_for_that_and_not_for_its_lease() -> None
     with _working(consumer, source):
         assert begun.wait(PATIENCE)
         source.waiting = [_event(1), _event(1)]
-        _until(lambda: not source.waiting)
+        until(lambda: not source.waiting)
         go.set()
-        _until(lambda: len(source.acknowledged) == 3)
+        until(lambda: len(source.acknowledged) == 3)
     assert outcomes == ["done", "duplicate", "duplicate"]
     assert not source.postponed
 
@@ -366,7 +358,7 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     source.waiting = [first]
     consumer = Consumer(Choosy(), handler=lambda _: None)
     with _working(consumer, source):
-        _until(lambda: source.postponed)
+        until(lambda: source.postponed)
         # Nor for a moment: that would have been said.
         assert "too large" not in caplog.text
     # More and more slowly, although no attempt was counted.

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.servers import PATIENCE
+from tests.helpers import PATIENCE
 
 
 class Reply(NamedTuple):

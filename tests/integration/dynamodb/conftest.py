@@ -11,15 +11,15 @@ import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
 from tests.integration.dynamodb.between import Between, standing
-from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated, ministack
+from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated
 
 Open = Callable[[], DynamoDBStore]
 
 
 @pytest.fixture(scope="package")
-def on_ministack() -> Iterator[str]:
-    with emulated(), ministack() as endpoint:
-        yield endpoint
+def on_ministack(ministack_url: str) -> Iterator[str]:
+    with emulated():
+        yield ministack_url
 
 
 @pytest.fixture(scope="package")

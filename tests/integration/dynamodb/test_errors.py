@@ -26,6 +26,7 @@ from eventonce.stores.dynamodb import DynamoDBStore, uri
 from eventonce.stores.dynamodb import optimistic as decisions
 from eventonce.stores.dynamodb import table as tables
 from eventonce.types import Settlement
+from tests.helpers import PATIENCE
 from tests.integration.dynamodb.asks import completed, copies, fact, facts, version
 from tests.integration.dynamodb.between import (
     Between,
@@ -39,7 +40,7 @@ from tests.integration.dynamodb.between import (
     lose_the_reply,
     refuse,
 )
-from tests.servers import PATIENCE, free_port
+from tests.servers import free_port
 from tests.servers.aws import REGION
 
 EVENT = {"id": "e-1", "source": "s", "detail-type": "t", "detail": {"n": 1}}

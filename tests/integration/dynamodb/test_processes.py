@@ -17,7 +17,7 @@ FORKED = """
     import os, sys, threading, boto3
     from eventonce.stores.dynamodb import DynamoDBStore
     from tests.integration.dynamodb.asks import completed, copies, facts
-    from tests.servers import PATIENCE
+    from tests.helpers import PATIENCE
 
     table, endpoint, own = sys.argv[1:]
     if own == "own":

@@ -14,6 +14,7 @@ from ministack.core.iam_evaluator import EvalContext, evaluate_resource_policy
 
 from eventonce.infra.stack import Deployed
 from eventonce.infra.targets import Place
+from tests.helpers import PATIENCE
 from tests.servers.aws import REGION
 
 Deploy = Callable[..., Deployed]
@@ -23,9 +24,6 @@ SOURCE = "com.example.calls"
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
 HERE = Place(REGION, "000000000000")
 """The emulator's account."""
-
-PATIENCE = 60.0
-"""Seconds for an event to come from the bus: it takes some milliseconds on a quiet machine."""
 
 
 def attributes(sqs: Any, name: str) -> dict[str, str]:

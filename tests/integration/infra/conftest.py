@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -13,16 +12,10 @@ import pytest
 from eventonce.infra.plan import Infra, planned
 from eventonce.infra.stack import deploy
 from tests.integration.infra.account import SOURCE, Client, Deploy
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import REGION
 
 
-@pytest.fixture(scope="package")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as url:
-        yield url
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def client(endpoint: str) -> Client:
     return cache(lambda service: boto3.client(service, region_name=REGION, endpoint_url=endpoint))
 

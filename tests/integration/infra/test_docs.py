@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from eventonce.cli import main
+from tests.helpers import PATIENCE
 from tests.servers.aws import REGION
 
 PAGE = (Path(__file__).parents[3] / "docs" / "infrastructure.md").read_text()
-PATIENCE = 120.0
 
 
 def block(language: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,9 @@ from eventonce.cli import main
 from eventonce.errors import ConfigError
 from eventonce.infra.plan import Infra, planned
 from eventonce.infra.stack import deploy
+from tests.helpers import until
 from tests.integration.infra.account import Client
 from tests.servers.aws import CREDENTIALS, REGION
-
-PATIENCE = 180.0
-"""Seconds for the stack, and for the first event: together they take four on a quiet machine."""
 
 SOURCE = "org.example"
 """Not that of the other tests here, whose events are none of the function's."""
@@ -66,7 +62,7 @@ def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mi
     for copies in ("1", "3"):
         _sent("event.json", "--copies", copies, "--region", REGION, "--endpoint", endpoint)
         # A copy that meets the first run is not taken, and comes again after the visibility.
-        _until(lambda: _count(sqs, queue) == 0 and _count(sqs, sink) > 0)
+        until(lambda: _count(sqs, queue) == 0 and _count(sqs, sink) > 0)
     assert _count(sqs, sink) == 1, "four copies, one effect"
     assert _count(sqs, sqs.get_queue_url(QueueName="calls-dead")["QueueUrl"]) == 0
 
@@ -135,10 +131,3 @@ def _count(sqs: Any, url: str) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.1)

@@ -6,7 +6,6 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,10 @@ from eventonce.infra.stack import deploy
 from eventonce.sources import SQSSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
+from tests.helpers import PATIENCE, until
 from tests.integration.infra.account import HERE, Client
 from tests.integration.infra.asked import Asked, allows, asking, given
 from tests.servers.aws import REGION
-
-PATIENCE = 180.0
-"""Seconds for the worker to get through: it takes five on a quiet machine."""
 
 
 @pytest.fixture
@@ -175,7 +172,7 @@ def test_the_worker_may_do_what_it_does(said: Config, made: Plan, client: Client
             ended: list[Any] = []
             thread = threading.Thread(target=lambda: ended.append(worker.run()), daemon=True)
             thread.start()
-            _until(lambda: _is_empty(sqs, url))
+            until(lambda: _is_empty(sqs, url))
             worker.stop()
             thread.join(PATIENCE)
             twice_given_up(consumer)
@@ -187,13 +184,6 @@ def _is_empty(sqs: Any, url: str) -> bool:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     return all(left[name] == "0" for name in names)
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "the worker did not get through"
-        time.sleep(0.1)
 
 
 class Context:

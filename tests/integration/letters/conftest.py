@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +10,6 @@ import pytest
 
 from tests.helpers import Run
 from tests.integration.letters.queues import TOML, Made, Make, consumer_of
-from tests.servers.aws import emulated, ministack
-
-
-@pytest.fixture(scope="package")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as url:
-        yield url
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.aws.sqs import Queue
+from tests.helpers import call
 
 CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.amount"])
 NAMELESS = Rule(name="transport", match="nameless", key=["id"])
@@ -58,11 +57,6 @@ class Made(NamedTuple):
 
 
 Make = Callable[..., Made]
-
-
-def call(number: int, amount: int = 1, **more: Any) -> bytes:
-    detail = {"call": number, "amount": amount, **more}
-    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": detail})
 
 
 def never(job: Job) -> None:

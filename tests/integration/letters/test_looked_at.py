@@ -10,8 +10,8 @@ import pytest
 
 from eventonce.aws.dlq import DeadLetters
 from eventonce.aws.sqs import Entry, Queue
-from tests.helpers import Run
-from tests.integration.letters.queues import Make, call, consumer_of, effects, filled
+from tests.helpers import Run, call
+from tests.integration.letters.queues import Make, consumer_of, effects, filled
 
 
 def test_looking_at_a_queue_hides_nothing_from_others(make: Make, run: Run) -> None:

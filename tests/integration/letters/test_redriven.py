@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from eventonce.aws.sqs import Entry, Queue
-from tests.helpers import Run, statuses
-from tests.integration.letters.queues import TOML, Make, call, consumer_of, effects, filled
+from tests.helpers import Run, call, statuses
+from tests.integration.letters.queues import TOML, Make, consumer_of, effects, filled
 
 BRIDGE = {
     "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",

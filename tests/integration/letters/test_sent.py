@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.helpers import Run, statuses
-from tests.integration.letters.queues import Make, call, consumer_of
+from tests.helpers import Run, call, statuses
+from tests.integration.letters.queues import Make, consumer_of
 
 
 def test_letters_are_sent_with_their_reasons_as_attributes(make: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,9 @@ from botocore.client import BaseClient
 from eventonce import sending
 from eventonce.aws.limits import EVENTBRIDGE_BATCH_BYTES
 from tests.integration.sending.sent import Send, event
-from tests.servers.aws import REGION, emulated, ministack
+from tests.servers.aws import REGION
 
 VOICE = Path(__file__).parents[2] / "shapes" / "genesys_acd_end_voice.json"
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with emulated(), ministack() as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

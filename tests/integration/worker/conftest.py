@@ -8,10 +8,9 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +20,10 @@ import pytest
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.stores import open_store
 from eventonce.types import Letter
+from tests.helpers import PATIENCE, until
 from tests.integration.dynamodb.between import Between, Forward, Reply, standing
 from tests.servers.aws import emulated, ministack
 from tests.servers.valkey import serving
-
-PATIENCE = 60
-"""Seconds for what takes one or two on a quiet machine."""
 
 SINKS = Path(__file__).with_name("noting.py")
 
@@ -60,14 +57,6 @@ def overheard(between: Between) -> Iterator[list[int]]:
 
     with between.spoiling(listen):
         yield delays
-
-
-def until(holds: Callable[[], object], *, otherwise: Callable[[], object] = str) -> None:
-    """Wait for something that takes a moment."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, f"waited for in vain: {otherwise()}"
-        time.sleep(0.02)
 
 
 def event(number: int | str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 
+from tests.helpers import until
 from tests.integration.dynamodb.between import Between
-from tests.integration.worker.conftest import Site, event, finished, overheard, until
+from tests.integration.worker.conftest import Site, event, finished, overheard
 
 
 def test_a_second_worker_takes_over_from_a_killed_one_and_each_effect_is_there_once(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.integration.worker.conftest import Site, event, finished, health, until
+from tests.helpers import until
+from tests.integration.worker.conftest import Site, event, finished, health
 from tests.servers import free_port
 
 

@@ -16,8 +16,9 @@ from eventonce.types import Job, Settlement, SettleResult
 from eventonce.worker import availability as pulse_module
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
+from tests.helpers import PATIENCE, until
 from tests.integration.dynamodb.between import Between, Forward, Reply, refuse
-from tests.integration.worker.conftest import PATIENCE, Site, event, health, until
+from tests.integration.worker.conftest import Site, event, health
 from tests.integration.worker.working import RULE, Ran, source, working
 from tests.servers.valkey import serving
 

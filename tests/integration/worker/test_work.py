@@ -12,8 +12,9 @@ import pytest
 from eventonce import Consumer, Rule
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job
+from tests.helpers import PATIENCE, until
 from tests.integration.dynamodb.between import Between
-from tests.integration.worker.conftest import PATIENCE, Site, event, overheard, until
+from tests.integration.worker.conftest import Site, event, overheard
 from tests.integration.worker.working import RULE, Ran, source, working
 
 

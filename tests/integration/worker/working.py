@@ -14,7 +14,7 @@ from eventonce.core.ports import Delivery, Source
 from eventonce.sources import SQSSource
 from eventonce.types import Job
 from eventonce.worker import Report, Settings, Worker
-from tests.integration.worker.conftest import PATIENCE
+from tests.helpers import PATIENCE
 
 RULE = Rule(name="numbers", key="detail.n", lease=30, attempts=5)
 """A lease that does not end under a handler because the machine is busy elsewhere."""
