@@ -72,6 +72,7 @@ def a_server_that_asks_the_worker_for_the_time(_: Path) -> StoreFactory:
 LAW: Final[Mapping[str, Making]] = {
     **{mistake: bent(judge) for mistake, judge in JUDGES.items()},
     **{mistake: bent(ledger.judge, believe) for mistake, believe in SETTLES.items()},
+    "judges at the event's own time": bent(claim=mistakes.claim_in_the_events_time),
 }
 
 CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
@@ -87,27 +88,6 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
     (bent(claim=mistakes.claim_in_own_time), batches.the_next_handle_finds_what_the_last_one_left),
     (a_store_for_every_handle, batches.the_next_handle_finds_what_the_last_one_left),
     (
-        LAW["counts no crash"],
-        crashes.a_run_that_never_ends_is_taken_over_and_at_last_given_up,
-    ),
-    (
-        LAW["counts a crash that others had a part in"],
-        crashes.a_run_that_shared_its_process_is_not_given_up_for_the_others_crash,
-    ),
-    (LAW["counts what is returned"], crashes.an_attempt_that_is_returned_does_not_count),
-    (
-        LAW["waits for a lease however far ahead it ends"],
-        crashes.a_lease_granted_by_a_clock_that_was_ahead_is_cut_down,
-    ),
-    (
-        LAW["renews from the end of the lease"],
-        crashes.a_run_that_lives_keeps_its_lease_though_the_clock_is_set_back,
-    ),
-    (
-        LAW["lets an older version wait two leases"],
-        crashes.an_older_version_waits_three_leases_and_is_then_given_up,
-    ),
-    (
         textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_after_its_claim_is_taken_over,
     ),
@@ -119,7 +99,6 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
         textbook(mistakes.committing_too_late),
         crashes.a_worker_killed_at_any_moment_leaves_nothing_half_done,
     ),
-    (bent(claim=mistakes.claim_in_the_events_time), clocks.an_events_own_time_ends_no_lease),
     (
         a_server_that_asks_the_worker_for_the_time,
         clocks.a_worker_whose_clock_is_ahead_completes_no_others_run,
@@ -129,7 +108,6 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
         LAW["trusts no lease from the future"],
         clocks.a_worker_whose_clock_is_behind_completes_no_others_run,
     ),
-    (LAW["takes the clock for the token"], clocks.tokens_do_not_go_back_with_the_clock),
     (bent(put_letters=mistakes.put_as_text), letters.a_letter_comes_back_whole),
     (bent(put_letters=mistakes.put_over), letters.a_letter_put_twice_is_one_letter),
     (bent(letters=mistakes.letters_as_they_came), letters.letters_are_read_oldest_first),

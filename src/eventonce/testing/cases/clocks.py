@@ -12,19 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, fact, new_keys, version
+from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Settlement
-
-
-def an_events_own_time_ends_no_lease(factory: StoreFactory) -> None:
-    """Whatever its source's clock said, a claim is judged at the store's instant."""
-    with opened(factory) as store:
-        (key,) = new_keys(1)
-        store.claim([version(key, EPOCH, at=EPOCH)], now=EPOCH)
-        for order, at in ((EPOCH + DAY, EPOCH + DAY), (EPOCH, EPOCH + DAY), (EPOCH + 1, 0)):
-            (verdict,) = store.claim([version(key, order, at=at)], now=EPOCH + MINUTE - 1)
-            assert (verdict.kind, verdict.wait) == ("busy", 1)
 
 
 def a_worker_whose_clock_is_ahead_completes_no_others_run(factory: StoreFactory) -> None:
@@ -57,25 +47,6 @@ def _two_workers(factory: StoreFactory, ahead: int) -> None:
             assert ended == ["fenced", "kept"]
         else:
             assert ended == ["kept"]
-
-
-def tokens_do_not_go_back_with_the_clock(factory: StoreFactory) -> None:
-    """A takeover after the clock was set back has the higher token all the same."""
-    with opened(factory) as store:
-        (key,) = new_keys(1)
-        first, second, third = fact(key), fact(key), fact(key)
-        (run,) = store.claim([first], now=EPOCH)
-        assert store.settle([Settlement(first, run.token, "release")], now=EPOCH) == ["kept"]
-        back = EPOCH - 5 * MINUTE
-        assert store.claim([second], now=back)[0].kind == "busy"
-        (next_run,) = store.claim([second], now=EPOCH)
-        assert next_run.token > run.token
-        assert store.settle([Settlement(first, run.token, "complete")], now=back) == ["fenced"]
-        assert store.settle([Settlement(second, next_run.token, "release")], now=back) == ["kept"]
-        (last_run,) = store.claim([third], now=back)
-        assert (last_run.kind, last_run.attempt) == ("run", 3)
-        assert last_run.token > next_run.token
-        assert store.settle([Settlement(third, last_run.token, "complete")], now=back) == ["kept"]
 
 
 @contextmanager

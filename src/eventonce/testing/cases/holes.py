@@ -7,7 +7,9 @@ falls into these first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from eventonce.core.ledger import KEPT_DIGESTS, LONGEST_LEASE, NEWER_WAIT_LEASES, UNSETTLED
 from eventonce.testing.cases.samples import DAY, EPOCH, HOUR, MINUTE, SECOND
@@ -29,56 +31,13 @@ A: Final = b"A-------"
 B: Final = b"B-------"
 
 
-def _fact(
-    *,
-    lease: int = MINUTE,
-    remember: int = 10 * DAY,
-    attempts: int = 3,
-    by: bytes = b"",
-    sliding: bool = False,
-    digest: bytes = b"",
-    redrive: bool = False,
-    peek: bool = False,
-) -> Ask:
-    claim = Claim(
-        b"f1",
-        0,
-        lease,
-        remember,
-        attempts,
-        by=by,
-        sliding=sliding,
-        digest=digest,
-        redrive=redrive,
-        peek=peek,
-    )
-    return Ask((claim,))
+def _fact(**terms: Any) -> Ask:
+    return Ask((replace(Claim(b"f1", 0, MINUTE, 10 * DAY, 3), **terms),))
 
 
-def _state(
-    order: int,
-    digest: bytes = A,
-    *,
-    lease: int = MINUTE,
-    remember: int = 10 * DAY,
-    attempts: int = 3,
-    at: int = EPOCH,
-    within: int = 500,
-    redrive: bool = False,
-) -> Ask:
-    claim = Claim(
-        b"s1",
-        0,
-        lease,
-        remember,
-        attempts,
-        digest=digest,
-        order=order,
-        at=at,
-        unchanged_within=within,
-        redrive=redrive,
-    )
-    return Ask((claim,))
+def _state(order: int, digest: bytes = A, **terms: Any) -> Ask:
+    claim = Claim(b"s1", 0, MINUTE, 10 * DAY, 3, digest=digest, order=order)
+    return Ask((replace(claim, **{"at": EPOCH, "unchanged_within": 500, **terms}),))
 
 
 DONE: Final = Settle((Ending("complete", 0, "every byte"),))
@@ -116,7 +75,7 @@ HOLES: Final[Mapping[str, Program]] = {
         _state(2, at=EPOCH + 499),
         _state(3, at=EPOCH + 500),
         *(_state(4, at=EPOCH - 1), DONE),
-        _state(5, at=EPOCH - 1, within=0),
+        _state(5, at=EPOCH - 1, unchanged_within=0),
     ],
     "unchanged advances the order": [
         *(_state(1), DONE, _state(5)),
@@ -197,6 +156,10 @@ HOLES: Final[Mapping[str, Program]] = {
         *(_fact(), CRASHED, _fact(), CRASHED, _fact(), CRASHED, _fact(), _fact()),
         *(Wait(10 * DAY - 1), Sweep(), _fact(), Wait(1), _fact()),
     ],
+    "with as many crashes of a run that was alone as there are attempts it is given up": [
+        *(_fact(attempts=2, alone=True), Wait(MINUTE - 1), _fact(attempts=2), Wait(1)) * 2,
+        *(_fact(attempts=2), CRASHED, _fact(attempts=2), _fact(attempts=2, redrive=True)),
+    ],
     "what was given up stays so, and redrive passes it": [
         *(_fact(remember=500), BURIED, BURIED, Wait(UNSETTLED - 1), _fact(remember=500)),
         *(_fact(redrive=True, remember=500), FREED, _fact(remember=500)),
@@ -253,25 +216,39 @@ HOLES: Final[Mapping[str, Program]] = {
     "an attempt that is returned does not count": [
         *(_fact(attempts=1), RETURNED, _fact(attempts=1), RETURNED, _fact(attempts=1)),
         *(FREED, _fact(attempts=1)),
+        *(_state(3, attempts=1), RETURNED, RETURNED) * 3,
     ],
     "a crash counts only for a run that was alone": [
-        *(_fact(attempts=1), CRASHED, _fact(attempts=1), CRASHED, _fact(attempts=1)),
+        *(_fact(attempts=1), CRASHED) * 4,
+        *(_fact(attempts=1, alone=True), AskAgain(), CRASHED, _fact(attempts=1)),
+    ],
+    "an event's own time ends no lease": [
+        *(_state(EPOCH), Wait(MINUTE - 1), _state(EPOCH + DAY, at=EPOCH + DAY)),
+        *(_state(EPOCH, at=EPOCH + DAY), _state(EPOCH + 1, at=0)),
     ],
     "a renewal holds off the takeover": [
         *(_fact(), Wait(MINUTE - 1), RENEWED, Wait(MINUTE - 1), _fact(), Wait(1), _fact()),
     ],
     "orders reach from end to end": [
         *(_state(-MAX_ORDER, A), DONE, _state(-MAX_ORDER, A), _state(-1, B), DONE),
-        *(_state(0, A, within=0), DONE, _state(-1, B), _state(MAX_ORDER - 1, B), DONE),
+        *(_state(0, A, unchanged_within=0), DONE, _state(-1, B), _state(MAX_ORDER - 1, B), DONE),
         *(_state(MAX_ORDER, A), DONE, _state(MAX_ORDER - 1, B), _state(MAX_ORDER, A)),
     ],
     "a clock set back leaves every lease": [
         *(_fact(), Wait(-5 * MINUTE), _fact(), Wait(5 * MINUTE), CRASHED, _fact()),
         *(Wait(-5 * MINUTE), LATE_DONE, DONE, _fact()),
     ],
+    "nor do tokens go back with it": [
+        *(_fact(), FREED, Wait(-5 * MINUTE), _fact(), Wait(5 * MINUTE), _fact()),
+        *(Wait(-5 * MINUTE), LATE_DONE, FREED, _fact(), DONE),
+    ],
     "a lease from a clock that was ahead is cut down": [
         *(_fact(), _state(1), Wait(-3 * DAY), _fact(), _state(1), RENEWED),
         *(Wait(LONGEST_LEASE - 1), _fact(), _state(1), Wait(1), _fact(), _state(1)),
+    ],
+    "and is renewed by the clock as it is now": [
+        *(_fact(), Wait(-3 * DAY), _fact()),
+        *(RENEWED, _fact(), Wait(LONGEST_LEASE // 2)) * 4,
     ],
     "each key of a batch is judged alone": [
         Ask((*_fact().claims, *_state(2).claims)),

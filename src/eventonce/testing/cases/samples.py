@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
 from eventonce.types import Action, Claim, Letter, Settlement, Verdict
@@ -35,45 +37,14 @@ def new_nonce() -> int:
     return 1 + secrets.randbits(52)
 
 
-def fact(
-    key: bytes,
-    *,
-    lease: int = MINUTE,
-    remember: int = 10 * DAY,
-    attempts: int = 5,
-    by: bytes = b"",
-    sliding: bool = False,
-    digest: bytes = b"",
-    redrive: bool = False,
-    alone: bool = False,
-) -> Claim:
-    """A new ask for a fact."""
-    return Claim(
-        key,
-        new_nonce(),
-        lease,
-        remember,
-        attempts,
-        by=by,
-        sliding=sliding,
-        digest=digest,
-        redrive=redrive,
-        alone=alone,
-    )
+def fact(key: bytes, **terms: Any) -> Claim:
+    """A new ask for a fact; the terms are fields of `Claim`."""
+    return replace(Claim(key, new_nonce(), MINUTE, 10 * DAY, 5), **terms)
 
 
-def version(
-    key: bytes,
-    order: int,
-    *,
-    lease: int = MINUTE,
-    remember: int = 10 * DAY,
-    attempts: int = 5,
-    digest: bytes = b"",
-    at: int = 0,
-) -> Claim:
+def version(key: bytes, order: int, **terms: Any) -> Claim:
     """A new ask for one version of a subject."""
-    return Claim(key, new_nonce(), lease, remember, attempts, digest=digest, order=order, at=at)
+    return fact(key, order=order, **terms)
 
 
 def settlements(
