@@ -215,7 +215,7 @@ class Consumer:
                 ended = True
                 yield _not_run(planned[0], self.runtime.tell(visit.outcomes, started)[0])
                 return
-            (run,) = visit.batch.runs
+            (run,) = visit.runs
             job = run.start()
             transactions = self.runtime.transactions
             scope = Scope(run, job, transactions) if transactions is not None else None

@@ -186,7 +186,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     ),
     Breakage(
         "visit: the leases of an interrupted caller are kept for ever",
-        attribute(Visit, "_leave", nothing),
+        attribute(Visit, "leave", nothing),
         promises.an_interrupted_caller_frees_what_it_did_not_run,
     ),
     Breakage(

@@ -34,7 +34,7 @@ class Driven:
 
     def __init__(self) -> None:
         plan = Plan(EVENT, RULE, Claim(b"call 1", 1, LEASE, 864_000_000, ATTEMPTS))
-        self._steps = Batch([plan], "crm", lambda: NOW, lambda _: None).steps()
+        self._steps = Batch([plan], "crm", lambda: NOW).steps()
 
     def to(self, kind: type[Request], answer: object = None) -> Any:
         """Give this answer; the request that follows is of this kind."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -31,8 +31,8 @@ REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
 """Of a replay that is only reported: the verdicts that would run it or keep a dead letter."""
 
 
-class Enter(NamedTuple):
-    """Begin to run events in this process, beside others or alone.
+class Enter(msgspec.Struct, frozen=True):
+    """Begin to run events in this process, beside others that kept the batch out, or alone.
 
     Answered with whether the process is this batch's alone; with None where it cannot be, because
     another batch has it alone and took too long.
@@ -41,31 +41,31 @@ class Enter(NamedTuple):
     alone: bool
 
 
-class Ask(NamedTuple):
+class Ask(msgspec.Struct, frozen=True):
     """Ask the store for these claims, each key once; answered with a verdict for each."""
 
     claims: Sequence[Claim]
 
 
-class Execute(NamedTuple):
+class Execute(msgspec.Struct, frozen=True):
     """Run these, with their leases renewed meanwhile; answered when all have finished."""
 
     runs: Sequence[Run]
 
 
-class Settle(NamedTuple):
+class Settle(msgspec.Struct, frozen=True):
     """Tell the store; answered with a result for each. Repeated while the store is away."""
 
     runs: Sequence[Run]
 
 
-class Keep(NamedTuple):
+class Keep(msgspec.Struct, frozen=True):
     """Keep these dead letters."""
 
     letters: Sequence[Letter]
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     """Wait for the runs that hold the keys of these; answered with whether to ask again."""
 
     claims: Sequence[Claim]
@@ -80,26 +80,29 @@ Steps = Generator[Request, Any, None]
 class Batch:
     """The events of one call: their plans, their runs, and the steps that bring each to an end."""
 
+    __slots__ = ("_consumer", "_now", "_planned", "runs")
+
     def __init__(
-        self,
-        planned: Sequence[Plan | Refusal],
-        consumer: str,
-        clock: Callable[[], int],
-        leave: Callable[[Sequence[Run]], None],
+        self, planned: Sequence[Plan | Refusal], consumer: str, clock: Callable[[], int]
     ) -> None:
-        """`clock` is for dead letters and retry times; the law has another. `leave` is told of the
-        runs of a round when it is at its end."""
+        """`clock` is for dead letters and retry times; the law has another."""
         self._planned = planned
         self._consumer = consumer
         self._now = clock
-        self._leave = leave
         self.runs = [Run(plan, plan.claim) for plan in planned if type(plan) is Plan]
+
+    def admitted(self) -> bool:
+        """Whether the batch may begin beside others at once; if not, the steps yield `Enter`."""
+        return False
+
+    def leave(self, runs: Sequence[Run]) -> None:
+        """The round of these runs is at its end."""
 
     def steps(self) -> Generator[Request, Any, list[Outcome]]:
         """Bring every event to its outcome, in the order given; one bad event spoils no other."""
         planned, runs = self._planned, self.runs
         if len(runs) == len(planned):
-            yield from self._process(runs)
+            yield from self._together(runs) if len(runs) == 1 else self._process(runs)
             return [run.outcome for run in runs]
         refused = yield from self._refuse([one for one in planned if type(one) is Refusal])
         yield from self._process(runs)
@@ -107,7 +110,7 @@ class Batch:
         return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
 
     def _process(self, runs: Sequence[Run]) -> Steps:
-        if len(runs) == 1 or len({run.claim.key for run in runs}) == len(runs):
+        if len({run.claim.key for run in runs}) == len(runs):
             yield from self._together(runs)
             return
         waiting = _by_key(runs)
@@ -168,34 +171,20 @@ class Batch:
             for one in refusals
         ]
 
-    def _round(
+    def _round(  # noqa: PLR0912  a generator more costs as much as all that is decided here
         self, runs: Sequence[Run], busy: list[Run], *, alone: bool
     ) -> Generator[Request, Any, list[Run]]:
         """Claim, run and settle these; those that should run alone are given back, and not run."""
-        is_alone = yield Enter(alone)
-        if is_alone is None:
-            # Not returned: whoever takes it over when its lease has ended must know what it is.
-            for run in runs:
-                run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
-            return []
-        if is_alone:
-            for run in runs:
-                run.claim = msgspec.structs.replace(run.claim, alone=True)
-        granted, suspects = yield from self._claimed(runs, busy)
-        if alone:
-            # Alone, or, where others did not end in time, beside them.
-            granted, suspects = granted + suspects, []
-        if granted:
-            yield Execute(granted)
-            yield from self._conclude(granted)
-        # Whoever gets an exception out of the steps leaves when he has freed what is held.
-        self._leave(runs)
-        return suspects
-
-    def _claimed(
-        self, runs: Sequence[Run], busy: list[Run]
-    ) -> Generator[Request, Any, tuple[list[Run], list[Run]]]:
-        """Those to run, and those to run alone; all others have their outcome."""
+        if alone or not self.admitted():
+            is_alone = yield Enter(alone)
+            if is_alone is None:
+                # Not returned: whoever takes it over when its lease has ended must know what it is.
+                for run in runs:
+                    run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
+                return []
+            if is_alone:
+                for run in runs:
+                    run.claim = msgspec.structs.replace(run.claim, alone=True)
         granted: list[Run] = []
         suspects: list[Run] = []
         refused: list[Run] = []
@@ -218,7 +207,15 @@ class Batch:
                     busy.append(run)
         if refused:
             yield from self._keep_letters(refused)
-        return granted, suspects
+        if alone:
+            # Alone, or, where others did not end in time, beside them.
+            granted, suspects = granted + suspects, []
+        if granted:
+            yield Execute(granted)
+            yield from self._conclude(granted)
+        # Whoever gets an exception out of the steps leaves when he has freed what is held.
+        self.leave(runs)
+        return suspects
 
     def _conclude(self, runs: Sequence[Run]) -> Steps:
         """Settle what ran. A dead letter is written before its burial: a crash between the two
@@ -348,9 +345,14 @@ def _followed(run: Run, leader: Run) -> Outcome:
 
 def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]:
     """The store's verdicts; an older key that already had its effect decides before the own one."""
-    older = [(index, claim) for index, run in enumerate(runs) for claim in run.plan.older]
+    older: list[tuple[int, Claim]] = []
+    claims: list[Claim] = []
+    for run in runs:
+        claims.append(run.claim)
+        if run.plan.older:
+            older += [(len(claims) - 1, claim) for claim in run.plan.older]
     if not older:
-        return (yield from _asked([run.claim for run in runs]))
+        return (yield from _asked(claims))
     decided: dict[int, Verdict] = {}
     while older:
         # A call holds each key once, and two events may have had one key under an older rule.
@@ -361,7 +363,7 @@ def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]
             if verdict.kind != "run":
                 decided.setdefault(index, verdict)
     asking = [index for index in range(len(runs)) if index not in decided]
-    verdicts = yield from _asked([runs[index].claim for index in asking])
+    verdicts = yield from _asked([claims[index] for index in asking])
     decided.update(zip(asking, verdicts, strict=True))
     return [decided[index] for index in range(len(runs))]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
@@ -49,11 +48,13 @@ class Hold:
     there settles it, and nobody else does: the timer if it stands there for long, else the engine.
     """
 
-    __slots__ = ("finished", "look", "runs", "taken")
+    __slots__ = ("finished", "look", "runs", "shared", "taken")
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
-        self.finished: deque[Run] = deque()
+        self.shared = len(runs) > 1
+        """Whether one that has finished may have to wait for others."""
+        self.finished: list[Run] = []
         self.taken = 0
         """Finished runs that the timer is settling now."""
         self.look = inf
@@ -104,14 +105,14 @@ class Gate:
     def keep(self, hold: Hold) -> None:
         """Keep the leases of these runs until `let_go`."""
         now = time.monotonic()
-        leases = set()
+        shortest = inf
         for run in hold.runs:
             run.renewed = now
-            if run.token and not run.plan.covered:
-                leases.add(run.claim.lease)
-        if leases:
-            hold.look = now + min(*leases, LONGEST_LEASE) / 1000 / SHARE
-        if len(hold.runs) > 1:
+            if run.claim.lease < shortest and run.token and not run.plan.covered:
+                shortest = run.claim.lease
+        if shortest < inf:
+            hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / SHARE
+        if hold.shared:
             hold.look = min(hold.look, now + SETTLE_INTERVAL)
         with self._lock:
             self._holds.add(hold)
@@ -121,7 +122,8 @@ class Gate:
     def let_go(self, hold: Hold | None, claims: Sequence[Claim]) -> None:
         """The outcomes of these claims are known: stop keeping their leases, and wake whoever waits
         for one of their keys. Whoever was interrupted in it does it again."""
-        running, woken = self._running, list[Callable[[], None]]()
+        running = self._running
+        woken: list[Callable[[], None]] = []
         with self._lock:
             if hold is not None:
                 self._holds.discard(hold)
@@ -199,12 +201,16 @@ class Gate:
         verdicts = self.store.claim(claims)
         with self._lock:
             for claim, verdict in zip(claims, verdicts, strict=True):
+                key = claim.key
                 if verdict.token:
-                    running.setdefault(claim.key, {})[claim.nonce] = verdict.token
-                elif verdict.kind == "busy" and claim.key in beside:
-                    self._beside[claim.key, claim.nonce] = None
-            while len(self._beside) > MOST:
-                del self._beside[next(iter(self._beside))]
+                    if key in running:
+                        running[key][claim.nonce] = verdict.token
+                    else:
+                        running[key] = {claim.nonce: verdict.token}
+                elif verdict.kind == "busy" and key in beside:
+                    self._beside[key, claim.nonce] = None
+                    if len(self._beside) > MOST:
+                        del self._beside[next(iter(self._beside))]
         return verdicts
 
     def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
@@ -223,7 +229,7 @@ class Gate:
         """When the timer shall look after these: when the first lease needs it, and soon where one
         that finished may have to wait for others."""
         due = min([_due(run) for run in hold.runs])
-        return min(due, now + SETTLE_INTERVAL) if len(hold.runs) > 1 else due
+        return min(due, now + SETTLE_INTERVAL) if hold.shared else due
 
     def _start_or_wake(self, look: float) -> None:
         # A thread whose start was interrupted does not live.
@@ -287,12 +293,14 @@ class Gate:
     def _take(self, hold: Hold) -> list[Run]:
         """The finished runs of a batch that can be settled before the batch is at its end. One that
         may be given up waits for the engine, which writes its dead letter first."""
+        if not hold.shared:
+            return []
         taken: list[Run] = []
         left: list[Run] = []
         while hold.finished:
-            run = hold.finished.popleft()
+            run = hold.finished.pop(0)
             (taken if run.error is None and run.token and run.kept is None else left).append(run)
-        hold.finished.extendleft(reversed(left))
+        hold.finished[:0] = left
         hold.taken += len(taken)
         return taken
 

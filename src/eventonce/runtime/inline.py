@@ -13,7 +13,7 @@ from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.occupancy import INSIDE, STEP, InsideHandler
+from eventonce.runtime.occupancy import INSIDE, STEP
 from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 class Inline(Visit):
     """A batch, its handlers one after the other; those to be awaited side by side, on a loop."""
+
+    __slots__ = ("outcomes",)
 
     outcomes: list[Outcome]
     """Of all events, once `until_executed` has come to the end."""
@@ -42,7 +44,7 @@ class Inline(Visit):
     def until_executed(self) -> Execute | None:
         """Go on to where handlers must run; None at the end. Whoever gets an exception out of
         it, or goes no further, calls `interrupted`."""
-        steps = self.steps
+        steps = self.requests
         try:
             request = steps.send(None)
             while type(request) is not Execute:
@@ -61,13 +63,15 @@ class Inline(Visit):
     def _run(self, runs: Sequence[Run], asynchronous: Asynchronous | None) -> None:
         hold = self.hold
         assert hold is not None
-        with InsideHandler():
-            if asynchronous is None:
-                self._one_by_one(runs, hold)
-            else:
-                awaited = [run for run in runs if run.plan.asynchronous]
-                plain = [run for run in runs if not run.plan.asynchronous]
-                asynchronous.run(awaited, hold, lambda: self._one_by_one(plain, hold))
+        # Set back by `process` where a signal falls on any instant of this.
+        INSIDE.set(True)
+        if asynchronous is None:
+            self._one_by_one(runs, hold)
+        else:
+            awaited = [run for run in runs if run.plan.asynchronous]
+            plain = [run for run in runs if not run.plan.asynchronous]
+            asynchronous.run(awaited, hold, lambda: self._one_by_one(plain, hold))
+        INSIDE.set(self.nested)
         self.executed()
 
     def _one_by_one(self, runs: Sequence[Run], hold: Hold) -> None:

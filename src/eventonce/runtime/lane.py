@@ -86,9 +86,15 @@ class Lane(Generic[Item, Answer]):
                 self._follow(entry, me)
                 if entry.answers is not None:
                     return entry.answers
-            try:
-                return self._lead(items, apart=entry is not None and entry.apart)
-            finally:
+            if self._waiting:
+                answers = self._lead(items, apart=entry is not None and entry.apart)
+            else:
+                answers = self._call(items)
+            with self._lock:
+                alone = not self._waiting and not self._joined
+                if alone:
+                    self._leader = None
+            if not alone:
                 self._pass_on(me)
         except BaseException:
             # A signal may come at any instant, in what cleans up, too: to do that twice is to do it
@@ -97,6 +103,8 @@ class Lane(Generic[Item, Answer]):
                 self._give_up(entry)
             self._pass_on(me)
             raise
+        else:
+            return answers
 
     def _follow(self, entry: _Entry[Item, Answer], me: int) -> None:
         """Wait for the answers, or for the lead."""
@@ -128,7 +136,7 @@ class Lane(Generic[Item, Answer]):
             self._abandon(entry.items, answers)
 
     def _lead(self, items: Sequence[Item], *, apart: bool) -> list[Answer]:
-        if not self._waiting or apart:
+        if apart:
             return self._call(items)
         with self._lock:
             self._join(items)

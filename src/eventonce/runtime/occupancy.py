@@ -44,11 +44,12 @@ class Occupancy:
 
     def admit(self, who: object) -> bool:
         """Enter beside others, if nobody is alone or waits to be; whether it did."""
-        with self._lock:
-            if self._alone:
-                return False
-            self._runs.add(who)
+        # Without the lock, in this order: whoever wants to be alone says so before he looks.
+        self._runs.add(who)
+        if not self._alone:
             return True
+        self._runs.discard(who)
+        return False
 
     def entering(
         self, who: object, *, alone: bool, nested: bool
@@ -80,10 +81,11 @@ class Occupancy:
 
     def leave(self, who: object) -> None:
         """What they ran is settled, or they have given up entering."""
-        with self._lock:
-            self._runs.discard(who)
-            self._solo.discard(who)
-            self._alone.discard(who)
+        self._runs.discard(who)
+        if self._alone or self._solo:
+            with self._lock:
+                self._solo.discard(who)
+                self._alone.discard(who)
 
     def _admits(self, who: object, end: float) -> bool:
         with self._lock:

@@ -195,7 +195,7 @@ class Stages:
 
     def _advance(self, ticket: Ticket, answer: Any = None, error: Exception | None = None) -> None:
         """Answer what the batch asked for, and bring it to where its next request is done."""
-        steps = ticket.steps
+        steps = ticket.requests
         try:
             while True:
                 request = steps.send(answer) if error is None else steps.throw(error)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from eventonce.core.engine import Batch, Wait
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
@@ -22,26 +24,26 @@ AT_ONCE: Final = 0.001
 """Seconds before the store is asked again for a key whose run has just ended."""
 
 
-class CopyWait:
+class CopyWait(msgspec.Struct, frozen=True, gc=False):
     """Seconds that a copy may wait for the run it is a copy of, before it is `busy`."""
 
-    __slots__ = ("elsewhere", "here")
-
-    def __init__(self, here: float, elsewhere: float = 0.0) -> None:
-        """For a run of this process, and for one of another, which must be asked for."""
-        self.here = here
-        self.elsewhere = elsewhere
+    here: float
+    """For a run of this process."""
+    elsewhere: float = 0.0
+    """For one of another, which must be asked for."""
 
 
-class Visit:
+class Visit(Batch):
     """One batch in this process."""
+
+    __slots__ = ("_copy_wait", "_waits_since", "hold", "nested", "requests", "runtime")
 
     def __init__(
         self, runtime: Runtime, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> None:
+        super().__init__(planned, runtime.name, runtime.clock)
         self.runtime = runtime
-        self.batch = Batch(planned, runtime.name, runtime.clock, self._leave)
-        self.steps = self.batch.steps()
+        self.requests = self.steps()
         self.hold: Hold | None = None
         self._copy_wait = copy_wait
         self.nested = INSIDE.get()
@@ -65,8 +67,9 @@ class Visit:
 
     def executed(self) -> None:
         """All handlers have returned: the runs are the engine's again."""
-        if self.hold is not None:
-            self.runtime.gate.unsettled(self.hold)
+        hold = self.hold
+        if hold is not None and hold.shared:
+            self.runtime.gate.unsettled(hold)
 
     def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
         """The seconds after which the store is asked again, 0 for never; `wake` is called when it
@@ -89,13 +92,13 @@ class Visit:
     def interrupted(self) -> None:
         """Complete what has returned, free the rest, and leave."""
         try:
-            self.runtime.gate.salvage(self.batch.runs)
+            self.runtime.gate.salvage(self.runs)
         finally:
-            self.steps.close()
+            self.requests.close()
             # Perhaps once more, and to its end.
-            self._leave(self.batch.runs)
+            self.leave(self.runs)
 
-    def _leave(self, runs: Sequence[Run]) -> None:
+    def leave(self, runs: Sequence[Run]) -> None:
         """The round is at its end: what was granted is settled."""
         self.runtime.gate.let_go(self.hold, [run.claim for run in runs])
         self.hold = None

@@ -228,7 +228,7 @@ class Simulation:
             self._random.getrandbits(52) | 1,
             redrive=False,
         )
-        batch = Batch(planned, "simulated", self.clock, lambda *_: None)
+        batch = Batch(planned, "simulated", self.clock)
         worker = Worker(f"w{self._started}", deliveries)
         worker.processing = self._driven(worker, batch)
         self._workers.append(worker)

@@ -196,7 +196,7 @@ class Worker:
 
     def _delay(self, ticket: Ticket, outcome: Outcome, one: Delivery) -> float:
         """Seconds until it may come again, 0 if it may be forgotten; and learn from its outcome."""
-        for run in ticket.batch.runs:
+        for run in ticket.runs:
             if run.started and outcome.status in RAN:
                 self._inflight.learn(run.took)
         if outcome.ack or outcome.key:
@@ -208,7 +208,7 @@ class Worker:
                 self._store.answered()
         if outcome.ack:
             return 0.0
-        if ticket.cancelled and all(run.job is None for run in ticket.batch.runs):
+        if ticket.cancelled and all(run.job is None for run in ticket.runs):
             return NOT_BEGUN
         return delay_of(outcome, one.times)
 
