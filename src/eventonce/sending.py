@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.aws.batching import batches
 from eventonce.aws.eventbridge import Bus
-from eventonce.aws.limits import EVENTBRIDGE_BATCH_ENTRIES
+from eventonce.aws.limits import EVENTBRIDGE_BATCH_ENTRIES, batches
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.envelope import read
 from eventonce.errors import EnvelopeError

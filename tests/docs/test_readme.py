@@ -14,8 +14,7 @@ import pytest
 
 from eventonce import Consumer, presets
 from eventonce.cli import main
-from eventonce.rules.rulefile import rules_in
-from eventonce.rules.tomltext import read
+from eventonce.rules.tomltext import read, rules_in
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -10,7 +10,7 @@ import msgspec
 from eventonce import Consumer, Rule
 from eventonce.envelope import read
 from eventonce.rules import Ruleset
-from eventonce.rules.rulefile import parse_rule_file
+from eventonce.rules.tomltext import parse_rule_file
 from eventonce.stores.memory import MemoryStore
 from tests.docs.tables import tables, word
 

@@ -20,7 +20,7 @@ from eventonce.envelope import read
 from eventonce.rules import Ruleset
 from eventonce.rules.expressions import _FUNCTIONS, EVENT_NAMES, Root
 from eventonce.rules.instants import duration
-from eventonce.rules.rulefile import parse_rule_file
+from eventonce.rules.tomltext import parse_rule_file
 from eventonce.testing.harness import ManualClock
 from tests.docs.arrivals import Arrival, Case
 from tests.docs.pages import DOCS, broken_links, sections

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventonce.config import load
-from eventonce.rules.rulefile import parse_rule_file
+from eventonce.rules.tomltext import parse_rule_file
 from eventonce.sinks import open_sink
 from tests.docs.pages import DOCS
 from tests.integration.test_sinks_table import TABLE

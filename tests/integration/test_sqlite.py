@@ -106,31 +106,6 @@ def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore
         assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
 
 
-def test_completing_what_is_unknown_leaves_nothing_behind(sqlite: SQLiteStore) -> None:
-    (run,) = sqlite.claim([fact(1)], NOW)
-    settlements = [
-        Settlement(fact(0), 7, "complete"),
-        Settlement(fact(1), run.token, "complete"),
-        Settlement(fact(2), 7, "complete"),
-    ]
-    assert sqlite.settle(settlements, NOW) == ["unknown", "kept", "unknown"]
-    assert sqlite.stats().records == 1
-
-
-@pytest.mark.parametrize("token", [-1, 0, 1])
-def test_no_token_but_the_latest_completes(sqlite: SQLiteStore, token: int) -> None:
-    (run,) = sqlite.claim([fact(1)], NOW)
-    assert sqlite.settle([Settlement(fact(1), token, "complete")], NOW) == ["fenced"]
-    assert sqlite.settle([Settlement(fact(2), token, "complete")], NOW) == ["unknown"]
-    assert sqlite.settle([Settlement(fact(1), run.token, "complete")], NOW) == ["kept"]
-
-
-def test_a_record_that_expired_before_it_was_swept_is_unknown(sqlite: SQLiteStore) -> None:
-    (run,) = sqlite.claim([fact(1)], NOW)
-    later = NOW + 864_000_000
-    assert sqlite.settle([Settlement(fact(1), run.token, "complete")], later) == ["unknown"]
-
-
 def test_a_completed_fact_takes_no_more_than_eighty_bytes(path: Path) -> None:
     chance = random.Random(1)
     with closing(SQLiteStore(path)) as sqlite:
@@ -211,42 +186,9 @@ def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
 # Transactions
 
 
-def test_what_the_caller_writes_and_the_completion_commit_together(sqlite: SQLiteStore) -> None:
-    (run,) = sqlite.claim([fact(1)], NOW)
-    with sqlite.transaction() as transaction:
-        transaction.connection.execute("CREATE TABLE effects (n)")
-        transaction.connection.execute("INSERT INTO effects VALUES (1)")
-        assert transaction.settle(Settlement(fact(1), run.token, "complete")) == "kept"
-        held = sqlite.show(fact(1).key)
-        assert held is not None
-        assert not held.done, "seen before it was committed"
-    assert kinds(sqlite, [fact(1)]) == ["duplicate"]
-    assert effects(sqlite) == 1
-
-
 def effects(sqlite: SQLiteStore) -> int:
     with sqlite.transaction() as transaction:
         return int(transaction.connection.execute("SELECT count(*) FROM effects").fetchone()[0])
-
-
-def test_a_run_that_was_overtaken_takes_its_writes_back(sqlite: SQLiteStore) -> None:
-    with sqlite.transaction() as transaction:
-        transaction.connection.execute("CREATE TABLE effects (n)")
-    (slow,) = sqlite.claim([fact(1)], NOW - LEASE)
-    sqlite.claim([fact(1, nonce=2)], NOW)
-
-    class Fenced(Exception):
-        pass
-
-    def handle() -> None:
-        with sqlite.transaction() as transaction:
-            transaction.connection.execute("INSERT INTO effects VALUES (1)")
-            if transaction.settle(Settlement(fact(1), slow.token, "complete")) == "fenced":
-                raise Fenced
-
-    with pytest.raises(Fenced):
-        handle()
-    assert effects(sqlite) == 0
 
 
 def test_the_callers_own_errors_stay_as_they_are(sqlite: SQLiteStore) -> None:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from eventonce.testing.cases.histories import ACTIONS, _claim
 from eventonce.testing.cases.samples import SECOND
-from eventonce.testing.history import History, timeline
 from eventonce.testing.linearizability import Answer, Operation, law, violation
+from eventonce.testing.recorder import History, timeline
 from eventonce.types import Action, Claim, Settlement, Verdict
 
 T: Final = 1_000_000

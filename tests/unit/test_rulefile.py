@@ -10,7 +10,7 @@ import pytest
 from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules import Match, Rule, Ruleset, tomltext
-from eventonce.rules.rulefile import ELSEWHERE, parse_rule_file
+from eventonce.rules.tomltext import ELSEWHERE, parse_rule_file
 from tests.unit.made import event
 
 FULL = """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventonce.aws import sessions
-from eventonce.aws.batching import batches
+from eventonce.aws.limits import batches
 from eventonce.aws.sqs import Entry, Queue, parse, same
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 

@@ -12,11 +12,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from eventonce.aws import errors
-from eventonce.aws.batching import Refused, batches
 from eventonce.aws.limits import (
     EVENTBRIDGE_BATCH_BYTES,
     EVENTBRIDGE_BATCH_ENTRIES,
     EVENTBRIDGE_ENTRY_BYTES,
+    Refused,
+    batches,
 )
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.errors import ConfigError, EventonceError

@@ -1,11 +1,16 @@
-"""Limits of SQS, EventBridge and Lambda, as their own documentation gives them.
+"""Limits of SQS, EventBridge and Lambda, as their own documentation gives them, and batches within
+them.
 
 Each name says which service, of what it is a limit, and in which unit.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 SQS_BATCH_ENTRIES: Final = 10
 """Messages of one request, whether they are sent, received, deleted or delayed."""
@@ -39,3 +44,39 @@ otherwise. After that Lambda drops the event, or sends it to the on-failure dest
 LAMBDA_INVOCATIONS: Final = 1_000
 """Attempts that a record of a failed invocation may report: a higher number was not written by
 Lambda."""
+
+
+T = TypeVar("T")
+
+
+class Refused(msgspec.Struct, Generic[T], frozen=True):
+    """An entry that the service did not take, and why."""
+
+    entry: T
+    code: str
+    reason: str
+    again: bool = False
+    """Whether it was the service's fault, so that sending it again may help."""
+    unfit: bool = False
+    """Whether the entry itself is at fault: it is never taken, however often it is sent."""
+
+
+def batches(
+    entries: Iterable[T],
+    most: int,
+    *,
+    size: Callable[[T], int] = lambda _: 0,
+    most_bytes: float = inf,
+) -> Iterator[list[T]]:
+    """The entries in their order, in batches; an entry over the limit of bytes is a batch alone."""
+    batch: list[T] = []
+    total = 0
+    for entry in entries:
+        added = size(entry)
+        if batch and (len(batch) == most or total + added > most_bytes):
+            yield batch
+            batch, total = [], 0
+        batch.append(entry)
+        total += added
+    if batch:
+        yield batch

@@ -12,12 +12,13 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from eventonce.aws import errors
-from eventonce.aws.batching import Refused, batches
 from eventonce.aws.limits import (
     SQS_BATCH_BYTES,
     SQS_BATCH_ENTRIES,
     SQS_VISIBILITY_SECONDS,
     SQS_WAIT_SECONDS,
+    Refused,
+    batches,
 )
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.core.masking import masked

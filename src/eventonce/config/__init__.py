@@ -22,8 +22,7 @@ from eventonce.infra.plan import Infra
 from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
 from eventonce.rules.keys import key_of
 from eventonce.rules.rule import each_checked
-from eventonce.rules.rulefile import holds_tables, rules_in
-from eventonce.rules.tomltext import Document, Fault, Place, label
+from eventonce.rules.tomltext import Document, Fault, Place, holds_tables, label, rules_in
 from eventonce.sinks import Sink, open_sink
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -18,32 +18,32 @@ UNDO: Final = "ROLLBACK TO SAVEPOINT eventonce_nested"
 
 
 class NestedConnection:
-    """A connection for a mapper, whose transactions are savepoints of the handler's."""
+    """A connection for a mapper, whose transactions are savepoints of the handler's; `begin` comes
+    before all else. Each of its methods answers what `run` does: over `job.async_connection()`,
+    something to await."""
 
-    def __init__(self, outer: Any, cursor: Callable[..., Any]) -> None:
+    def __init__(self, outer: Any, cursor: Callable[..., Any], run: Callable[..., Any]) -> None:
         self._outer = outer
-        self._cursor = cursor
-        outer.execute(BEGIN)
+        self._run = run
+        self.cursor = cursor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)
 
-    def cursor(self, *args: Any, **options: Any) -> Any:
-        return self._cursor(*args, **options)
+    def begin(self) -> Any:
+        return self._run(BEGIN)
 
-    def commit(self) -> None:
+    def commit(self) -> Any:
         """Keep what was written since; it is committed together with the completion."""
-        self._outer.execute(KEEP)
-        self._outer.execute(BEGIN)
+        return self._run(KEEP, BEGIN)
 
-    def rollback(self) -> None:
+    def rollback(self) -> Any:
         """Undo what was written since the last commit."""
-        self._outer.execute(UNDO)
+        return self._run(UNDO)
 
-    def close(self) -> None:
+    def close(self) -> Any:
         """Undo what was not committed, and leave the handler's transaction open."""
-        self._outer.execute(UNDO)
-        self._outer.execute(KEEP)
+        return self._run(UNDO, KEEP)
 
     def add_notice_handler(self, _: object) -> None:
         """Not added: it would stay on a connection that others are lent later."""
@@ -57,45 +57,8 @@ class NestedConnection:
         if on:
             refuse("autocommit")
 
-
-class AsyncNestedConnection:
-    """The same over `job.async_connection()`; `begin` comes before all else."""
-
-    autocommit = False
-
-    def __init__(self, outer: Any, cursor: Callable[..., Any]) -> None:
-        self._outer = outer
-        self._cursor = cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._outer, name)
-
-    def cursor(self, *args: Any, **options: Any) -> Any:
-        return self._cursor(*args, **options)
-
-    async def begin(self) -> None:
-        await self._outer.execute(BEGIN)
-
-    async def commit(self) -> None:
-        """Keep what was written since; it is committed together with the completion."""
-        await self._outer.execute(KEEP)
-        await self._outer.execute(BEGIN)
-
-    async def rollback(self) -> None:
-        """Undo what was written since the last commit."""
-        await self._outer.execute(UNDO)
-
-    async def close(self) -> None:
-        """Undo what was not committed, and leave the handler's transaction open."""
-        await self._outer.execute(UNDO)
-        await self._outer.execute(KEEP)
-
-    def add_notice_handler(self, _: object) -> None:
-        """Not added: it would stay on a connection that others are lent later."""
-
     async def set_autocommit(self, on: bool) -> None:  # noqa: FBT001  as psycopg has it
-        if on:
-            refuse("autocommit")
+        self.autocommit = on
 
 
 def refuse(what: str) -> NoReturn:

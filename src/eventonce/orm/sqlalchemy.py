@@ -15,15 +15,13 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from eventonce.errors import StoreError
-from eventonce.orm.nested import AsyncNestedConnection, NestedConnection
+from eventonce.orm.nested import NestedConnection
 from eventonce.types import Job
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
-Nested = NestedConnection | AsyncNestedConnection
-
-_NEXT: ContextVar[Nested | None] = ContextVar("eventonce_sqlalchemy", default=None)
+_NEXT: ContextVar[NestedConnection | None] = ContextVar("eventonce_sqlalchemy", default=None)
 """What the engine is given when it asks for a connection."""
 
 
@@ -37,9 +35,11 @@ def connection(job: Job) -> Iterator[Connection]:
     """
     outer = job.connection
     if isinstance(outer, sqlite3.Connection):
-        nested, engine = NestedConnection(outer, outer.cursor), _engine("sqlite://")
+        nested = NestedConnection(outer, outer.cursor, partial(_one_by_one, outer))
+        engine = _engine("sqlite://")
     else:
-        nested, engine = NestedConnection(outer, _cursor(outer)), _engine("postgresql+psycopg://")
+        nested, engine = _over_psycopg(outer), _engine("postgresql+psycopg://")
+    nested.begin()
     token = _NEXT.set(nested)
     try:
         opened = engine.connect()
@@ -62,7 +62,7 @@ def session(job: Job, **options: Any) -> Iterator[Session]:
 async def async_connection(job: Job) -> AsyncIterator[AsyncConnection]:
     """The same in an `async def` handler on PostgreSQL, over `job.async_connection()`."""
     outer = await job.async_connection()
-    nested = AsyncNestedConnection(outer, _cursor(outer))
+    nested = _over_psycopg(outer)
     await nested.begin()
     opened = _async_engine().connect()
     token = _NEXT.set(nested)
@@ -87,11 +87,18 @@ async def async_session(job: Job, **options: Any) -> AsyncIterator[AsyncSession]
         await opened.commit()
 
 
-def _cursor(outer: Any) -> Any:
-    """Makes psycopg's cursors: SQLAlchemy reads rows by position, whatever a handler prefers."""
+def _over_psycopg(outer: Any) -> NestedConnection:
+    """Over either of its connections. SQLAlchemy reads rows by position, whatever a handler
+    prefers."""
     from psycopg.rows import tuple_row  # noqa: PLC0415  a driver that SQLite does not need
 
-    return partial(outer.cursor, row_factory=tuple_row)
+    cursor = partial(outer.cursor, row_factory=tuple_row)
+    return NestedConnection(outer, cursor, lambda *statements: outer.execute("; ".join(statements)))
+
+
+def _one_by_one(outer: sqlite3.Connection, *statements: str) -> None:
+    for statement in statements:
+        outer.execute(statement)
 
 
 @cache
@@ -115,7 +122,7 @@ def _async_engine() -> AsyncEngine:
     )
 
 
-def _next() -> Nested:
+def _next() -> NestedConnection:
     nested = _NEXT.get()
     if nested is None:
         raise StoreError(

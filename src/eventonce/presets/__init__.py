@@ -167,7 +167,7 @@ def _text(path: str) -> str:
 def _read(name: str, path: str) -> Preset:
     # Slow to import, and who has rules of one's own does not need them.
     from eventonce.rules import tomltext  # noqa: PLC0415
-    from eventonce.rules.rulefile import rules_in  # noqa: PLC0415
+    from eventonce.rules.tomltext import rules_in  # noqa: PLC0415
 
     document = tomltext.read(_text(path), name=os.path.basename(path))  # noqa: PTH119
     said = document.values
@@ -261,7 +261,7 @@ def _version(rule: Rule) -> Rule:
 
 
 def _from_file(path: str) -> list[Rule]:
-    from eventonce.rules.rulefile import parse_rule_file  # noqa: PLC0415  as above
+    from eventonce.rules.tomltext import parse_rule_file  # noqa: PLC0415  as above
 
     try:
         text = _text(path)

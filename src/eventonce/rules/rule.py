@@ -1,5 +1,5 @@
 """A rule as people write it: what it matches, what makes two events the same, and every fault of a
-wrong one. `rulefile` reads it from TOML, `ruleset` asks it.
+wrong one. `tomltext` reads it from TOML, `ruleset` asks it.
 """
 
 from __future__ import annotations

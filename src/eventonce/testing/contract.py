@@ -27,11 +27,9 @@ import pytest
 from eventonce.testing.cases import (
     admin,
     batches,
-    clocks,
     crashes,
     histories,
     law,
-    letters,
     races,
     transactions,
 )
@@ -56,7 +54,7 @@ def _cases(*modules: ModuleType) -> Iterator[Callable[..., None]]:
 
 
 CASES: Final[tuple[Case, ...]] = tuple(
-    _cases(law, batches, crashes, clocks, histories, letters, admin, transactions)
+    _cases(law, batches, crashes, histories, admin, transactions)
 )
 RACES: Final[tuple[Race, ...]] = tuple(_cases(races))
 RUNNERS: Final[tuple[Runner, ...]] = (threads, threads_on_one_handle, processes)

@@ -29,8 +29,7 @@ from eventonce.testing.cases.samples import (
 )
 from eventonce.testing.clients import Call, Client, ProcessClient, ThreadClient
 from eventonce.testing.factory import StoreFactory, opened
-from eventonce.testing.history import EVENTS
-from eventonce.testing.recorder import LEAD, Calls, Recorder, Run
+from eventonce.testing.recorder import EVENTS, LEAD, Calls, Recorder, Run
 from eventonce.testing.workers import SWITCH
 from eventonce.types import Action, Claim, Settlement
 
