@@ -51,7 +51,7 @@ def hostile(text: str) -> Page:
     drawn = [
         plots.bars(text, text, [(text, (1, 2), True)], (text, text)),
         plots.timelines(text, text, {text: [1, 2]}, 0, 1_000, text),
-        plots.histogram(text, text, [(1, 2, 3)], [(2, text)], (1, 10)),
+        plots.histogram(text, text, [(1, 2, 3)], [(2, text)], [3, 0], (1, 10)),
         plots.curves(text, text, [plots.Curve(text, [(1, 1)], "harm")], [(1, text)], (1, 10)),
         plots.scatter(text, text, [plots.Point(text, 0.1, 1, "")], (text, text), [], 0.01),
     ]
@@ -90,7 +90,8 @@ def test_values_are_masked_unless_they_are_asked_for() -> None:
         assert secret not in masked
         assert secret in shown
     assert "text, 15\u00a0characters" in masked
-    assert re.findall("differs </mark><bdi>(.*?)</bdi>", masked) == ["detail.caller"]
+    rows = re.findall('<tr class="(.*?)"><th scope="row"><bdi>(.*?)</bdi>', masked)
+    assert rows == [("differs", "detail.caller"), ("same", "detail.age"), ("same", "detail.vip")]
 
 
 def test_a_page_allows_its_own_style_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,15 +11,13 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli import FAILED
-from eventonce.cli.options import json_option
-from eventonce.cli.output import check_files, echo_json, table
+from eventonce.cli.options import html_option, json_option, values_option
+from eventonce.cli.output import check_files, echo_json, made_by, table
 from eventonce.rules import Ruleset
-from eventonce.sources.files import Capture
-from eventonce.study import fields
-from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Faults, Result, backtest
+from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
-from eventonce.types import Event
+from eventonce.study.page.backtested import backtest_page
 
 MASKED: Final = 24
 """Characters of a value that are shown, where values are shown at all."""
@@ -84,7 +82,8 @@ MASKED: Final = 24
     show_default=True,
     help="With --truth: copies that run up to which the exit code is 0.",
 )
-@click.option("--values", is_flag=True, help="Show the values that differ, not only their fields.")
+@html_option
+@values_option
 @json_option
 def command(
     captures: tuple[Path, ...],
@@ -96,6 +95,7 @@ def command(
     outages: float,
     max_lost: int,
     max_copies: int,
+    page_file: Path | None,
     *,
     recipes: bool,
     values: bool,
@@ -106,15 +106,20 @@ def command(
 
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
-    check_files(captures)
+    check_files(captures, page_file)
     ours = list(_guards(named, rules, windows))
     guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
     results = backtest(captures, guards, truth, Faults(crashes, outages))
-    examples = _examples(captures, results[: len(ours)], values=values)
+    examples = [Example(one.guard, *pair) for one in results for pair in one.examples]
+    events = read(captures, examples)
+    if page_file:
+        made = made_by(captures)
+        backtest_page(results, events, values=values, made=made).write(page_file)
     if as_json:
         echo_json([_document(result) for result in results])
     else:
-        click.echo(_report(results, examples, known=truth is not None))
+        shown = _examples(results[: len(ours)], events, values=values)
+        click.echo(_report(results, shown, known=truth is not None))
     failed = any(
         (one.lost or 0) > max_lost or (one.let_through or 0) > max_copies
         for one in results[: len(ours)]
@@ -164,31 +169,25 @@ def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
     return "\n\n".join(filter(None, [said, table(rows, head=head, indent=2), notes, examples]))
 
 
-def _examples(captures: Sequence[Path], results: Sequence[Result], *, values: bool) -> str:
+def _examples(
+    results: Sequence[Result], events: Mapping[int, Mapping[str, Any]], *, values: bool
+) -> str:
     """Drops whose content differs, each beside the event that it was taken for a copy of."""
-    wanted = {line for one in results for pair in one.examples for line in pair}
-    if not wanted:
-        return ""
-    leaves = {}
-    for number, raw in enumerate(Capture(captures), start=1):
-        if number in wanted:
-            event = arrival(raw).event
-            if isinstance(event, Event):
-                leaves[number] = fields.leaves_of(bytes(event.detail_raw))
     texts: dict[tuple[str, ...], str] = {}
     for one in results:
         for line, beside in one.examples:
-            if line in leaves and beside in leaves:
-                rows = list(_differences(leaves[beside], leaves[line], values=values))
-                copied = f"line {line} is dropped as a copy of line {beside}"
-                title = f"{one.guard}: {copied}, and differs in"
-                texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
+            rows = list(_differences(events[beside], events[line], values=values))
+            copied = f"line {line} is dropped as a copy of line {beside}"
+            title = f"{one.guard}: {copied}, and differs in"
+            texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
     return "\n\n".join(texts.values())
 
 
-def _differences(first: Any, copy: Any, *, values: bool) -> Iterator[tuple[str, ...]]:
+def _differences(
+    first: Mapping[str, Any], copy: Mapping[str, Any], *, values: bool
+) -> Iterator[tuple[str, ...]]:
     for path in {**first, **copy}:
         before, after = first.get(path), copy.get(path)
-        if before != after:
+        if before != after and path.startswith("detail"):
             shown = (str(before)[:MASKED], str(after)[:MASKED]) if values else ()
             yield (path, *shown)

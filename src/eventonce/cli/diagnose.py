@@ -11,12 +11,28 @@ import click
 import msgspec
 
 from eventonce import presets
-from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import check_files, counted, echo_json, one_line, printable, table
+from eventonce.cli.options import (
+    Settings,
+    html_option,
+    json_option,
+    values_option,
+    with_settings,
+)
+from eventonce.cli.output import (
+    check_files,
+    counted,
+    echo_json,
+    made_by,
+    one_line,
+    printable,
+    table,
+)
 from eventonce.rules import Ruleset
 from eventonce.study.causes import REMEDIES
 from eventonce.study.diagnose import Diagnosis, Finding, KindReport, Late, diagnose, lines_of, toml
+from eventonce.study.examples import of_causes, read
 from eventonce.study.index import Index, Planned
+from eventonce.study.page.diagnosis import diagnosis_page
 
 STATES: Final = "genesys:latest"
 """The preset that tells versions of a state: it finds the states that are told twice."""
@@ -39,6 +55,8 @@ WIDTH: Final = 32
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the proposed rules here, as TOML.",
 )
+@html_option
+@values_option
 @with_settings("presets", "rules", "config")
 @json_option
 def command(
@@ -46,7 +64,9 @@ def command(
     captures: tuple[Path, ...],
     lines_file: Path | None,
     rules_file: Path | None,
+    page_file: Path | None,
     *,
+    values: bool,
     as_json: bool,
 ) -> None:
     """Diagnose the events of CAPTURES, files or folders: how many copies there are, of which cause,
@@ -55,17 +75,23 @@ def command(
 
     Nothing is changed: no store is opened, and the capture is only read.
     """
-    check_files(captures, lines_file, rules_file)
+    check_files(captures, lines_file, rules_file, page_file)
     states = Ruleset(presets.load(STATES).rules, name="study")
     with Index(captures, Planned(settings.file.ruleset("study"), states)) as index:
         index.build()
         found = diagnose(index)
+        examples = of_causes(index) if page_file else []
         if lines_file:
             encode = msgspec.json.Encoder().encode
             with lines_file.open("wb") as stream:
                 stream.writelines(encode(line) + b"\n" for line in lines_of(index))
     if rules_file:
         rules_file.write_text(toml(found.proposals), encoding="utf-8")
+    if page_file:
+        events = read(captures, examples)
+        diagnosis_page(found, examples, events, values=values, made=made_by(captures)).write(
+            page_file
+        )
     if as_json:
         echo_json(_document(found))
     else:

@@ -74,6 +74,17 @@ rules_option = click.option(
     help="A TOML file of [[rule]] tables, instead of the file's own rules; tried before presets; "
     "repeat the option for several.",
 )
+html_option = click.option(
+    "--html",
+    "page_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the report here too, as one page with plots that needs no network.",
+)
+values_option = click.option(
+    "--values",
+    is_flag=True,
+    help="Show the values of examples, not only their fields, in the page too.",
+)
 handler_option = click.option(
     "--handler",
     metavar="MODULE:NAME",

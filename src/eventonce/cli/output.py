@@ -84,6 +84,13 @@ def check_files(captures: Sequence[Path], *written: Path | None) -> None:
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
 
 
+def made_by(captures: Sequence[Path]) -> str:
+    """What a page says of its making: the command, and the names of the captures."""
+    names = ", ".join(capture.name or str(capture) for capture in captures[:3])
+    more = f" and {len(captures) - 3} more" if len(captures) > 3 else ""
+    return f"Made by {click.get_current_context().command_path} of {names}{more}."
+
+
 def standard_output() -> BinaryIO:
     """The stream that events are written to."""
     if sys.stdout is None:

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import Settings, json_option, with_settings
-from eventonce.cli.output import check_files, counted, emit, table
+from eventonce.cli.options import Settings, html_option, json_option, with_settings
+from eventonce.cli.output import check_files, counted, emit, made_by, table
 from eventonce.sinks.json_lines import line_of
+from eventonce.study.page.reconciled import reconciled_page
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 
 _capture = click.Path(exists=True, path_type=Path)
@@ -35,6 +36,7 @@ _capture = click.Path(exists=True, path_type=Path)
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the events that never arrived here, one a line.",
 )
+@html_option
 @with_settings("presets", "rules", "config")
 @json_option
 def command(
@@ -43,6 +45,7 @@ def command(
     seen: Path,
     paths: tuple[str, ...],
     missing_file: Path | None,
+    page_file: Path | None,
     *,
     as_json: bool,
 ) -> int:
@@ -52,13 +55,15 @@ def command(
     If both are captures of one bus, the number of events that neither saw is estimated. The exit
     code is 1 if events are missing.
     """
-    check_files([expected], missing_file)
-    check_files([seen], missing_file)
+    check_files([expected], missing_file, page_file)
+    check_files([seen], missing_file, page_file)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
     with opened as out:
         write = None if out is None else lambda raw: out.write(line_of(raw))
         found = reconcile([expected], [seen], key_of, write)
+    if page_file:
+        reconciled_page(found, made=made_by([expected, seen])).write(page_file)
     document: dict[str, Any] = msgspec.to_builtins(found)
     told = {**document, "missing": found.missing, "neither": found.neither}
     emit(told, _report(found), as_json=as_json)

@@ -65,6 +65,10 @@ class Result(msgspec.Struct, frozen=True):
     """Runs beyond the first of a fact, by the truth."""
     examples: tuple[tuple[int, int], ...] = ()
     """Dropped lines, each with the line it was taken for a copy of; their contents differ."""
+    copies: int | None = None
+    """Lines beyond the first of a fact, by the truth."""
+    span: int = 0
+    """Milliseconds from the first arrival of the capture to the last."""
 
     @property
     def recall(self) -> float | None:
@@ -199,7 +203,11 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
 
 def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool) -> Result:
     def rows(query: str) -> Iterator[tuple[Any, ...]]:
-        return scratch.rows(query.replace("$guard", str(number)).replace("$dropped", DROPPED))
+        return scratch.rows(
+            query.replace("$guard", str(number))
+            .replace("$dropped", DROPPED)
+            .replace("$again", str(AGAIN))
+        )
 
     def one(query: str) -> tuple[Any, ...]:
         return next(rows(query))
@@ -223,8 +231,9 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
         WHERE guard = $guard AND status = 'run'
         """
     )
-    lost = let_through = None
+    lost = let_through = copies = None
     if known:
+        (copies,) = one("SELECT count(*) - count(DISTINCT fact) FROM lines")
         lost, let_through = one(
             """
             SELECT count(*) FILTER (runs = 0 AND stale = 0), sum(greatest(runs - 1, 0))::BIGINT
@@ -236,7 +245,10 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
             )
             """
         )
-    (looked,) = one("SELECT count(DISTINCT line) FROM looks WHERE guard = $guard")
+    (looked, span) = one(
+        "SELECT count(DISTINCT line), coalesce(max(arrived) - min(arrived), 0) FROM looks "
+        "WHERE guard = $guard AND fault <> $again"
+    )
     examples = rows(
         """
         SELECT d.line, d.beside FROM decided d JOIN lines a USING (line)
@@ -257,4 +269,6 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
         lost,
         let_through,
         tuple((line, beside) for line, beside in examples),
+        copies,
+        span,
     )

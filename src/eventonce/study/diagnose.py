@@ -18,6 +18,7 @@ from eventonce.study import copies, fields
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import Field, Learned, Sample
 from eventonce.study.index import MASK, Index, Kind
+from eventonce.study.over_time import OverTime, late_bins, let_through, over_time
 from eventonce.types import Event
 
 SAMPLES: Final = 20_000
@@ -104,6 +105,8 @@ class Late(msgspec.Struct, frozen=True):
     """Equal keys at a distance that no retry reaches."""
     observed: int
     """Milliseconds of the capture that lie beyond that distance from its beginning."""
+    bins: dict[int, int] = {}
+    """Copies by lateness in fine steps: bin b begins at 10 ** (b / 8) milliseconds."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -118,6 +121,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
     late: Late
     findings: tuple[Finding, ...]
     proposals: tuple[Proposal, ...]
+    let_through: int = 0
+    """Copies that the rules in use do not recognise."""
+    over_time: OverTime | None = None
 
 
 def diagnose(index: Index) -> Diagnosis:
@@ -275,6 +281,8 @@ def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> 
         _late(index, began, ended),
         (*_merges(kinds, shown, samples), *_findings(index, kinds, learned)),
         tuple(_proposals(index, kinds, pools)),
+        let_through(index),
+        over_time(index, began, ended),
     )
 
 
@@ -291,7 +299,7 @@ def _late(index: Index, began: int | None, ended: int | None) -> Late:
         index.rows("SELECT max(gap), count(*) FILTER (gap > ?) FROM copies", BEYOND)
     )
     span = 0 if began is None or ended is None else ended - began
-    return Late(histogram, longest or 0, beyond, max(0, span - BEYOND))
+    return Late(histogram, longest or 0, beyond, max(0, span - BEYOND), late_bins(index))
 
 
 class _Shown(NamedTuple):

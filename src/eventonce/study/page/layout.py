@@ -104,7 +104,7 @@ def table(
 ) -> Html:
     """Rows of which the first cell names the row; numbers stand to the right."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in head]
-    right = [all(isinstance(cell, int | float) for cell in column) for column in columns]
+    right = [all(_is_amount(cell) for cell in column) for column in columns]
     top = tag(
         "tr",
         *(
@@ -140,8 +140,23 @@ def _cells(row: Sequence[object], right: Sequence[bool]) -> list[Html]:
     ]
 
 
+def _is_amount(cell: object) -> bool:
+    return isinstance(cell, int | float) or (isinstance(cell, str) and cell.endswith("%"))
+
+
 def _aligned(*, numeric: bool) -> str | None:
     return "n" if numeric else None
+
+
+def entries(rows: Sequence[tuple[object, object, object]]) -> Html:
+    """A name, how much, and a text about it, row by row; on a telephone the text stands below."""
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", name), tag("dd", much, class_="n"), tag("dd", about))
+            for name, much, about in rows
+        ),
+    )
 
 
 def listing(text: str) -> Html:

@@ -32,20 +32,20 @@ def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
     differing = pair.differing
     a, b = pair.first[1], pair.copy[1]
     same = [path for path in a if path not in set(differing)]
-    rows = [_row(path, a, b, values=values, differs=True) for path in differing]
-    rows += [_row(path, a, b, values=values, differs=False) for path in same]
+    rows = [_row(path, a, b, values=values) for path in differing]
+    rows += [_row(path, a, values=values) for path in same]
     head = tag(
         "tr",
         tag("th", "field", scope="col"),
         tag("th", pair.first[0], scope="col"),
         tag("th", pair.copy[0], scope="col"),
     )
-    told = f"{pair.title}: {counted(len(differing), 'field differs', 'fields differ')}"
+    told = counted(len(differing), "field differs", "fields differ")
     return folded(
-        told,
+        f"{pair.title}: {told}",
         tag(
             "table",
-            tag("caption", f"{pair.first[0]} and {pair.copy[0]}, field by field"),
+            tag("caption", f"{told}; the rest is the same in both."),
             tag("thead", head),
             tag("tbody", *rows),
             class_="pair",
@@ -54,18 +54,23 @@ def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
     )
 
 
-def _row(
-    path: str, a: Mapping[str, Any], b: Mapping[str, Any], *, values: bool, differs: bool
-) -> Html:
-    name = tag("th", tag("mark", "differs ") if differs else None, data(path), scope="row")
-    cells = [tag("td", _value(side.get(path, ABSENT), values=values)) for side in (a, b)]
+def _row(path: str, *sides: Mapping[str, Any], values: bool) -> Html:
+    """A field with its value in each event, or the one value that both have."""
+    differs = len(sides) > 1
+    span = None if differs else 2
+    cells = [
+        tag("td", _value(side.get(path, ABSENT), values=values), colspan=span) for side in sides
+    ]
+    name = tag("th", data(path), scope="row")
     return tag("tr", name, *cells, class_="differs" if differs else "same")
 
 
 def _value(value: object, *, values: bool) -> Html:
     if value is ABSENT:
         return joined("absent")
-    return data(value) if values else joined(masked(value))
+    if not values:
+        return joined(masked(value))
+    return data(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
 def masked(value: object) -> str:

@@ -70,6 +70,7 @@ def bars(
 ) -> Plot:
     """A name and a bar for each of its numbers, which `of` names; a strong row stands out."""
     most = max((value for _, values, _ in rows for value in values), default=0) or 1
+    looks = ("harm", "accent") if len(of) == 2 else ("accent",)
 
     def draw(width: int) -> Drawn:
         parts: list[Html] = []
@@ -83,10 +84,11 @@ def bars(
             y += 7
             for place, (value, word) in enumerate(zip(values, of, strict=True)):
                 end = max(1.5, room.at(value))
-                look = f"series{place}" if value else "zero"
+                look = looks[place] if value else "zero"
+                told = f"{number(value)} {word}"
                 parts += [
-                    _bar(0, y, end, 10, look, f"{name}: {number(value)} {word}"),
-                    text(end + 7, y + 9.5, f"{number(value)} {word}", "small"),
+                    _bar(0, y, end, 10, look, f"{name}: {told}"),
+                    text(end + 7, y + 9.5, told, "small strong ours" if strong else "small"),
                 ]
                 y += 15
             y += 11
@@ -119,7 +121,7 @@ def timelines(
                 _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
             ]
             parts += [
-                _bar(at * column, foot - high, max(1.0, column - 0.6), high, "series0")
+                _bar(at * column, foot - high, max(1.0, column - 0.6), high, "accent")
                 for at, value in enumerate(values)
                 if value
                 for high in [max(1.5, 26 * value / most)]
@@ -142,15 +144,11 @@ def histogram(
     said: str,
     bins: Sequence[tuple[float, float, int]],
     marks: Sequence[tuple[float, str]],
+    between: Sequence[int],
     range_: tuple[float, float],
 ) -> Plot:
-    """Columns over a logarithmic axis, with marks, and how many lie between two of them."""
+    """Columns over a logarithmic axis, with marks, and how many lie up to each and beyond."""
     most = max((value for *_, value in bins), default=0) or 1
-    bounds = [*(place for place, _ in marks), float("inf")]
-    between = [
-        sum(value for low, high, value in bins if before < (low * high) ** 0.5 <= bound)
-        for before, bound in zip([0.0, *bounds], bounds, strict=False)
-    ]
 
     def draw(width: int) -> Drawn:
         across = Log(*range_, 0, width)
@@ -167,7 +165,7 @@ def histogram(
             if value:
                 x, tall = across.at(low), max(2.0, 136 * value / most)
                 wide = max(1.0, across.at(high) - x - 1)
-                parts.append(_bar(x, foot - tall, wide, tall, "series0", number(value)))
+                parts.append(_bar(x, foot - tall, wide, tall, "accent", number(value)))
         edges = [0.0, *(across.at(place) for place, _ in marks), float(width)]
         for value, left, right in zip(between, edges, edges[1:], strict=False):
             if value and LETTER * len(number(value)) + 4 < right - left:
@@ -283,13 +281,13 @@ def scatter(
     """Named points over a logarithmic axis from `low` to 1, and a linear one from 0 to 1."""
 
     def draw(width: int) -> Drawn:
-        top, foot, left = 86.0, 330.0, 26.0
+        top, foot, left = 92.0, 270.0, 24.0
         across, up = Log(low, 1, left + 8, width - 8), Linear(0, 1, foot - 10, top)
         parts: list[Html] = [
             _rule(left, foot + 0.5, width, foot + 0.5, "axis"),
-            _rule(left + 0.5, 0, left + 0.5, foot, "axis"),
-            text(left, foot + 32, axes[0], "small"),
-            text(8, foot, axes[1], "small turned"),
+            _rule(left + 0.5, 20, left + 0.5, foot, "axis"),
+            text(width, foot + 34, f"{axes[0]} →", "small", "end"),
+            text(0, 10, f"↑ {axes[1]}", "small"),
         ]
         parts += [text(left - 5, up.at(y) + 4, f"{y:g}", "small", "end") for y in (0, 0.5, 1)]
         x = low
@@ -300,7 +298,7 @@ def scatter(
             text(across.at(x), up.at(y), words, "corner", "start" if x < 0.2 else "end")
             for x, y, words in corners
         ]
-        return foot + 40, [*parts, *_labelled(points, across, up, (left, width, foot))]
+        return foot + 42, [*parts, *_labelled(points, across, up, (left, width, foot))]
 
     rows = [(one.name, f"{one.x:.4f}", f"{one.y:.2f}") for one in points]
     return Plot(title, said, draw, ("", *axes), rows)
@@ -313,21 +311,22 @@ def _labelled(
     left, width, foot = edges
     taken: list[tuple[float, float, float, float]] = []
     dots = [(across.at(one.x), up.at(one.y), one) for one in points]
+    lines: list[Html] = []
     names: list[Html] = []
     for x, y, one in dots:
         wide = LETTER * len(one.name)
         for down in (4, -10, 18, -26, 34, -42, 50, -58, 66, -74):
             begin = min(max(left + 4, x + (8 if down == 4 else -wide / 2)), width - wide)
             box = (begin - 2, y + down - 11, begin + wide + 2, y + down + 4)
-            if not any(_touch(box, other) for other in taken) and box[1] > 0 and box[3] < foot:
+            if not any(_touch(box, other) for other in taken) and box[1] > 16 and box[3] < foot:
                 if any(_touch(box, (a - 5, b - 5, a + 5, b + 5)) for a, b, _ in dots):
                     continue
                 taken.append(box)
                 if down != 4:
-                    names.append(_rule(x, y, x, box[3] - 1 if down < 0 else box[1] + 3, "leader"))
+                    lines.append(_rule(x, y, x, box[3] - 1 if down < 0 else box[1] + 3, "leader"))
                 names.append(text(begin, y + down, one.name, f"small halo {one.look}"))
                 break
-    yield from names
+    yield from (*lines, *names)
     for x, y, one in dots:
         told = tag("title", f"{one.name}: {one.x:.4f}, {one.y:.2f}")
         yield tag("circle", told, cx=x, cy=y, r=4, class_=f"dot {one.look}")

@@ -1,0 +1,79 @@
+"""Events of a capture that are shown side by side, read again by their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eventonce.sources.files import Capture
+from eventonce.study import fields
+from eventonce.study.arrivals import Arrival, arrival
+from eventonce.study.index import Index
+from eventonce.types import Event
+
+
+class Example(NamedTuple):
+    """A line and the one it is, or is said to be, a copy of."""
+
+    why: str
+    line: int
+    beside: int
+
+
+def of_causes(index: Index) -> list[Example]:
+    """A copy of each cause, the most frequent cause first; one that was changed on its way says
+    more than one that was not."""
+    rows = index.rows(
+        """
+        SELECT cause, arg_min(c.line, (e.content = b.content, c.line)),
+               arg_min(c.beside, (e.content = b.content, c.line))
+        FROM copies c JOIN events e USING (line) JOIN events b ON b.line = c.beside
+        GROUP BY cause ORDER BY count(*) DESC, cause
+        """
+    )
+    return [Example(*row) for row in rows]
+
+
+def read(captures: Sequence[Path], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
+    """The fields of the lines of these examples, by line."""
+    wanted = {line for one in examples for line in (one.line, one.beside)}
+    found: dict[int, dict[str, Any]] = {}
+    if not wanted:
+        return found
+    last = max(wanted)
+    for number, raw in enumerate(Capture(captures), start=1):
+        if number in wanted:
+            found[number] = told(arrival(raw))
+        if number == last:
+            break
+    return found
+
+
+def told(here: Arrival) -> dict[str, Any]:
+    """What a line says of its delivery, its envelope and its detail, each under its path."""
+    event = here.event
+    delivery = {
+        "arrived": here.arrived and _iso(here.arrived),
+        "channel": here.channel,
+        "message": here.message,
+        "receives": here.receives,
+    }
+    said = {name: value for name, value in delivery.items() if value}
+    if not isinstance(event, Event):
+        return {**said, "error": str(event)}
+    envelope = {"id": event.id, "source": event.source, "type": event.type, "time": event.time}
+    return {
+        **said,
+        **{name: value for name, value in envelope.items() if value},
+        **fields.leaves_of(bytes(event.detail_raw)),
+    }
+
+
+def _iso(milliseconds: int) -> str:
+    try:
+        told = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+    return told.isoformat(timespec="milliseconds").replace("+00:00", "Z")

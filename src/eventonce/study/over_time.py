@@ -1,0 +1,82 @@
+"""When the copies of a capture arrive, and how late each comes: the counts that are plotted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+import msgspec
+
+from eventonce.study.index import Index
+
+MINUTE: Final = 60_000
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+STEPS: Final = (
+    *(MINUTE, 5 * MINUTE, 15 * MINUTE),
+    *(HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR),
+    *(DAY, 7 * DAY, 28 * DAY),
+)
+MOST: Final = 90
+"""Steps in which the time of a capture is counted, at the most."""
+DECADE: Final = 8
+"""Bins of lateness from one power of ten to the next."""
+
+
+class OverTime(msgspec.Struct, frozen=True):
+    """How many lines arrive, step by step."""
+
+    began: int
+    """Milliseconds; a multiple of the step."""
+    step: int
+    events: tuple[int, ...] = ()
+    causes: dict[str, tuple[int, ...]] = {}
+    """The copies of each cause, the most frequent first."""
+
+
+def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | None:
+    """Count the lines of a capture and its copies over its time; None where no line has a time."""
+    if began is None or ended is None:
+        return None
+    span = ended - began
+    step = next((step for step in STEPS if span <= MOST * step), -(-span // (MOST * DAY)) * DAY)
+    first = began // step * step
+    steps = (ended - first) // step + 1
+    at = "(coalesce(arrived, time) - ?) // ?"
+    events = [0] * steps
+    for place, number in index.rows(
+        f"SELECT {at}, count(*) FROM events GROUP BY 1",  # noqa: S608  ours
+        *(first, step),
+    ):
+        if place is not None:
+            events[place] = number
+    causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
+    for place, cause, number in index.rows(
+        f"SELECT {at}, cause, count(*) FROM copies JOIN events USING (line) GROUP BY 1, 2",  # noqa: S608
+        *(first, step),
+    ):
+        if place is not None:
+            causes[cause][place] = number
+    told = sorted(causes.items(), key=lambda item: -sum(item[1]))
+    return OverTime(first, step, tuple(events), {cause: tuple(counts) for cause, counts in told})
+
+
+def late_bins(index: Index) -> dict[int, int]:
+    """How many copies come so late: bin b goes from 10 ** (b / 8) milliseconds to the next one."""
+    rows = index.rows(
+        "SELECT floor(log10(greatest(gap, 1)) * ?)::INTEGER, count(*) FROM copies "
+        "WHERE gap IS NOT NULL GROUP BY 1 ORDER BY 1",
+        DECADE,
+    )
+    return dict(rows)
+
+
+def let_through(index: Index) -> int:
+    """Copies that the rules in use do not recognise: their key is not that of the first."""
+    (number,) = next(
+        index.rows(
+            "SELECT coalesce(sum(keys - 1), 0)::BIGINT FROM (SELECT count(DISTINCT key) AS keys "
+            "FROM events JOIN facts USING (line) WHERE key IS NOT NULL GROUP BY fact)"
+        )
+    )
+    return int(number)

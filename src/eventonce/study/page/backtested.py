@@ -1,0 +1,171 @@
+"""The page of `backtest`: what each guard loses and lets through, and where it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from eventonce.study.backtest import Result
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, figure, table
+from eventonce.study.page.markup import THIN, Html, counted, joined, number, share, tag
+from eventonce.study.page.pairs import Pair, side_by_side
+from eventonce.study.page.scales import duration
+
+OURS: Final = "eventonce"
+LOST: Final = ("lost", "copies run")
+DIFFER: Final = ("drops that differ", "runs alike")
+
+
+def backtest_page(
+    results: Sequence[Result],
+    events: Mapping[int, Mapping[str, Any]],
+    *,
+    values: bool,
+    made: str,
+) -> Page:
+    """The page of a backtest; `events` has the fields of the lines of the examples."""
+    known = results[0].lost is not None
+    page = Page("What each guard would have done", _lead(results), made=made)
+    page.section("Guards compared", _meaning(known=known), figure(guards(results)))
+    page.section("All that was counted", *_table(results, known=known))
+    pairs = list(_pairs(results, events, values=values))
+    if pairs:
+        page.section(
+            "Drops whose content differs",
+            "Each was dropped as a copy of the event beside it."
+            + ("" if values else " Values are masked."),
+            *pairs,
+        )
+    return page
+
+
+def _lead(results: Sequence[Result]) -> Html:
+    first = results[0]
+    ours = [one for one in results if one.guard.startswith(OURS)]
+    theirs = [one for one in results if not one.guard.startswith(OURS)]
+    began = f"In {duration(first.span)}: " if first.span else ""
+    said: list[object] = [began, tag("b", counted(first.lines, "event"))]
+    if first.copies is not None:
+        said += [", ", tag("b", share(first.copies, first.lines)), " of them copies"]
+    said.append(". ")
+    lost, through = (_most(theirs, place) for place in (0, 1))
+    if theirs and first.lost is not None:
+        who = "Your guard loses " if len(theirs) == 1 else "The usual recipes lose up to "
+        then = " and lets " if len(theirs) == 1 else " and let up to "
+        said += [who, _harm(lost), then, _harm(through), " copies through; "]
+    elif theirs:
+        said += ["The usual recipes drop up to ", _harm(lost), " events whose content differs; "]
+    if ours:
+        best = min(ours, key=_wrong)
+        said += [best.guard, " ", *_told(best), "."]
+    return joined(*said)
+
+
+def _harm(value: int) -> Html:
+    return tag("b", number(value), class_="harm" if value else None)
+
+
+def _told(one: Result) -> list[object]:
+    if one.lost is None:
+        return [_harm(one.differing), ": below is shown in which fields"]
+    return ["loses ", _harm(one.lost), " and lets ", _harm(one.let_through or 0), " through"]
+
+
+def _wrong(one: Result) -> tuple[int, int]:
+    return _both(one)
+
+
+def _both(one: Result) -> tuple[int, int]:
+    """What a guard does wrong: by the truth, or as far as it is seen from outside."""
+    if one.lost is None:
+        return one.differing, one.alike
+    return one.lost, one.let_through or 0
+
+
+def _most(results: Sequence[Result], place: int) -> int:
+    return max((_both(one)[place] for one in results), default=0)
+
+
+def _meaning(*, known: bool) -> str:
+    if known:
+        return (
+            "A lost event never takes effect; a copy that runs takes effect again. Every guard met "
+            "the same deliveries, the same crashes and the same outages."
+        )
+    return (
+        "A drop that differs has other content than the event it is said to be a copy of; a run "
+        "that is alike has the content of an earlier run. The truth decides which of them are "
+        "wrong, and a capture of real traffic has none. Every guard met the same deliveries, "
+        "crashes and outages."
+    )
+
+
+def guards(results: Sequence[Result]) -> plots.Plot:
+    """A bar for what each guard loses, and one for what it lets through."""
+    known = results[0].lost is not None
+    best = min(results, key=_wrong)
+    return plots.bars(
+        "What each guard loses and lets through" if known else "What each guard drops and runs",
+        f"{best.guard} does least wrong: {_both(best)[0]} and {_both(best)[1]}.",
+        [(one.guard, _both(one), one.guard.startswith(OURS)) for one in results],
+        LOST if known else DIFFER,
+    )
+
+
+def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
+    head = ("guard", "ran", "dropped", "superseded", *(LOST if known else DIFFER))
+    shares = ("recall", "precision") if known else ()
+    rows = [
+        (
+            one.guard,
+            one.ran,
+            one.dropped,
+            one.superseded,
+            *_both(one),
+            *((_percent(one.recall), _percent(one.precision)) if known else ()),
+        )
+        for one in results
+    ]
+    strong = [place for place, one in enumerate(results) if one.guard.startswith(OURS)]
+    notes = [
+        tag(
+            "p",
+            "Superseded are versions that a state rule need not run: older than the one applied, "
+            "or the same state."
+            + (
+                " Recall is the share of copies that were dropped, precision the share of drops "
+                "that were copies."
+                if known
+                else ""
+            ),
+            class_="note",
+        )
+    ]
+    return [*notes, table((*head, *shares), rows, "", strong)]
+
+
+def _percent(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"100{THIN}%" if value == 1 else share(value, 1)
+
+
+def _pairs(
+    results: Sequence[Result], events: Mapping[int, Mapping[str, Any]], *, values: bool
+) -> list[Html]:
+    """Of each guard one pair for every set of fields that differs in its drops."""
+    found: dict[tuple[str, ...], Html] = {}
+    for one in results:
+        for line, beside in one.examples:
+            if line in events and beside in events:
+                sides = [(f"line {number(at)}", _detail(events[at])) for at in (beside, line)]
+                pair = Pair(one.guard, sides[0], sides[1])
+                key = (one.guard, *pair.differing)
+                found.setdefault(key, side_by_side(pair, values=values))
+    return list(found.values())
+
+
+def _detail(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What a drop is judged by: not its envelope, and not its delivery."""
+    return {path: value for path, value in event.items() if path.startswith("detail")}

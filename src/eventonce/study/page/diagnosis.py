@@ -1,0 +1,240 @@
+"""The page of `diagnose`: what the copies are, how late they come, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from eventonce.study.causes import REMEDIES
+from eventonce.study.diagnose import MARKS, Diagnosis, Finding, KindReport, Late, toml
+from eventonce.study.examples import Example
+from eventonce.study.over_time import DECADE, OverTime
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
+from eventonce.study.page.markup import Html, counted, data, joined, number, share, tag
+from eventonce.study.page.pairs import Pair, side_by_side
+from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
+
+MAPS: Final = 3
+"""Types whose fields are drawn."""
+LATE: Final = (100, 10 * DAY)
+"""Milliseconds: the lateness that is drawn; what is less or more stands at the edge."""
+SCALES: Final = "When the copies of each cause arrive, in UTC. Each row has a scale of its own."
+MEANT: Final = (
+    "30 s is the visibility time-out of a queue, 1 and 2 minutes are Lambda's retries, 5 minutes "
+    "the memory of a FIFO queue, 24 hours the end of EventBridge's retries, and 4 days the end of "
+    "Genesys'."
+)
+LOOKS: Final = {"identity": "accent", "order": "accent", "time": "accent", "volatile": "harm"}
+
+
+def diagnosis_page(
+    found: Diagnosis,
+    examples: Sequence[Example],
+    events: Mapping[int, Mapping[str, Any]],
+    *,
+    values: bool,
+    made: str,
+) -> Page:
+    """The page of a diagnosis; `events` has the fields of the lines of the examples."""
+    page = Page("What the copies of a capture are", _lead(found), made=made)
+    if found.copies:
+        _copies(page, found)
+    if found.proposals:
+        page.section(
+            "Proposed rules",
+            "For sources that no rule in use knows, learned from their own events and tried on all "
+            "of them. Each stands here with its evidence.",
+            listing(toml(found.proposals)),
+        )
+    if found.findings:
+        page.section("Worth a look", *(_finding(*group) for group in _grouped(found.findings)))
+    maps = [kind for kind in found.kinds if kind.copies and any(_mapped(kind))][:MAPS]
+    if maps:
+        page.section(
+            "Which fields tell events apart",
+            "A field in which copies agree and other events do not can be part of a key. One in "
+            "which copies differ must not be.",
+            *(joined(tag("h3", data(kind.type)), figure(field_map(kind))) for kind in maps),
+        )
+    pairs = [
+        side_by_side(
+            Pair(one.why, _side(one.beside, events), _side(one.line, events)), values=values
+        )
+        for one in examples
+        if one.line in events and one.beside in events
+    ]
+    if pairs:
+        page.section(
+            "Copies beside their originals",
+            "An example of each cause." + ("" if values else " Values are masked."),
+            *pairs,
+        )
+    return page
+
+
+def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    return f"line {number(line)}", events[line]
+
+
+def _lead(found: Diagnosis) -> Html:
+    began = f"In {_span(found)}: " if found.began is not None else ""
+    lines = tag("b", counted(found.lines, "event"))
+    if not found.copies:
+        return joined(began, lines, ", and no copy among them.")
+    copies = joined(tag("b", share(found.copies, found.lines)), " of them copies")
+    if not found.let_through:
+        return joined(began, lines, ", ", copies, ". The rules in use recognise every one.")
+    through = tag("b", number(found.let_through), class_="harm")
+    return joined(
+        began, lines, ", ", copies, ". The rules in use let ", through, " of them through."
+    )
+
+
+def _span(found: Diagnosis) -> str:
+    return duration((found.ended or 0) - (found.began or 0))
+
+
+def _copies(page: Page, found: Diagnosis) -> None:
+    rows = [
+        (
+            cause,
+            joined(number(copies), tag("small", share(copies, found.copies))),
+            _sentence(REMEDIES[cause]),
+        )
+        for cause, copies in found.causes.items()
+    ]
+    page.section(
+        "Why the copies are there",
+        entries(rows),
+        figure(causes_over_time(found.over_time), SCALES) if found.over_time else None,
+    )
+    page.section(
+        "How late copies come",
+        f"The latest copy comes {duration(found.late.longest)} after the first.",
+        _repeats(found.late),
+        figure(lateness(found.late), MEANT),
+    )
+    types = [
+        (data(kind.type), kind.events, kind.copies, kind.rule, _most(kind))
+        for kind in found.kinds
+        if kind.copies
+    ]
+    head = ("type", "events", "copies", "rule", "causes")
+    page.section(
+        "Types with copies",
+        folded(f"{counted(len(types), 'type')}", table(head, types), opened=len(types) <= 12),
+    )
+
+
+def _most(kind: KindReport) -> str:
+    return ", ".join(f"{number(copies)} {cause}" for cause, copies in kind.causes.items())
+
+
+def _repeats(late: Late) -> str:
+    if not late.observed:
+        return "The capture is too short to see genuine repeats: they need more than 5 days."
+    bound = (late.beyond + 3) / (late.observed / DAY)
+    equal = counted(late.beyond, "key is", "keys are")
+    return (
+        f"At distances that no retry reaches, over 5 days, {equal} equal: fewer than {bound:.1f} "
+        "genuine repeats a day of window are dropped."
+    )
+
+
+def causes_over_time(counted_: OverTime) -> plots.Plot:
+    """When the copies of each cause arrive."""
+    first = next(iter(counted_.causes), "")
+    step = {MINUTE: "a minute", HOUR: "an hour", DAY: "a day"}.get(
+        counted_.step, f"in {duration(counted_.step)}"
+    )
+    return plots.timelines(
+        "Copies by cause over time",
+        f"Most copies are of the cause {first}.",
+        counted_.causes,
+        counted_.began,
+        counted_.step,
+        step,
+    )
+
+
+def lateness(late: Late) -> plots.Plot:
+    """How late copies come, with the marks that transports leave."""
+    bins = [
+        (10 ** (place / DECADE), 10 ** ((place + 1) / DECADE), copies)
+        for place, copies in late.bins.items()
+    ]
+    return plots.histogram(
+        "How late copies come",
+        f"The latest comes after {duration(late.longest)}.",
+        _clipped(bins),
+        MARKS,
+        tuple(late.histogram.values()),
+        LATE,
+    )
+
+
+def _clipped(bins: Sequence[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+    """The bins that are drawn; what is earlier counts in the first of them."""
+    low = LATE[0]
+    shown = [one for one in bins if one[0] >= low]
+    early = sum(copies for begin, _, copies in bins if begin < low)
+    width: float = 10 ** (1 / DECADE)
+    begin, end, copies = shown[0] if shown and shown[0][0] < low * 1.01 else (low, low * width, 0)
+    rest = shown[1:] if copies else shown
+    return [(begin, end, copies + early), *rest] if early else shown
+
+
+def _mapped(kind: KindReport) -> list[plots.Point]:
+    return [
+        plots.Point(
+            field.path.removeprefix("detail.").removeprefix("eventBody."),
+            max(field.u, 1e-4),
+            field.m,
+            LOOKS.get(field.role, ""),
+        )
+        for field in kind.fields
+        if field.m is not None
+    ]
+
+
+def field_map(kind: KindReport) -> plots.Plot:
+    """How the fields of a type behave: m against u."""
+    by_role = groupby(kind.fields, key=lambda field: field.role)
+    said = "; ".join(
+        f"{role}: {', '.join(field.path for field in fields)}" for role, fields in by_role
+    )
+    return plots.scatter(
+        kind.type,
+        said,
+        _mapped(kind),
+        ("u: how often random events agree", "m: how often copies agree"),
+        [
+            (1e-4, 0.6, "may be part of a key"),
+            (1, 0.6, "too common for a key"),
+            (1, 0.03, "must not be in a key"),
+        ],
+        1e-4,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    return [(text, list(some)) for text, some in groupby(findings, key=lambda one: one.text)]
+
+
+def _finding(text: str, some: Sequence[Finding]) -> Html:
+    rows = [
+        (data(one.type), one.count, f"line {number(one.lines[0])}" if one.lines else "")
+        for one in some
+    ]
+    head = ("type", "events", "such as")
+    total = sum(one.count for one in some)
+    return joined(
+        tag("p", _sentence(text)),
+        folded(f"{counted(total, 'event')} of {counted(len(rows), 'type')}", table(head, rows)),
+    )

@@ -1,0 +1,52 @@
+"""The page of `reconcile`: which expected events never arrived."""
+
+from __future__ import annotations
+
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, entries, figure
+from eventonce.study.page.markup import counted, joined, number, share, tag
+from eventonce.study.reconcile import Reconciled
+
+
+def reconciled_page(found: Reconciled, *, made: str) -> Page:
+    """The page of two lists that were compared."""
+    expected = tag("b", counted(found.expected, "event"))
+    lost = tag("b", number(found.missing), class_="harm" if found.missing else None)
+    part = f" ({share(found.missing, found.expected)})" if found.missing else ""
+    page = Page(
+        "What never arrived",
+        joined(expected, " expected: ", lost, part, " never arrived."),
+        made=made,
+    )
+    rows = [
+        ("expected", number(found.expected), "Events of the first list."),
+        ("seen", number(found.seen), "Events of the second list."),
+        ("in both", number(found.both), "Expected, and seen."),
+    ]
+    page.section(
+        "The two lists",
+        "Events are compared by their keys, and copies count once.",
+        entries(rows),
+        _neither(found),
+    )
+    if found.types:
+        bars = [(kind, (missing,), False) for kind, missing in list(found.types.items())[:40]]
+        told = f"{counted(len(found.types), 'type')} with missing events."
+        page.section(
+            "What is missing",
+            figure(plots.bars("Missing events by type", told, bars, ("missing",))),
+        )
+    if found.keyless:
+        page.section(
+            "Not compared", f"{counted(found.keyless, 'line')} without a key could not be compared."
+        )
+    return page
+
+
+def _neither(found: Reconciled) -> str | None:
+    if found.neither is None:
+        return None
+    return (
+        f"If both are captures of one bus, about {number(round(found.neither))} events are in "
+        "neither (Chapman's estimate: it holds if each list lost its events by chance)."
+    )
