@@ -90,7 +90,8 @@ def test_values_are_masked_unless_they_are_asked_for() -> None:
         assert secret not in masked
         assert secret in shown
     assert "text, 15\u00a0characters" in masked
-    rows = re.findall('<tr class="(.*?)"><th scope="row"><bdi>(.*?)</bdi>', masked)
+    told = masked.replace("<wbr/>", "")
+    rows = re.findall('<tr class="(.*?)"><th scope="row"><bdi>(.*?)</bdi>', told)
     assert rows == [("differs", "detail.caller"), ("same", "detail.age"), ("same", "detail.vip")]
 
 

@@ -10,6 +10,8 @@ from eventonce.study.page.layout import folded
 from eventonce.study.page.markup import Html, counted, data, joined, tag
 
 ABSENT: Final = object()
+OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
+"""What says how and when an event came, and nothing about a person: it is never masked."""
 
 
 class Pair(NamedTuple):
@@ -45,7 +47,7 @@ def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
         f"{pair.title}: {told}",
         tag(
             "table",
-            tag("caption", f"{told}; the rest is the same in both."),
+            tag("caption", "What is not marked is the same in both."),
             tag("thead", head),
             tag("tbody", *rows),
             class_="pair",
@@ -59,16 +61,18 @@ def _row(path: str, *sides: Mapping[str, Any], values: bool) -> Html:
     differs = len(sides) > 1
     span = None if differs else 2
     cells = [
-        tag("td", _value(side.get(path, ABSENT), values=values), colspan=span) for side in sides
+        tag("td", _value(side.get(path, ABSENT), shown=values or path in OPEN), colspan=span)
+        for side in sides
     ]
-    name = tag("th", data(path), scope="row")
+    steps = data(path).replace(".", ".<wbr/>")
+    name = tag("th", Html(steps), scope="row")
     return tag("tr", name, *cells, class_="differs" if differs else "same")
 
 
-def _value(value: object, *, values: bool) -> Html:
+def _value(value: object, *, shown: bool) -> Html:
     if value is ABSENT:
         return joined("absent")
-    if not values:
+    if not shown:
         return joined(masked(value))
     return data(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
