@@ -169,7 +169,7 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
 
 def _statements(node: ast.stmt) -> Iterator[ast.AST]:
     match node:
-        case ast.If():
+        case ast.If() if not isinstance(node.test, ast.Name) or node.test.id != "TYPE_CHECKING":
             for always in (True, False):
                 yield ast.If(ast.Constant(always), node.body, node.orelse)
         case ast.While(ast.Constant()):

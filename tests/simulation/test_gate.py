@@ -4,7 +4,7 @@ is completed once, nobody waits for ever, and everybody is answered."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +14,7 @@ from eventonce.runtime import gate as gates
 from eventonce.runtime import inline, lane, visit
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.lane import Lane
+from eventonce.runtime.occupancy import HERE
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 from tests.simulation.interleavings import Event, Schedule, Stuck, interleavings
@@ -41,6 +42,14 @@ SCENES = (
     Scene(("a", "b"), lost="settle"),
     Scene(("ab", "b"), looks=1, lost="settle", preemptions=1),
 )
+
+
+@pytest.fixture(autouse=True)
+def nobody_left() -> Iterator[None]:
+    """Callers that wait for ever stay in this process, and no event of a later test would be alone
+    in it."""
+    yield
+    HERE.reset()
 
 
 class Stepwise(MemoryStore):

@@ -572,7 +572,7 @@ def test_a_shadow_rule_runs_everything_and_says_what_it_would_have_done(
     consumer = Consumer(store, rules=[rule], handler=lambda job: ran.append(job.event.id))
     outcomes = consumer.process([call(1)]) + consumer.process([call(1)])
     assert statuses(outcomes) == ["done", "unguarded"]
-    assert "redelivery" in outcomes[1].reason
+    assert outcomes[1].reason.startswith("shadow: redelivery")
     assert ran == ["id-1", "id-1"]
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
 from eventonce.aws import lambda_handler
 from eventonce.cli import main
+from eventonce.core import routing
 from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -209,10 +211,74 @@ async def async_generator(job: Job) -> Any:
     yield job
 
 
-@pytest.mark.parametrize("handler", [generator, async_generator])
+class GeneratorObject:
+    def __call__(self, job: Job) -> Any:
+        yield job
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        generator,
+        async_generator,
+        partial(generator),
+        partial(async_generator),
+        GeneratorObject(),
+        wraps(generator)(async_generator),
+    ],
+)
 def test_a_handler_that_would_never_run_is_refused(handler: Any) -> None:
     with pytest.raises(ConfigError, match="yield"):
         Consumer("memory:", rules=RULE, handler=handler)
+
+
+def calls_a_generator(job: Job) -> Any:
+    return generator(job)
+
+
+def calls_an_async_generator(job: Job) -> Any:
+    return async_generator(job)
+
+
+async def awaits_and_calls_a_generator(job: Job) -> Any:
+    return generator(job)
+
+
+@pytest.mark.parametrize(
+    "handler", [calls_a_generator, calls_an_async_generator, awaits_and_calls_a_generator]
+)
+def test_an_event_whose_handler_returns_a_generator_is_not_done(handler: Any) -> None:
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, "remove `yield`" in outcome.reason) == ("failed", True)
+
+
+async def awaited(_: Job) -> str:
+    return "awaited"
+
+
+class AsyncObject:
+    async def __call__(self, _: Job) -> str:
+        return "awaited"
+
+
+@pytest.mark.parametrize(
+    "handler", [awaited, partial(awaited), AsyncObject(), AsyncObject().__call__]
+)
+def test_whatever_is_async_is_awaited(handler: Any) -> None:
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        (outcome,) = consumer.process([call(1)])
+    assert outcome.result == "awaited"
+
+
+def test_a_source_that_invents_types_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "KNOWN_TYPES", 10)
+    routes = routing.Routes(lambda _: None)
+    for number in range(25):
+        assert routes.of(f"invented {number}") is not None
+    assert len(routes._known) == 5
 
 
 class Speechless(Exception):

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventonce.core.organisations import organisation
 from eventonce.errors import ConfigError
 from eventonce.rules import Rule, Ruleset
 from eventonce.rules.keys import ABSENT, content_hash, decode_exact, encode, hasher, number
 from eventonce.types import Event
-from tests.unit.made import SOURCE, TIME, body, event
+from tests.unit.made import ORG, SOURCE, TIME, body, event
 
 KEYED = Rule(name="k", key=["detail.a?", "detail.b?"])
 SECRET, OLDER = b"a secret of some length", b"an older secret of length"
@@ -130,6 +131,15 @@ def test_a_key_holds_consumer_organisation_type_and_kind() -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert {len(one) for one in keys} == {16}
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [("crm", ""), (SOURCE, ORG), (SOURCE.ljust(512, "x"), ORG), (SOURCE.ljust(513, "x"), "")],
+    ids=["of nobody", "usual", "the longest", "too long"],
+)
+def test_only_a_source_of_genesys_names_an_organisation(source: str, named: str) -> None:
+    assert organisation(source) == named
 
 
 def test_a_key_holds_nothing_that_changes_with_every_publish() -> None:

@@ -16,7 +16,7 @@ from eventonce.aws.dlq import QueueLetters
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.config.checks import check
-from eventonce.core.masking import masked
+from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import EventonceError
 from eventonce.infra import targets
 from eventonce.sending import Receiver
@@ -39,6 +39,7 @@ SHAPES = (
     f"u:a@h/hooks/b@{MARKER}",
     f":{MARKER}@h",
     f"{MARKER}@h",
+    f"{MARKER}:/b@h/db",
     f"u:{MARKER}",
     f"u:{MARKER}/db",
     f"[h/hooks/{MARKER}",
@@ -161,6 +162,13 @@ def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
 )
 def test_what_is_shown_of_a_uri_is_its_scheme_and_its_host(uri: str, shown: str) -> None:
     assert masked(uri) == shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "scheme"), [("redis//h", "redis"), ("token:/x@h", ""), ("token:x@h", "")]
+)
+def test_what_may_be_a_user_or_a_password_is_no_scheme(uri: str, scheme: str) -> None:
+    assert scheme_of(uri) == scheme
 
 
 def test_what_is_no_store_is_told_by_its_type_alone() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from eventonce import Consumer, Job
+from eventonce import Consumer, Job, envelope
+from eventonce.core.plan import Plan, Run
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Settlement, SettleResult
 from tests.helpers import PATIENCE, call, ruled, statuses
@@ -132,6 +133,15 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
 
     (outcome,) = Consumer(Refusing(), rules=ruled(lease=0.3), handler=handler).process([call(1)])
     assert outcome.result is True
+
+
+def test_a_handler_that_begins_after_its_lease_was_lost_can_see_it() -> None:
+    with Consumer("memory:", rules=ruled()) as consumer:
+        plan = consumer.runtime.planner.plan(envelope.read(call(1)), 1)
+    assert isinstance(plan, Plan)
+    run = Run(plan, plan.claim)
+    run.lose()
+    assert run.start().lost
 
 
 def test_what_is_finished_is_settled_although_others_of_its_batch_still_run(

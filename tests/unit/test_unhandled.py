@@ -140,6 +140,7 @@ def test_an_object_without_a_type_that_nobody_takes_is_kept(policy: str) -> None
         "invalid",
         "it has no type, and no handler takes events without one",
     )
+    assert str(outcome.error) == outcome.reason
     assert [letter.event for letter in made.letters()] == [b'{"ticket":7}']
 
 

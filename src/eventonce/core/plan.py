@@ -53,7 +53,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An event that no handler runs: invalid, or of a type that no handler takes."""
 
     outcome: Outcome
-    raw: bytes = b""
+    raw: bytes
     """What a dead letter keeps of the event."""
 
 

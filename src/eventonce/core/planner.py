@@ -64,11 +64,12 @@ class Planner:
         plan = self.plan
         for incoming in events:
             try:
-                # The same as in `read`, without its call: most events were read before.
-                if type(incoming) is Event and len(incoming.raw) <= limit:
-                    event = incoming
+                if type(incoming) is not Event:
+                    event = envelope.read(incoming, max_bytes=limit)
+                elif len(incoming.raw) > limit:
+                    raise envelope.too_large(len(incoming.raw), limit)
                 else:
-                    event = self.read(incoming, limit)
+                    event = incoming
             except EnvelopeError as error:
                 known = incoming if type(incoming) is Event else None
                 outcome = Outcome(known, "invalid", str(error), error=error)
@@ -83,14 +84,9 @@ class Planner:
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
 
-    def read(self, incoming: Incoming, max_bytes: int | None = None) -> Event:
-        """The event, within the limit of one event, whoever read it."""
-        limit = self.max_bytes if max_bytes is None else max_bytes
-        if type(incoming) is not Event:
-            return envelope.read(incoming, max_bytes=limit)
-        if len(incoming.raw) > limit:
-            raise envelope.too_large(len(incoming.raw), limit)
-        return incoming
+    def read(self, incoming: bytes) -> Event:
+        """The event in these bytes, within the limit of one event."""
+        return envelope.read(incoming, max_bytes=self.max_bytes)
 
     def plan(
         self,

@@ -97,4 +97,4 @@ _UNKNOWN: Final = "nobody knows whether it took effect"
 
 def _span(milliseconds: int) -> str:
     days, rest = divmod(milliseconds, 86_400_000)
-    return f"{days} days" if days and not rest else f"{milliseconds / 1000:g} seconds"
+    return f"{days} days" if not rest else f"{milliseconds / 1000:g} seconds"

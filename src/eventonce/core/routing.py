@@ -71,8 +71,7 @@ def is_async(handler: Handler) -> bool:
         return bool(handler.__code__.co_flags & _COROUTINE)
     from inspect import iscoroutinefunction  # noqa: PLC0415  slow to import, and seldom needed
 
-    call = getattr(handler, "__call__", None)  # noqa: B004  its kind is asked, not its presence
-    return iscoroutinefunction(handler) or iscoroutinefunction(call)
+    return any(map(iscoroutinefunction, _called(handler)))
 
 
 def is_generator(handler: Handler) -> bool:
@@ -81,7 +80,12 @@ def is_generator(handler: Handler) -> bool:
         return bool(handler.__code__.co_flags & (_GENERATOR | _ASYNC_GENERATOR))
     from inspect import isasyncgenfunction, isgeneratorfunction  # noqa: PLC0415  likewise
 
-    return isgeneratorfunction(handler) or isasyncgenfunction(handler)
+    return any(isgeneratorfunction(one) or isasyncgenfunction(one) for one in _called(handler))
+
+
+def _called(handler: Handler) -> tuple[object, object]:
+    """What may be the function: the handler, or what makes its class one."""
+    return handler, getattr(handler, "__call__", None)  # noqa: B004  its kind is asked
 
 
 def _is_plain(handler: object) -> TypeGuard[FunctionType]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, suppress
 from threading import current_thread, main_thread
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final
 
 from eventonce.core import engine
-from eventonce.core.plan import Run
+from eventonce.core.plan import Handler, Run
 from eventonce.core.ports import Transaction, Transactional
 from eventonce.core.reasons import TOO_LATE
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
@@ -102,11 +103,8 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
     scope = Scope(run, job, transactions) if transactions is not None else None
     try:
         value = handler(job)
-        if value is not None and hasattr(value, "__await__"):
-            if hasattr(value, "close"):
-                # Or Python would warn of it, long after and elsewhere.
-                value.close()
-            raise ConfigError(_NOT_AWAITED.format(handler))
+        if value is not None:
+            check_it_ran(handler, value)
     except BaseException as error:
         if scope is not None:
             scope.undo(error)
@@ -118,6 +116,17 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         engine.finish(run, value)
         if scope is not None:
             scope.keep()
+
+
+def check_it_ran(handler: Handler, value: object) -> None:
+    """Raises where a handler returned what somebody would have to run first."""
+    if hasattr(value, "__await__"):
+        if hasattr(value, "close"):
+            # Or Python would warn of it, long after and elsewhere.
+            value.close()
+        raise ConfigError(_NOT_AWAITED.format(handler))
+    if isinstance(value, GeneratorType | AsyncGeneratorType):
+        raise ConfigError(f"{handler!r} returned a generator, of which nothing ran; remove `yield`")
 
 
 def starts(run: Run) -> bool:

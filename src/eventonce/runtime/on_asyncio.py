@@ -19,7 +19,7 @@ from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.ports import AsyncTransactional
 from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
-from eventonce.runtime.invoke import as_failure, starts
+from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
@@ -233,6 +233,8 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
         with InsideHandler():
             async with asyncio.timeout(seconds or None) as limit:
                 value = await handler(job)
+                if value is not None:
+                    check_it_ran(handler, value)
     except TimeoutError as error:
         late = TimeoutError(f"the handler took longer than its rule's timeout, {seconds:g} s")
         raised, failure = error, late if limit.expired() else error

@@ -1,0 +1,56 @@
+"""The sentences that outcomes, logs and dead letters give for a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventonce.core.reasons import forgotten, given_up_after, reason
+from eventonce.errors import StoreUnavailable
+from eventonce.types import Claim, Event, Verdict
+
+AGAIN = "redelivery: the same transport id again"
+FACT = Claim(b"k", 1, 60_000, 864_000_000, 5)
+STATE = Claim(b"k", 1, 60_000, 864_000_000, 5, order=3, unchanged_within=500)
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind", "answered", "said"),
+    [
+        (FACT, "duplicate", {"redelivery": True}, AGAIN),
+        (STATE, "duplicate", {"redelivery": True}, f"version 3 was applied; {AGAIN}"),
+        (STATE, "stale", {"order": 4}, "version 3 is older than 4, which was applied"),
+        (STATE, "unchanged", {"order": 2}, "the state of version 2 again, within 500 ms of it"),
+        (STATE, "busy", {"order": 4}, "version 4, newer than 3, was tried and is not settled"),
+        (FACT, "busy", {}, "another run holds it"),
+        (STATE, "dead", {"order": 4}, "version 4, newer than 3, was tried and never settled"),
+        (
+            FACT,
+            "dead",
+            {"attempt": 2},
+            "given up after 2 attempts, the last of which never returned",
+        ),
+        (FACT, "dead", {}, "was given up before"),
+        (FACT, "conflict", {}, "the same key, but its content differs from what was completed"),
+        (FACT, "error", {"error": StoreUnavailable("full")}, "the store did not answer: full"),
+        (FACT, "run", {}, "it has no effect yet and would run"),
+    ],
+)
+def test_every_verdict_has_its_sentence(
+    claim: Claim, kind: Any, answered: dict[str, Any], said: str
+) -> None:
+    assert reason(claim, Verdict(kind, **answered)) == said
+
+
+def test_one_attempt_is_not_several() -> None:
+    assert given_up_after(1) == "given up after 1 attempt"
+
+
+@pytest.mark.parametrize(
+    ("remember", "said"), [(2 * 86_400_000, "the 2 days"), (90_000, "the 90 seconds")]
+)
+def test_a_replay_says_how_long_events_are_remembered(remember: int, said: str) -> None:
+    claim = Claim(b"k", 1, 60_000, remember, 5, at=1_000)
+    assert said in forgotten(Event(b"{}", b"{}"), claim, 1_000 + remember)
+    assert forgotten(Event(b"{}", b"{}"), claim, 999 + remember) == ""
