@@ -29,8 +29,8 @@ answer that is not the service's; `not_reached` is no answer."""
 
 _CODES: Final[Mapping[Kind, str]] = {
     "absent": (
-        "AWS.SimpleQueueService.NonExistentQueue QueueDeletedRecently QueueDoesNotExist "
-        "ResourceNotFound ResourceNotFoundException"
+        "AWS.SimpleQueueService.NonExistentQueue NoSuchBucket NoSuchKey QueueDeletedRecently "
+        "QueueDoesNotExist ResourceNotFound ResourceNotFoundException"
     ),
     "busy": (
         "BandwidthLimitExceeded InternalException InternalFailure InternalServerError "

@@ -79,6 +79,8 @@ def connect(
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=CONNECTIONS,
         parameter_validation=False,
+        # An emulator has no host of its own for each bucket.
+        s3={"addressing_style": "path"} if access.endpoint else None,
         # Given whole, since botocore would put a name together for every request.
         user_agent=f"eventonce Botocore/{botocore.__version__}",
     )

@@ -11,9 +11,11 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli import FAILED
-from eventonce.cli.options import html_option, json_option, values_option
+from eventonce.cli.options import CapturePath, html_option, json_option, values_option
 from eventonce.cli.output import check_files, echo_json, made_by, table
+from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
+from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
@@ -24,7 +26,7 @@ MASKED: Final = 24
 
 
 @click.command()
-@click.argument("captures", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("captures", nargs=-1, required=True, type=CapturePath())
 @click.option(
     "-p",
     "--presets",
@@ -86,7 +88,7 @@ MASKED: Final = 24
 @values_option
 @json_option
 def command(
-    captures: tuple[Path, ...],
+    captures: tuple[Place, ...],
     named: tuple[str, ...],
     rules: tuple[str, ...],
     windows: tuple[str, ...],
@@ -101,15 +103,16 @@ def command(
     values: bool,
     as_json: bool,
 ) -> int:
-    """Try rules on CAPTURES, files or folders: what each would have dropped and run, with crashes
-    of the worker and outages of the store on the way.
+    """Try rules on CAPTURES (files, folders, s3://bucket/prefix): what each would have dropped and
+    run, with crashes of the worker and outages of the store on the way.
 
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
     check_files(captures, page_file)
     ours = list(_guards(named, rules, windows))
     guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
-    results = backtest(captures, guards, truth, Faults(crashes, outages))
+    unread: list[str] = []
+    results = backtest(captures, guards, truth, Faults(crashes, outages), unread)
     examples = [Example(one.guard, *pair) for one in results for pair in one.examples]
     events = read(captures, examples)
     if page_file:
@@ -120,6 +123,8 @@ def command(
     else:
         shown = _examples(results[: len(ours)], events, values=values)
         click.echo(_report(results, shown, known=truth is not None))
+    if unread:
+        raise ConfigError("; ".join(unread))
     failed = any(
         (one.lost or 0) > max_lost or (one.let_through or 0) > max_copies
         for one in results[: len(ours)]

@@ -12,6 +12,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli.options import (
+    CapturePath,
     Settings,
     html_option,
     json_option,
@@ -27,7 +28,9 @@ from eventonce.cli.output import (
     printable,
     table,
 )
+from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
+from eventonce.sources.inputs import Place
 from eventonce.study.causes import REMEDIES
 from eventonce.study.diagnose import Diagnosis, Finding, KindReport, Late, diagnose, lines_of, toml
 from eventonce.study.examples import of_causes, read
@@ -42,7 +45,7 @@ WIDTH: Final = 32
 
 
 @click.command()
-@click.argument("captures", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("captures", nargs=-1, required=True, type=CapturePath())
 @click.option(
     "--lines",
     "lines_file",
@@ -61,7 +64,7 @@ WIDTH: Final = 32
 @json_option
 def command(
     settings: Settings,
-    captures: tuple[Path, ...],
+    captures: tuple[Place, ...],
     lines_file: Path | None,
     rules_file: Path | None,
     page_file: Path | None,
@@ -69,9 +72,9 @@ def command(
     values: bool,
     as_json: bool,
 ) -> None:
-    """Diagnose the events of CAPTURES, files or folders: how many copies there are, of which cause,
-    how late they come, which fields tell events apart, what is suspicious, and which rules would
-    recognise what the rules in use do not.
+    """Diagnose the events of CAPTURES (files, folders, s3://bucket/prefix): how many copies there
+    are, of which cause, how late they come, which fields tell events apart, what is suspicious, and
+    which rules would recognise what the rules in use do not.
 
     Nothing is changed: no store is opened, and the capture is only read.
     """
@@ -96,6 +99,8 @@ def command(
         echo_json(_document(found))
     else:
         click.echo(_report(found))
+    if index.unread:
+        raise ConfigError("; ".join(index.unread))
 
 
 def _document(found: Diagnosis) -> dict[str, Any]:

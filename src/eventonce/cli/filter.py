@@ -9,14 +9,14 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.event_filter import EventFilter
-from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.options import CapturePath, Settings, json_option, with_settings
 from eventonce.cli.output import (
     check_files,
     counted,
@@ -33,12 +33,14 @@ from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.compression import Unreadable
-from eventonce.sources.json_stream import Chunk, Long, chunks, inside
+from eventonce.sources.inputs import Input, Place, inputs
+from eventonce.sources.json_stream import Chunk, Long, inside
 from eventonce.stores import open_store
 
 if TYPE_CHECKING:
     from eventonce.cli.copies import CopiesFile
 
+STDIN: Final = Path("-")
 SHOWN: Final = 20
 """Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
 
@@ -50,7 +52,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 @click.command("filter")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("captures", nargs=-1, type=CapturePath(allow_dash=True))
 @click.option(
     "-s",
     "--store",
@@ -79,7 +81,7 @@ _CLEAR: Final = "\r\x1b[K"
 @json_option
 def filter_events(
     settings: Settings,
-    files: tuple[str, ...],
+    captures: tuple[Place, ...],
     store: str | None,
     rejects: BinaryIO | None,
     copies: Path | None,
@@ -87,22 +89,24 @@ def filter_events(
     *,
     as_json: bool,
 ) -> int:
-    """Read events from FILES, or from stdin, and write the new ones to stdout, one a line.
+    """Read events from CAPTURES (files, folders, s3://bucket/prefix), or from stdin, and write the
+    new ones to stdout, one a line.
 
-    The input is JSON Lines, a JSON array, or JSON documents one after the other, also compressed
-    with gzip. Copies are dropped, whatever their transport ids. A summary goes to stderr.
+    A capture is JSON Lines, a JSON array, JSON documents one after the other, an export of
+    CloudWatch Logs, or Parquet; also compressed with gzip or zstd. Copies are dropped, whatever
+    their transport ids. A summary goes to stderr.
 
     Only with --store are events remembered after the run: the store of eventonce.toml or
     EVENTONCE_STORE belongs to your consumer, which would take filtered events for done and never
     run them. An event is marked done only after its line was written, so a filter that is killed
     and started again with the same store loses nothing.
     """
-    for file in files:
-        check_files([Path(file)], copies)
+    for place in captures:
+        check_files([place], copies)
     chosen = settings.file.ruleset()
     if not as_json:
         notice(_memory(store, chosen, settings))
-        if not files and sys.stdin is not None and sys.stdin.isatty():
+        if not captures and sys.stdin is not None and sys.stdin.isatty():
             notice("reading from the terminal; Ctrl-D ends the input")
     # A filter makes few reference cycles, and the search for them takes a tenth of its time.
     gc.freeze()
@@ -112,27 +116,34 @@ def filter_events(
         opened, chosen, standard_output(), max_bytes=max_bytes, remembers=store is not None
     )
     unread: list[str] = []
+    found: list[Input] = []
+    for place in captures or [STDIN]:
+        if place == STDIN:
+            found.append(Input("stdin", 0, lambda: click.open_file("-", "rb")))
+            continue
+        some, passed_over = inputs([place])
+        found += some
+        if passed_over:
+            notice(passed_over, as_json=as_json)
     with (
         ExitStack() as stack,
         click.progressbar(
-            length=max(1, sum(Path(file).stat().st_size for file in files if file != "-")),
+            length=max(1, sum(one.size for one in found)),
             label="filter",
             file=sys.stderr,
-            hidden=not (files and sys.stderr and sys.stderr.isatty()),
+            hidden=not (captures and sys.stderr and sys.stderr.isatty()),
         ) as bar,
     ):
         kept = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
         traced = None if copies is None else _copies_file(stack, copies)
-        for file in files or ["-"]:
+        for one in found:
             begun = bar.pos
-            name = "stdin" if file == "-" else file
-            with click.open_file(file, "rb") as stream:
-                try:
-                    for chunk in chunks(stream, max_bytes):
-                        _filter(chunk, event_filter, kept, traced, name, max_bytes)
-                        bar.update(begun + _position(stream) - bar.pos)
-                except Unreadable as error:
-                    unread.append(f"{name} cannot be read completely: {error}")
+            try:
+                for chunk in one.chunks(max_bytes):
+                    _filter(chunk, event_filter, kept, traced, one.name, max_bytes)
+                    bar.update(begun + one.position - bar.pos)
+            except Unreadable as error:
+                unread.append(f"{one.name} cannot be read completely: {error}")
     opened.close()
     kept.close()
     emit(_document(event_filter, store), _summary(event_filter), as_json=as_json, err=True)
@@ -182,14 +193,6 @@ def _on_one_line(event: bytes) -> bytes:
     except (msgspec.DecodeError, RecursionError):
         # Not an event, and refused; but not over several lines that would be read as events.
         return event.replace(b"\n", b" ").replace(b"\r", b" ")
-
-
-def _position(stream: IO[bytes]) -> int:
-    try:
-        return stream.tell()
-    except OSError:
-        # A pipe has no position, and its length is not known either.
-        return 0
 
 
 def _memory(store: str | None, rules: Ruleset, settings: Settings) -> str:

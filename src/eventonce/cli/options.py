@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from eventonce import presets
+from eventonce.aws import s3
 from eventonce.config import DEFAULT_STORE, Config, load
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
@@ -31,6 +32,20 @@ def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
     long = next(name for name in names if name.startswith("--"))
     twin = "EVENTONCE_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=twin, show_envvar=True, **attributes)
+
+
+class CapturePath(click.Path):
+    """Where a capture is: a file or a folder, which exists, or `s3://bucket/prefix`."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(exists=True, allow_dash=allow_dash, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the URI as it stands."""
+        if isinstance(value, str) and value.startswith("s3:"):
+            s3.parse(value)
+            return value
+        return super().convert(value, param, ctx)
 
 
 def _preset_names(

@@ -72,21 +72,24 @@ def notice(text: str, *, as_json: bool = False) -> None:
     emit({"error": text}, f"eventonce: {text}", as_json=as_json, err=True)
 
 
-def check_files(captures: Sequence[Path], *written: Path | None) -> None:
+def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
     """Refuse a capture that is named twice, whose events would all be copies, and a file to write
     that is, or is in, a capture: it would be emptied before it is read."""
-    read = [capture.resolve() for capture in captures]
-    twice = [capture for capture in captures if read.count(capture.resolve()) > 1]
+    read = [it if isinstance(it, str) else it.resolve() for it in captures]
+    twice = [place for place, it in zip(captures, read, strict=True) if read.count(it) > 1]
     if twice:
         raise ConfigError(f"{twice[0]} is named twice: name each capture once")
+    folders = [it for it in read if isinstance(it, Path)]
     for file in written:
-        if file is not None and any(file.resolve().is_relative_to(capture) for capture in read):
+        if file is not None and any(file.resolve().is_relative_to(it) for it in folders):
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
 
 
-def made_by(captures: Sequence[Path]) -> str:
+def made_by(captures: Sequence[Path | str]) -> str:
     """What a page says of its making: the command, and the names of the captures."""
-    names = ", ".join(capture.name or str(capture) for capture in captures[:3])
+    # A bucket's options are for the command, and not for whoever reads the page.
+    shown = [it.partition("?")[0] if isinstance(it, str) else it.name or str(it) for it in captures]
+    names = ", ".join(shown[:3])
     more = f" and {len(captures) - 3} more" if len(captures) > 3 else ""
     return f"Made by {click.get_current_context().command_path} of {names}{more}."
 

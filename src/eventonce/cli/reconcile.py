@@ -10,13 +10,15 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import Settings, html_option, json_option, with_settings
+from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import check_files, counted, emit, made_by, table
+from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
+from eventonce.sources.inputs import Place
 from eventonce.study.page.reconciled import reconciled_page
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 
-_capture = click.Path(exists=True, path_type=Path)
+_capture = CapturePath()
 
 
 @click.command()
@@ -41,8 +43,8 @@ _capture = click.Path(exists=True, path_type=Path)
 @json_option
 def command(
     settings: Settings,
-    expected: Path,
-    seen: Path,
+    expected: Place,
+    seen: Place,
     paths: tuple[str, ...],
     missing_file: Path | None,
     page_file: Path | None,
@@ -59,14 +61,17 @@ def command(
     check_files([seen], missing_file, page_file)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
+    unread: list[str] = []
     with opened as out:
         write = None if out is None else lambda raw: out.write(line_of(raw))
-        found = reconcile([expected], [seen], key_of, write)
+        found = reconcile([expected], [seen], key_of, write, unread)
     if page_file:
         reconciled_page(found, made=made_by([expected, seen])).write(page_file)
     document: dict[str, Any] = msgspec.to_builtins(found)
     told = {**document, "missing": found.missing, "neither": found.neither}
     emit(told, _report(found), as_json=as_json)
+    if unread:
+        raise ConfigError("; ".join(unread))
     return FAILED if found.missing else 0
 
 

@@ -86,6 +86,9 @@ _NOTICE_FIELDS: Final = frozenset(
     )
 )
 _RECORD_FIELDS: Final = frozenset(("Sns", "EventSource", "EventVersion", "EventSubscriptionArn"))
+_LOG_FIELDS: Final = frozenset(
+    ("logStreamName", "timestamp", "message", "ingestionTime", "eventId")
+)
 _BUS_FIELDS: Final = frozenset(("Data", "Metadata", "SystemMetadata"))
 """All that a carrier has of its own. An object that has more, and no mark that only the carrier
 has, is an event that only looks like one: taken apart it would lose what tells it from others."""
@@ -292,7 +295,25 @@ def _logs(fields: Fields) -> Batch | None:
     # A control message only asks whether somebody is there.
     heard = string(fields["messageType"]) == "DATA_MESSAGE"
     lines = map(members, elements(fields["logEvents"]) or ()) if heard else ()
-    return "logEvents", [_named(line.get("id"), string(line.get("message"))) for line in lines]
+    return "logEvents", [
+        _named(line.get("id"), string(line.get("message")), line.get("timestamp")) for line in lines
+    ]
+
+
+def _found_logs(fields: Fields) -> Batch | None:
+    """CloudWatch Logs, as `aws logs filter-log-events` and `get-log-events` print them."""
+    lines = elements(fields["events"])
+    # Anything may call something events: these are a log's.
+    if lines and all(_log_line(members(line)) for line in lines):
+        return "events", lines
+    return None
+
+
+def _log_line(fields: Fields) -> Wrapped | None:
+    """One line of a log, of those that are printed."""
+    if not {"timestamp", "message", "ingestionTime"} <= fields.keys() <= _LOG_FIELDS:
+        return None
+    return Wrapped(fields["message"], "message", id=string(fields.get("eventId")))
 
 
 def _firehose(fields: Fields) -> Batch | None:
@@ -333,9 +354,10 @@ def unpacked(text: str, place: str) -> bytes:
     return whole
 
 
-def _named(id: object, content: str) -> dict[str, Any]:
-    """The content under its carrier's id, in the form of a dead letter."""
-    return {"eventonce": 1, "id": string(id), "event": content}
+def _named(id: object, content: str, arrived: object = None) -> dict[str, Any]:
+    """The content under its carrier's id, in the form of a dead letter or a captured line."""
+    told = {"arrived": arrived} if arrived is not None else {}
+    return {"eventonce": 1, "id": string(id), **told, "event": content}
 
 
 CARRIERS: Final[tuple[Callable[[Fields], Wrapped | None], ...]] = (
@@ -344,6 +366,7 @@ CARRIERS: Final[tuple[Callable[[Fields], Wrapped | None], ...]] = (
     _topic_notice,
     _custom_bus,
     _dead_letter,
+    _log_line,
 )
 """Carriers of one event, in the order they are tried."""
 
@@ -352,6 +375,7 @@ BATCHES: Final[Mapping[str, Callable[[Fields], Batch | None]]] = {
     "Messages": _received,
     "awslogs": _logs,
     "logEvents": _logs,
+    "events": _found_logs,
     "deliveryStreamArn": _firehose,
 }
 """Carriers of many, each by a field that all of its batches have."""

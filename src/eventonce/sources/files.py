@@ -9,19 +9,15 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from itertools import count, islice
 from math import inf
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError
 from eventonce.sources.compression import Unreadable
-from eventonce.sources.json_stream import Chunk, Long, chunks
-
-ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst")
-"""The endings of the files of a folder that are read, beside names without an ending, as Firehose
-writes them: a README.txt beside them is no event."""
+from eventonce.sources.inputs import Input, Place, inputs
+from eventonce.sources.json_stream import Chunk, Long
 
 EVENT_BYTES: Final = 16 << 20
 """Bytes of one event that are held in memory: many times the limit of a consumer, whose dead letter
@@ -42,7 +38,7 @@ class FileSource:
 
     hold = inf
 
-    def __init__(self, paths: Sequence[Path], *, rate: float = inf) -> None:
+    def __init__(self, paths: Sequence[Place], *, rate: float = inf) -> None:
         self.capture = Capture(paths)
         self._events = iter(self.capture)
         self._rate = rate
@@ -124,71 +120,59 @@ class FileSource:
 
 
 class Capture:
-    """The events of some files one after the other, each as its bytes."""
+    """The events of some places one after the other, each as its bytes."""
 
-    def __init__(self, paths: Sequence[Path], *, longest: int = EVENT_BYTES) -> None:
-        self._files, others = files(paths)
-        self.passed_over = _not_read(others) if others else ""
-        """The files of the folders that are not read, and the reason."""
-        if others and not self._files:
-            raise ConfigError(self.passed_over)
+    def __init__(
+        self,
+        places: Sequence[Place],
+        *,
+        longest: int = EVENT_BYTES,
+        unread: list[str] | None = None,
+    ) -> None:
+        """`unread` is given what cannot be read, and where; without it, that is a ConfigError at
+        the end."""
+        self._inputs, self.passed_over = inputs(places)
         self._longest = longest
+        self._unread = unread
         self._before = 0
-        self._open: IO[bytes] | None = None
-        try:
-            self.size = sum(path.stat().st_size for path in self._files)
-        except OSError as error:
-            raise ConfigError(f"the capture cannot be read: {error}") from error
+        self._open: Input | None = None
+        self.size = sum(one.size for one in self._inputs)
 
     @property
     def position(self) -> int:
         """Bytes of the files that have been read."""
-        stream = self._open
-        return self._before + (0 if stream is None or stream.closed else stream.tell())
+        return self._before + (0 if self._open is None else self._open.position)
 
     def __iter__(self) -> Generator[bytes, None, None]:
         """One event's bytes after the other, each whole.
 
         A file that cannot be read to its end does not stop the others, nor does an event that is
-        too long to hold: ConfigError names them at the end.
+        too long to hold.
         """
         broken: list[str] = []
-        for path in self._files:
+        self._before = 0
+        for one in self._inputs:
+            self._open = one
+            events = 0
             try:
-                with path.open("rb") as stream:
-                    self._open = stream
-                    for chunk in chunks(stream, self._longest):
-                        if isinstance(chunk, Long):
-                            more = f"an event of more than {self._longest} bytes"
-                            broken.append(f"{path}{chunk.place} was not read: {more}")
-                        else:
-                            yield from _events(chunk)
-                    self._before += stream.tell()
+                for chunk in one.chunks(self._longest):
+                    if isinstance(chunk, Long):
+                        more = f"an event of more than {self._longest} bytes"
+                        broken.append(f"{one.name}{chunk.place} was not read: {more}")
+                        continue
+                    for event in _events(chunk):
+                        yield event
+                        events += 1
             except (OSError, Unreadable) as error:
-                broken.append(f"{path} cannot be read to its end: {error}")
+                behind = f", after {events} events" if events else ""
+                broken.append(f"{one.name} cannot be read to its end{behind}: {error}")
             finally:
                 self._open = None
-        if broken:
+            self._before += one.size
+        if self._unread is not None:
+            self._unread += broken
+        elif broken:
             raise ConfigError("; ".join(broken))
-
-
-def files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The files named, and those in the folders named, by name; and those passed over there.
-
-    Hidden ones are in neither.
-    """
-    found: list[Path] = []
-    others: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            found.append(path)
-            continue
-        for one in sorted(path.rglob("*")):
-            hidden = any(part.startswith(".") for part in one.relative_to(path).parts)
-            if one.is_file() and not hidden:
-                read = one.name.lower().endswith(ENDINGS) or not one.suffix
-                (found if read else others).append(one)
-    return found, others
 
 
 def _events(chunk: Chunk) -> Iterator[bytes]:
@@ -196,11 +180,3 @@ def _events(chunk: Chunk) -> Iterator[bytes]:
         for event in some.events:
             if event and not event.isspace():
                 yield event.rstrip(b"\r\n")
-
-
-def _not_read(others: Sequence[Path]) -> str:
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return (
-        f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} and names without an "
-        f"ending are, unless a file is named itself"
-    )

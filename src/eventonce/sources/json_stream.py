@@ -19,7 +19,7 @@ from eventonce.envelope import jsontext, parts
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
-_MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages)"\s*+:\s*+)?+(?=\[)')
+_MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
 """How a document of many events begins, up to the array they stand in."""
 _OWN: Final = b'{"eventonce":'
 """A line of our own capture, or a dead letter: one event, and to know it so costs no parsing."""
@@ -103,7 +103,13 @@ def inside(event: bytes) -> list[bytes]:
     if event.startswith(_OWN):
         return []
     found = parts(event)
-    return found if found != [event] else []
+    if found == [event]:
+        return []
+    try:
+        return [it if isinstance(it, bytes) else msgspec.json.encode(it) for it in found]
+    except UnicodeEncodeError:
+        # Bytes that are no text, in a record: the batch is given as it is, and refused whole.
+        return []
 
 
 def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
@@ -262,6 +268,8 @@ def _is_batch(name: bytes | None, head: bytes) -> bool:
             return b'"s3"' not in head
         case b"Messages":
             return b'"ReceiptHandle"' in head
+        case b"events":
+            return b'"ingestionTime"' in head
     return True
 
 

@@ -1,7 +1,8 @@
 """Arrivals: the events of a capture, each with what the capture says of its delivery.
 
 A line of our own form, as `simulate` writes it, has the event in `event` and the arrival beside it;
-any other capture that `filter` reads is read too, and says less.
+the messages of a queue and the lines of a log tell some of that, and any other capture that
+`filter` reads is read too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,25 @@ class _Line(msgspec.Struct, gc=False):
     event: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """What SQS says of a message beside its body, if it was asked to."""
+
+    sent_timestamp: str = ""
+    approximate_receive_count: str = ""
+
+
+class _Carried(msgspec.Struct, gc=False):
+    """What a queue or a log says beside the event that it carries."""
+
+    received_id: str = msgspec.field(name="MessageId", default="")
+    message_id: str = msgspec.field(name="messageId", default="")
+    received: _Attributes = msgspec.field(name="Attributes", default=_Attributes())
+    attributes: _Attributes = _Attributes()
+    queue: str = msgspec.field(name="eventSourceARN", default="")
+    logged_id: str = msgspec.field(name="eventId", default="")
+    timestamp: int | None = None
+
+
 class Arrival(NamedTuple):
     """One delivery of an event."""
 
@@ -45,6 +65,9 @@ class Arrival(NamedTuple):
 
 
 _line: Final = msgspec.json.Decoder(_Line).decode
+_carried: Final = msgspec.json.Decoder(_Carried).decode
+_MARKS: Final = (b'"ReceiptHandle"', b'"receiptHandle"', b'"ingestionTime"')
+"""What only a queue's message has, and a line of a log."""
 
 
 def arrival(raw: bytes) -> Arrival:
@@ -56,12 +79,29 @@ def arrival(raw: bytes) -> Arrival:
         except ValueError:
             told = None
     if told is None:
-        return Arrival(_read(raw))
+        return _beside(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))
     inner = bytes(told.event)
     event = classic(inner, NO_HEADERS) if inner.startswith(b"{") else None
     # Without an id of its own the event has its carrier's, which only the whole line tells.
     found = event if event is not None and event.id else _read(raw)
     return Arrival(found, told.arrived, told.channel, told.id, told.receives)
+
+
+def _beside(raw: bytes) -> Arrival:
+    event = _read(raw)
+    try:
+        told = _carried(raw)
+    except ValueError:
+        return Arrival(event)
+    attributes = told.received if told.received_id else told.attributes
+    sent, receives = attributes.sent_timestamp, attributes.approximate_receive_count
+    return Arrival(
+        event,
+        int(sent) if sent.isdecimal() else told.timestamp,
+        told.queue,
+        told.received_id or told.message_id or told.logged_id,
+        int(receives) if receives.isdecimal() else 0,
+    )
 
 
 def _read(raw: bytes) -> Event | EnvelopeError:

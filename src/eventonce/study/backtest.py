@@ -15,6 +15,7 @@ import msgspec
 
 from eventonce.errors import ConfigError
 from eventonce.sources.files import Capture
+from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
 from eventonce.study.index import MASK, Scratch
@@ -87,18 +88,19 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def backtest(
-    paths: Sequence[Path],
+    paths: Sequence[Place],
     guards: Sequence[Guard],
     truth: Path | None = None,
     faults: Faults = Faults(),  # noqa: B008  frozen
+    unread: list[str] | None = None,
 ) -> list[Result]:
-    """What each guard would have done with this capture."""
+    """What each guard would have done with this capture; `unread` is as `Capture` says."""
     with Scratch() as scratch:
         scratch.table("looks", LOOKS)
         scratch.table("lines", LINES)
         scratch.table("decided", DECIDED)
         facts = None if truth is None else _facts(truth)
-        lines = _read(scratch, paths, guards, facts, faults)
+        lines = _read(scratch, Capture(paths, unread=unread), guards, facts, faults)
         for number, guard in enumerate(guards):
             scratch.load("decided", DECIDED, _decided(scratch, number, guard))
         return [
@@ -109,7 +111,7 @@ def backtest(
 
 def _read(
     scratch: Scratch,
-    paths: Sequence[Path],
+    capture: Capture,
     guards: Sequence[Guard],
     facts: Iterator[int] | None,
     faults: Faults,
@@ -118,7 +120,7 @@ def _read(
     seen: list[bytes] = []
     contents: list[bytes] = []
     last = 0
-    for lines, raw in enumerate(Capture(paths), start=1):
+    for lines, raw in enumerate(capture, start=1):
         here = arrival(raw)
         event = here.event
         at = here.arrived

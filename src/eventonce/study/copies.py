@@ -97,7 +97,7 @@ def _groups(index: Index) -> Iterator[list[Row]]:
         SELECT fact, line, arrived, source, channel, message, receives, id, time, replay, content
         FROM events JOIN facts USING (line)
         WHERE fact IN (SELECT fact FROM facts GROUP BY fact HAVING count(*) > 1)
-        ORDER BY fact, line
+        ORDER BY fact, arrived, line
         """
     )
     for _, group in groupby(rows, key=itemgetter(0)):

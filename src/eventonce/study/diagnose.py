@@ -241,7 +241,7 @@ def _keyed(index: Index, kinds: Sequence[int], learned: Learned) -> Iterator[byt
 def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> Diagnosis:
     causes: dict[int, Counter[str]] = defaultdict(Counter)
     query = "SELECT kind, cause, count(*) FROM copies JOIN events USING (line) GROUP BY ALL"
-    for hashed, cause, number in index.rows(query):
+    for hashed, cause, number in index.rows(f"{query} ORDER BY 3 DESC, 2"):
         causes[hashed][cause] += number
     sources = {
         hashed: index.names.sources.get(source, "")
@@ -264,7 +264,7 @@ def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> 
         )
         for hashed, known in kinds.items()
     ]
-    reports.sort(key=lambda report: (-report.copies, -report.events))
+    reports.sort(key=lambda report: (-report.copies, -report.events, report.type))
     total: Counter[str] = Counter()
     for counted in causes.values():
         total.update(counted)
@@ -279,11 +279,17 @@ def _counted(index: Index, kinds: dict[int, _Known], pools: Sequence[_Pool]) -> 
         dict(total.most_common()),
         tuple(reports),
         _late(index, began, ended),
-        (*_merges(kinds, shown, samples), *_findings(index, kinds, learned)),
+        tuple(_sorted([*_merges(kinds, shown, samples), *_findings(index, kinds, learned)])),
         tuple(_proposals(index, kinds, pools)),
         let_through(index),
         over_time(index, began, ended),
     )
+
+
+def _sorted(found: Sequence[Finding]) -> list[Finding]:
+    """By what it is, most first: the same for every run."""
+    codes = list(dict.fromkeys(one.code for one in found))
+    return sorted(found, key=lambda one: (codes.index(one.code), one.text, -one.count, one.type))
 
 
 def _late(index: Index, began: int | None, ended: int | None) -> Late:

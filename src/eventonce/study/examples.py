@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from eventonce.sources.files import Capture
+from eventonce.sources.inputs import Place
 from eventonce.study import fields
 from eventonce.study.arrivals import Arrival, arrival
 from eventonce.study.index import Index
@@ -36,14 +36,14 @@ def of_causes(index: Index) -> list[Example]:
     return [Example(*row) for row in rows]
 
 
-def read(captures: Sequence[Path], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
+def read(captures: Sequence[Place], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
     """The fields of the lines of these examples, by line."""
     wanted = {line for one in examples for line in (one.line, one.beside)}
     found: dict[int, dict[str, Any]] = {}
     if not wanted:
         return found
     last = max(wanted)
-    for number, raw in enumerate(Capture(captures), start=1):
+    for number, raw in enumerate(Capture(captures, unread=[]), start=1):
         if number in wanted:
             found[number] = told(arrival(raw))
         if number == last:

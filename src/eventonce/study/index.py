@@ -16,9 +16,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture
+from eventonce.sources.inputs import Place
+from eventonce.sources.parquet import duckdb
 from eventonce.study.arrivals import arrival, instant
 from eventonce.types import Claim, Event
 
@@ -169,7 +171,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="eventonce-study-")
-        self._database = _duckdb().connect(f"{self._folder.name}/index.duckdb")
+        self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
         self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
 
     def __enter__(self) -> Self:
@@ -211,17 +213,19 @@ class Scratch:
 class Index(Scratch):
     """The rows of a capture, and the names of what they hash."""
 
-    def __init__(self, paths: Sequence[Path], planned: Planned) -> None:
+    def __init__(self, paths: Sequence[Place], planned: Planned) -> None:
         super().__init__()
         self.paths = paths
         self.planned = planned
         self.names = Names({}, {}, {}, {})
         self.lines = 0
+        self.unread: list[str] = []
+        """The files that could not be read to their end, and where."""
         self.table("events", COLUMNS)
 
     def build(self, processes: int | None = None) -> None:
         """Read the capture once and fill the index."""
-        batches = _batches(Capture(self.paths))
+        batches = _batches(Capture(self.paths, unread=self.unread))
         early = list(islice(batches, INLINE // BATCH))
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)
@@ -257,7 +261,7 @@ class Index(Scratch):
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         """The bytes of these lines, whose numbers rise; one pass over the capture."""
         number = next(wanted, None)
-        for line, raw in enumerate(Capture(self.paths), start=1):
+        for line, raw in enumerate(Capture(self.paths, unread=[]), start=1):
             if line == number:
                 yield line, raw
                 number = next(wanted, None)
@@ -286,11 +290,3 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _chained(first: list[list[bytes]], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     yield from first
     yield from rest
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb  # noqa: PLC0415  an extra
-    except ImportError:
-        raise ConfigError('the study of a capture needs: pip install "eventonce[study]"') from None
-    return duckdb

@@ -4,7 +4,6 @@ of those that neither saw."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture
+from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
 from eventonce.study.index import MASK, Scratch
@@ -74,18 +74,20 @@ def by_fields(paths: Sequence[str]) -> KeyOf:
 
 
 def reconcile(
-    expected: Sequence[Path],
-    seen: Sequence[Path],
+    expected: Sequence[Place],
+    seen: Sequence[Place],
     key_of: KeyOf,
     missing: Callable[[bytes], object] | None = None,
+    unread: list[str] | None = None,
 ) -> Reconciled:
-    """Compare two captures; `missing` is given each expected event that never arrived, once."""
+    """Compare two captures; `missing` is given each expected event that never arrived, once, and
+    `unread` is as `Capture` says."""
     with Scratch() as scratch:
         keyless = 0
         for name, paths in (("expected", expected), ("seen", seen)):
             scratch.table(name, KEYS)
             faults: list[int] = []
-            scratch.load(name, KEYS, _rows(paths, key_of, faults))
+            scratch.load(name, KEYS, _rows(Capture(paths, unread=unread), key_of, faults))
             keyless += len(faults)
         counts = next(
             scratch.rows(
@@ -108,8 +110,8 @@ def reconcile(
         return Reconciled(counts[0], counts[1], counts[2], types, keyless)
 
 
-def _rows(paths: Sequence[Path], key_of: KeyOf, faults: list[int]) -> Iterator[bytes]:
-    for number, raw in enumerate(Capture(paths), start=1):
+def _rows(capture: Capture, key_of: KeyOf, faults: list[int]) -> Iterator[bytes]:
+    for number, raw in enumerate(capture, start=1):
         event: Any = arrival(raw).event
         try:
             if not isinstance(event, Event):
@@ -122,9 +124,11 @@ def _rows(paths: Sequence[Path], key_of: KeyOf, faults: list[int]) -> Iterator[b
         yield f"{number}\t{key}\t{kind}\n".encode("utf-8", "replace")
 
 
-def _give(paths: Sequence[Path], wanted: Iterator[int], missing: Callable[[bytes], object]) -> None:
+def _give(
+    paths: Sequence[Place], wanted: Iterator[int], missing: Callable[[bytes], object]
+) -> None:
     line = next(wanted, None)
-    for number, raw in enumerate(Capture(paths), start=1):
+    for number, raw in enumerate(Capture(paths, unread=[]), start=1):
         if number == line:
             missing(raw)
             line = next(wanted, None)

@@ -1,0 +1,144 @@
+"""Inputs: the files, folders and S3 prefixes that captures are read from, whatever their format.
+
+`Capture` in `files` gives the events of many; `filter` reads one input after the other.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from eventonce.aws import s3
+from eventonce.errors import ConfigError
+from eventonce.sources import log_export, parquet
+from eventonce.sources.json_stream import Chunk, Long, chunks
+
+Place = Path | str
+"""A file or a folder, or `s3://bucket/prefix`."""
+
+ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst", ".parquet")
+"""The endings of the files of a folder that are read, beside names without an ending, as Firehose
+writes them: a README.txt beside them is no event."""
+PROBE: Final = "aws-logs-write-test"
+"""The file by which CloudWatch Logs tries whether it may write an export."""
+
+
+class Input:
+    """One file or object, which can be read more than once."""
+
+    def __init__(
+        self, name: str, size: int, opened: Callable[[], AbstractContextManager[IO[bytes]]]
+    ) -> None:
+        self.name = name
+        self.size = size
+        self._opened = opened
+        self._stream: IO[bytes] | None = None
+
+    @property
+    def position(self) -> int:
+        """Bytes that have been read since it was opened."""
+        stream = self._stream
+        try:
+            return 0 if stream is None or stream.closed else stream.tell()
+        except OSError:
+            # A pipe has no position, and its length is not known either.
+            return 0
+
+    def chunks(self, longest: int) -> Iterator[Chunk | Long]:
+        """The events, some at a time; OSError or Unreadable where they break off."""
+        with self._opened() as stream:
+            self._stream = stream
+            peek: Any = getattr(stream, "peek", None)
+            if peek is not None and self.size and peek(4)[:4] == parquet.MAGIC:
+                yield from _rows(stream, self.name)
+            else:
+                yield from log_export.opened(chunks(stream, longest), longest)
+
+
+def _rows(stream: IO[bytes], name: str) -> Iterator[Chunk]:
+    """The rows of a Parquet file, whose end says where they are: a stream is copied to disk."""
+    path = Path(name)
+    if path.is_file():
+        yield from _numbered(path)
+        stream.seek(0, 2)
+        return
+    with tempfile.NamedTemporaryFile(prefix="eventonce-", suffix=".parquet") as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+        copy.flush()
+        yield from _numbered(Path(copy.name))
+
+
+def _numbered(path: Path) -> Iterator[Chunk]:
+    number = 0
+    for events in parquet.rows(path):
+        yield Chunk("[", number, "]", events)
+        number += len(events)
+
+
+def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
+    """What is read of these places, by name; and which files of folders and prefixes are not, in a
+    sentence. Hidden ones are in neither."""
+    found: list[Input] = []
+    others: list[str] = []
+    for place in places:
+        if isinstance(place, str):
+            _objects(place, found, others)
+        elif place.is_dir():
+            for path in sorted(place.rglob("*")):
+                if path.is_file():
+                    name = path.relative_to(place).as_posix()
+                    _add(name, partial(_file, path), str(path), found, others)
+        else:
+            found.append(_file(place))
+    passed_over = _not_read(others) if others else ""
+    if others and not found:
+        raise ConfigError(passed_over)
+    return found, passed_over
+
+
+def _objects(uri: str, found: list[Input], others: list[str]) -> None:
+    bucket_name, prefix, access = s3.parse(uri)
+    bucket = s3.Bucket(bucket_name, access)
+    before = len(found) + len(others)
+    for key, size in bucket.objects(prefix):
+        name = f"s3://{bucket_name}/{key}"
+        one = partial(Input, name, size, partial(bucket.open, key))
+        if key == prefix:
+            found.append(one())
+        elif not key.endswith("/"):
+            _add(key.removeprefix(prefix), one, name, found, others)
+    if len(found) + len(others) == before:
+        raise ConfigError(f"s3://{bucket_name}/{prefix}: there is no object of this prefix")
+
+
+def _add(
+    name: str, one: Callable[[], Input], shown: str, found: list[Input], others: list[str]
+) -> None:
+    path = PurePosixPath(name)
+    if any(part.startswith(".") for part in path.parts) or path.name == PROBE:
+        return
+    if path.name.lower().endswith(ENDINGS) or not path.suffix:
+        found.append(one())
+    else:
+        others.append(shown)
+
+
+def _file(path: Path) -> Input:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ConfigError(f"the capture cannot be read: {error}") from error
+    return Input(str(path), size, lambda: path.open("rb"))
+
+
+def _not_read(others: Sequence[str]) -> str:
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return (
+        f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} and names without an "
+        f"ending are, unless a file is named itself"
+    )

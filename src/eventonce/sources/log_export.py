@@ -1,0 +1,80 @@
+"""Exports of CloudWatch Logs to S3: on each line a time and a message, which may go on over more
+lines. Each message becomes a line of our own capture that says when it came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from eventonce.sources.json_stream import Chunk, Long
+
+_STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
+
+
+def opened(found: Iterator[Chunk | Long], longest: int) -> Iterator[Chunk | Long]:
+    """The same events; of an export its messages."""
+    first = next(found, None)
+    if first is None:
+        return
+    whole = chain([first], found)
+    line = next(iter(first.events), b"") if isinstance(first, Chunk) else b""
+    yield from _messages(whole, longest) if _STAMP.match(line) else whole
+
+
+def _messages(lines: Iterable[Chunk | Long], longest: int) -> Iterator[Chunk | Long]:
+    """The messages of these lines, each in the place of its first line; the lines on which it goes
+    on are empty."""
+    first, held = 1, list[bytes]()
+    for chunk in lines:
+        if isinstance(chunk, Long):
+            yield _told(first, held)
+            held = []
+            yield chunk
+            continue
+        if not held:
+            first = chunk.first
+        held += chunk.events
+        # The last message may go on in the next piece.
+        whole = max((at for at, line in enumerate(held) if _STAMP.match(line)), default=0)
+        if sum(map(len, held[whole:])) > longest:
+            whole = len(held)
+        yield _told(first, held[:whole])
+        first, held = first + whole, held[whole:]
+    yield _told(first, held)
+
+
+def _told(first: int, lines: list[bytes]) -> Chunk:
+    events = [b""] * len(lines)
+    begun, arrived, texts = 0, 0, list[bytes]()
+    for at, line in enumerate(lines):
+        stamp = _STAMP.match(line)
+        if stamp:
+            if texts:
+                events[begun] = _line(arrived, texts)
+            begun, arrived, texts = at, _instant(stamp[1]), [line[stamp.end() :]]
+        else:
+            texts.append(line)
+    if texts:
+        events[begun] = _line(arrived, texts)
+    return Chunk(":", first, "", events)
+
+
+def _instant(stamp: bytes) -> int:
+    try:
+        return int(datetime.fromisoformat(stamp.decode()).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _line(arrived: int, texts: list[bytes]) -> bytes:
+    # A newline in JSON stands between values; in any other text it matters.
+    if texts[0].lstrip().startswith(b"{"):
+        event = b" ".join(texts).replace(b"\r", b" ")
+    else:
+        event = msgspec.json.encode(b"\n".join(texts).decode(errors="backslashreplace"))
+    return b'{"eventonce":1,"arrived":%d,"event":%b}' % (arrived, event)

@@ -1,0 +1,138 @@
+"""Events in Parquet files, through DuckDB: each row is an event, or has one in a column.
+
+A column `event` (or another of `EVENTS`) has the event as JSON text or as a struct, and `arrived`,
+`channel`, `receives` and `id` beside it tell about its delivery. Without such a column the row
+itself is the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.errors import ConfigError
+from eventonce.sources.compression import Unreadable
+
+MAGIC: Final = b"PAR1"
+EVENTS: Final = ("event", "message", "body", "raw", "value", "payload")
+"""The names of a column that holds whole events, as the first of them stands in the file."""
+BESIDE: Final = ("id", "arrived", "channel", "receives")
+"""The columns that tell about the delivery."""
+FORM: Final = ("detail", "detail-type", "detail_type", "topicName", "eventBody", "specversion")
+"""Columns by which a row is an event itself."""
+ROWS: Final = 1_000
+MEMORY: Final = "256MB"
+
+
+def duckdb() -> Any:
+    """The module; ConfigError where it is not installed."""
+    try:
+        import duckdb as module  # noqa: PLC0415  an extra
+    except ImportError:
+        raise ConfigError('captures and Parquet need: pip install "eventonce[study]"') from None
+    return module
+
+
+def rows(path: Path) -> Iterator[list[bytes]]:
+    """The events of a file, some at a time; Unreadable where it is broken or has none."""
+    module = duckdb()
+    with module.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
+        try:
+            source = "read_parquet(?)"
+            described = database.execute(f"DESCRIBE FROM {source}", [str(path)]).fetchall()
+            columns = {name: str(kind) for name, kind, *_ in described}
+            chosen, packed = _chosen(columns)
+            found = database.execute(f"SELECT {chosen} FROM {source} AS line", [str(path)])  # noqa: S608  quoted
+            while some := found.fetchmany(ROWS):
+                yield [_line(*row, packed=packed) for row in some]
+        except module.Error as error:
+            raise Unreadable(str(error).partition("\n")[0]) from error
+
+
+def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
+    """The SQL of five values: the event as text, and what is beside it; and whether the event is
+    put together from columns."""
+    held = next((name for name in EVENTS if name in columns), None)
+    if held is not None:
+        beside = [_told(name, columns.get(name, "")) for name in BESIDE]
+        text = _text(held, columns[held])
+        return ", ".join([text, *beside]), text.startswith("to_json")
+    if not columns.keys() & set(FORM):
+        raise Unreadable(
+            f"no column holds events: there are {', '.join(columns)}; name the column with the "
+            f"JSON of the event {EVENTS[0]}"
+        )
+    # A detail that is kept as text is JSON all the same.
+    fields = [
+        f"{_quoted(name)} := {_quoted(name)}::JSON"
+        if name in ("detail", "eventBody") and kind == "VARCHAR"
+        else f"{_quoted(_dashed(name))} := {_quoted(name)}"
+        for name, kind in columns.items()
+        if name not in BESIDE[1:]
+    ]
+    beside = ["NULL", *(_told(name, columns.get(name, "")) for name in BESIDE[1:])]
+    return ", ".join([f"to_json(struct_pack({', '.join(fields)}))::VARCHAR", *beside]), True
+
+
+def _dashed(name: str) -> str:
+    """A field of an EventBridge event, where a lake writes underscores."""
+    return {"detail_type": "detail-type", "replay_name": "replay-name"}.get(name, name)
+
+
+def _text(name: str, kind: str) -> str:
+    if kind in ("VARCHAR", "JSON"):
+        return f"{_quoted(name)}::VARCHAR"
+    return f"decode({_quoted(name)})" if kind == "BLOB" else f"to_json({_quoted(name)})::VARCHAR"
+
+
+def _told(name: str, kind: str) -> str:
+    if not kind:
+        return "NULL"
+    if name == "arrived" and kind.startswith("TIMESTAMP"):
+        return f"epoch_ms({_quoted(name)})"
+    as_number = "BIGINT" if name in ("arrived", "receives") else "VARCHAR"
+    return f"TRY_CAST({_quoted(name)} AS {as_number})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _line(
+    event: str | None,
+    id: str | None,
+    arrived: int | None,
+    channel: str | None,
+    receives: int | None,
+    *,
+    packed: bool,
+) -> bytes:
+    """The event, in a line of our own capture where something is told beside it."""
+    text = (event or "").encode("utf-8", "surrogatepass")
+    if packed:
+        text = _without_nulls(text)
+    told = {"id": id, "arrived": arrived, "channel": channel, "receives": receives}
+    beside = {name: value for name, value in told.items() if value is not None}
+    if not beside:
+        return text
+    held = msgspec.Raw(text) if text.lstrip().startswith(b"{") else event
+    return msgspec.json.encode({"eventonce": 1, **beside, "event": held})
+
+
+def _without_nulls(text: bytes) -> bytes:
+    """The JSON without the fields that a struct has and this event has not."""
+    if b"null" not in text:
+        return text
+    try:
+        return msgspec.json.encode(_present(msgspec.json.decode(text)))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _present(it) for name, it in value.items() if it is not None}
+    return [_present(it) for it in value] if isinstance(value, list) else value

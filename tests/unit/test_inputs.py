@@ -1,0 +1,215 @@
+"""Captures in the forms that other tools write: each gives the events, and tells of their arrival
+whatever the file tells."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from eventonce.sources.files import Capture
+from eventonce.study.arrivals import Arrival, arrival
+from eventonce.types import Event
+from tests.helpers import Run, write_lines
+
+EVENT = {"id": "e1", "detail-type": "call", "source": "crm", "detail": {"call": "c1", "n": 1}}
+TEXT = json.dumps(EVENT)
+DETAIL = json.dumps(EVENT["detail"])
+AT = 1_794_819_600_123
+STAMP = "2026-11-16T09:00:00.123Z"
+
+
+def arrivals(*paths: Path) -> list[Arrival]:
+    return [arrival(raw) for raw in Capture(paths)]
+
+
+def told(found: Arrival) -> tuple[Any, ...]:
+    assert isinstance(found.event, Event), found.event
+    return (found.event.id, found.event.detail, *found[1:])
+
+
+def test_a_log_export_gives_each_message_with_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "000000.gz"
+    pretty = json.dumps(EVENT, indent=2)
+    lines = f"{STAMP} {TEXT}\n{STAMP} START RequestId: 7\n{STAMP} {pretty}\n{STAMP} {TEXT}\n"
+    path.write_bytes(gzip.compress(lines.encode()))
+    first, start, over_lines, last = arrivals(path)
+    for one in (first, over_lines, last):
+        assert told(one) == ("e1", EVENT["detail"], AT, "", "", 0)
+    assert not isinstance(start.event, Event)
+
+
+def test_a_message_of_a_log_may_go_on_in_the_next_piece(tmp_path: Path) -> None:
+    path = tmp_path / "000000"
+    filler = " " * 700
+    event = '{\n"id": "e1",\n"detail": {"a": 1}}'
+    path.write_text("".join(f"{STAMP} {filler}{event}\n" for _ in range(5_000)))
+    found = arrivals(path)
+    assert len(found) == 5_000
+    assert all(isinstance(one.event, Event) for one in found)
+
+
+def test_the_folder_of_an_export_is_read_without_the_file_that_tried_it(tmp_path: Path) -> None:
+    (tmp_path / "aws-logs-write-test").write_text("Permission Check Successful")
+    stream = tmp_path / "task" / "stream"
+    stream.mkdir(parents=True)
+    (stream / "000000.gz").write_bytes(gzip.compress(f"{STAMP} {TEXT}\n".encode()))
+    assert len(arrivals(tmp_path)) == 1
+
+
+def log_line(number: int) -> dict[str, Any]:
+    beside = {"logStreamName": "s", "timestamp": AT, "ingestionTime": AT + 5}
+    return {**beside, "message": TEXT, "eventId": f"log{number}"}
+
+
+@pytest.mark.parametrize("many", [3, 5_000])
+def test_what_filter_log_events_prints_is_a_capture(tmp_path: Path, many: int) -> None:
+    """A document beyond the limit of one event is taken apart as it is read."""
+    path = tmp_path / "logs.json"
+    events = [log_line(number) for number in range(many)]
+    path.write_text(json.dumps({"events": events, "searchedLogStreams": []}))
+    found = [arrival(raw) for raw in Capture([path], longest=100_000)]
+    assert len(found) == many
+    assert told(found[2]) == ("e1", EVENT["detail"], AT, "", "log2", 0)
+
+
+def test_what_firehose_keeps_of_a_log_tells_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "delivery-1-2026-11-16"
+    line = {"id": "log1", "timestamp": AT, "message": TEXT}
+    data = {"messageType": "DATA_MESSAGE", "logGroup": "g", "logEvents": [line]}
+    path.write_bytes(gzip.compress(json.dumps(data).encode()) * 2)
+    assert [told(one) for one in arrivals(path)] == [("e1", EVENT["detail"], AT, "", "log1", 0)] * 2
+
+
+def test_an_object_with_a_message_that_is_no_log_line_stays_an_event(tmp_path: Path) -> None:
+    odd = {**log_line(1), "type": "alarm"}
+    (found,) = arrivals(write_lines(tmp_path / "c.jsonl", odd))
+    assert isinstance(found.event, Event)
+    assert found.event.type == "alarm"
+
+
+def test_messages_of_a_queue_tell_when_they_were_sent_and_how_often_received(
+    tmp_path: Path,
+) -> None:
+    attributes = {"SentTimestamp": str(AT), "ApproximateReceiveCount": "2"}
+    message = {"MessageId": "m1", "ReceiptHandle": "r", "Body": TEXT, "Attributes": attributes}
+    record = {
+        "messageId": "m1",
+        "receiptHandle": "r",
+        "body": TEXT,
+        "attributes": attributes,
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-central-1:1:q",
+    }
+    path = write_lines(tmp_path / "c.jsonl", {"Messages": [message]}, {"Records": [record]})
+    received, invoked = arrivals(path)
+    assert told(received) == ("e1", EVENT["detail"], AT, "", "m1", 2)
+    assert told(invoked) == ("e1", EVENT["detail"], AT, record["eventSourceARN"], "m1", 2)
+
+
+def parquet(path: Path, query: str, *values: Any) -> Path:
+    with duckdb.connect() as database:
+        database.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)", [*values])
+    return path
+
+
+STRUCT = (
+    "{'id': 'e1', 'detail-type': 'call', 'source': 'crm', 'replay-name': NULL::VARCHAR, "
+    "'detail': {'call': 'c1', 'n': 1, 'other': NULL::INTEGER}}"
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT '{TEXT}' AS event",
+        f"SELECT '{TEXT}'::BLOB AS message",
+        f"SELECT '{TEXT}'::JSON AS body",
+        f"SELECT {STRUCT} AS event",
+        f"SELECT unnest({STRUCT})",
+        f"SELECT 'e1' AS id, 'call' AS detail_type, 'crm' AS source, '{DETAIL}' AS detail",
+    ],
+    ids=["text", "bytes", "json", "struct", "columns", "detail as text"],
+)
+def test_a_row_of_parquet_is_an_event_or_has_one(tmp_path: Path, query: str) -> None:
+    (found,) = arrivals(parquet(tmp_path / "c.parquet", query))
+    assert told(found) == ("e1", EVENT["detail"], None, "", "", 0)
+    assert isinstance(found.event, Event)
+    assert (found.event.type, found.event.replay) == ("call", "")
+
+
+@pytest.mark.parametrize("arrived", [str(AT), f"make_timestamp_ms({AT})"])
+def test_columns_beside_the_event_tell_of_its_delivery(tmp_path: Path, arrived: str) -> None:
+    query = (
+        f"SELECT '{TEXT}' AS event, {arrived} AS arrived, 'sqs:calls' AS channel, "
+        "2 AS receives, 'm1' AS id FROM range(2500)"
+    )
+    found = arrivals(parquet(tmp_path / "c.parquet", query))
+    assert len(found) == 2_500
+    assert told(found[-1]) == ("e1", EVENT["detail"], AT, "sqs:calls", "m1", 2)
+
+
+def test_a_null_that_the_source_wrote_stays(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "c.parquet", """SELECT '{"id":"e1","detail":{"a":null}}' AS event""")
+    (found,) = arrivals(path)
+    assert told(found)[1] == {"a": None}
+
+
+def test_parquet_without_a_column_of_events_names_its_columns(tmp_path: Path, run: Run) -> None:
+    path = parquet(tmp_path / "c.parquet", "SELECT 1 AS first, 2 AS second")
+    result = run("diagnose", path)
+    assert result.code == 2
+    assert f"{path} cannot be read to its end: no column holds events" in result.err
+    assert "first, second" in result.err
+
+
+def broken_zip(path: Path) -> None:
+    path.write_bytes(gzip.compress((TEXT + "\n").encode() * 3)[:-4])
+
+
+def broken_parquet(path: Path) -> None:
+    parquet(path, f"SELECT '{TEXT}' AS event")
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("command", ["diagnose", "backtest", "reconcile"])
+@pytest.mark.parametrize("broken", [broken_zip, broken_parquet])
+def test_a_broken_file_is_named_the_rest_is_studied_and_the_exit_code_says_so(
+    run: Run, tmp_path: Path, command: str, broken: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "capture"
+    folder.mkdir()
+    broken(folder / "1.parquet")
+    write_lines(folder / "2.jsonl", *({**EVENT, "id": f"other{n}"} for n in range(5)))
+    more = [write_lines(tmp_path / "seen.jsonl", EVENT)] if command == "reconcile" else []
+    result = run(command, folder, *more, "--json")
+    assert result.code == 2
+    (complaint,) = [line for line in result.err.splitlines() if "error" in line]
+    assert f"{folder / '1.parquet'} cannot be read to its end" in complaint
+    assert result.documents
+
+
+def test_the_commands_agree_on_a_capture_in_every_form(run: Run, tmp_path: Path) -> None:
+    plain = tmp_path / "c.jsonl"
+    assert run("simulate", "--events", "300", "-o", plain).code == 0
+    lines = plain.read_text().splitlines()
+    query = "SELECT unnest(?::VARCHAR[]) AS event"
+    wholes = parquet(tmp_path / "whole.parquet", query, lines)
+    columns = parquet(
+        tmp_path / "columns.parquet",
+        "SELECT l->>'id' AS id, (l->>'arrived')::BIGINT AS arrived, l->>'channel' AS channel, "
+        "(l->>'receives')::INT AS receives, l->>'event' AS event "
+        "FROM (SELECT unnest(?::VARCHAR[])::JSON AS l)",
+        lines,
+    )
+    (expected,) = run("diagnose", plain, "--json").documents
+    assert expected["copies"] > 10
+    for path in (wholes, columns):
+        assert run("diagnose", path, "--json").documents == [expected]
+        assert run("filter", path).out.count("\n") == run("filter", plain).out.count("\n")
+        assert run("reconcile", plain, path).code == 0
