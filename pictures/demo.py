@@ -13,6 +13,7 @@ import termios
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from pictures.svg import page
@@ -69,7 +70,12 @@ def recorded() -> list[str]:
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "TERM": "xterm", "LANG": "C.UTF-8"}  # none of COLUMNS, NO_COLOR, …
-    with subprocess.Popen(COMMAND.split(), stdout=its, stdin=its, env=environment) as running:
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(
+            COMMAND.split(), stdout=its, stdin=its, env=environment, cwd=folder
+        ) as running,
+    ):
         os.close(its)
         written = b"".join(_read(ours))
     os.close(ours)

@@ -221,7 +221,7 @@ def test_the_commands_that_the_demo_shows_work_as_they_stand(
     demo = subprocess.run(
         [*command, "demo"], capture_output=True, text=True, cwd=tmp_path, check=True, env={}
     )
-    rows = demo.stdout.partition("\nNext, with")[2].splitlines()[2:]
+    rows = demo.stdout.partition("\nNext, with")[2].splitlines()[2:-2]
     typed = [row.strip().partition("  ")[0] for row in rows]
     assert len(typed) == 4
     for line in typed:
@@ -235,7 +235,7 @@ def test_the_commands_that_the_demo_shows_work_as_they_stand(
             env={"PATH": "/usr/bin:/bin"},
         )
     assert (tmp_path / "eventonce.toml").exists()
-    assert (tmp_path / "new.jsonl").read_bytes().count(b"\n") == 735
+    assert (tmp_path / "new.jsonl").read_bytes().count(b"\n") == 765
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ INTERRUPTED: Final = 130
 
 GROUPS: Final = {
     "Start": {
-        "demo": "Play a morning of calls against the usual recipes and eventonce.",
+        "demo": "Play a day of calls against the usual recipes and eventonce.",
         "init": "Write a commented eventonce.toml.",
         "explain": "Show the rule, the key parts and the key of an event; or compare two events.",
         "filter": "Write the new events, drop copies, and count both.",

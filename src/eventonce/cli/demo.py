@@ -1,11 +1,12 @@
-"""`eventonce demo`: a morning of calls under the usual recipes, and under eventonce."""
+"""`eventonce demo`: a day of calls under the usual recipes, and under eventonce."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Final
 
 import click
 
@@ -14,45 +15,88 @@ from eventonce.cli import started_as
 from eventonce.cli.options import json_option
 from eventonce.cli.output import counted, echo_json, standard_output, table, write_whole
 from eventonce.demo import worker
+from eventonce.demo.page import demo_page
+from eventonce.study.backtest import Result
+from eventonce.study.causes import Cause
+from eventonce.study.guards import RECIPES
+from eventonce.study.page.layout import Page
+
+COPIES: Final[Mapping[Cause, str]] = {
+    "overlapping-rules": "delivered twice at once: two rules match",
+    "redelivery": "delivered again by the queue, half a minute or five minutes later",
+    "target-retry": "delivered again after an error of the target, minutes to hours later",
+    "second-integration": "published by a second integration, under another id",
+    "cross-region": "forwarded from another region, under another id",
+    "replay": "replayed from an archive",
+    "re-publish": "published again by Genesys, up to four days later, under a new id",
+}
+PAGE: Final = Path("eventonce-demo.html")
 
 
 @click.command()
 @click.option("--events", is_flag=True, help="Only print the events as they arrive, one a line.")
+@click.option(
+    "--html",
+    "page_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help=f"Write the page here.  [default: {PAGE}; none with --json]",
+)
 @json_option
-def demo(*, events: bool, as_json: bool) -> None:
-    """Play a morning of contact-centre calls against the usual recipes and against eventonce on
-    SQLite, with copies, re-publishes, reorderings, an outage and a crash, as they really happen."""
-    facts = played.facts()
-    deliveries = played.deliveries(facts)
+def demo(*, events: bool, page_file: Path | None, as_json: bool) -> None:
+    """Play a day of contact-centre calls against the usual recipes and against eventonce on
+    SQLite, with copies, re-publishes, reorderings, an outage and a crash, as they really happen;
+    and write a page about it."""
+    deliveries = played.deliveries()
     if events:
-        arrived = b"".join(delivery.event + b"\n" for delivery in deliveries)
+        arrived = b"".join(delivery.line + b"\n" for delivery in deliveries)
         write_whole(standard_output(), arrived)
         return
     if not as_json:
-        click.echo(_story(facts, deliveries))
-    results = {recipe.name: played.effects(recipe, deliveries) for recipe in played.RECIPES}
+        click.echo(_story(deliveries))
+    results = [played.judged(recipe, deliveries) for recipe in RECIPES]
     with TemporaryDirectory() as folder:
         ours, told, killed = worker.effects(deliveries, Path(folder) / "demo.db")
-    results["eventonce"] = ours
-    rows = [(name, *_judged(effects, len(facts))) for name, effects in results.items()]
+    ran = [one for one in told if one.status == "done"]
+    dropped = dict(enumerate(one.status for one in told if one.status == "duplicate"))
+    assert len(ran) == sum(ours.values()), "every effect is one outcome"
+    results.append(played.counted("eventonce", deliveries, ours, dropped))
+    written = None
+    if page_file or not as_json:
+        page = demo_page([results[-1], *results[:-1]], deliveries)
+        written = _written(page, page_file)
     if as_json:
-        fields = ("recipe", "once", "lost", "copies")
         document = {
-            "facts": len(facts),
+            "facts": len({delivery.fact for delivery in deliveries}),
             "deliveries": len(deliveries),
             "killed": killed,
-            "results": [dict(zip(fields, row, strict=True)) for row in rows],
+            "results": [
+                {"recipe": one.guard, "lost": one.lost, "copies": one.let_through}
+                for one in results
+            ],
         }
         echo_json(document)
         return
-    click.echo(_comparison(rows))
+    click.echo(_comparison(results))
     click.echo(_answers(told, killed))
     click.echo(f"\nNext, with these events or a capture of your own:\n\n{_next(started_as())}")
+    click.echo(f"\nThe same as a page, with plots: {click.style(str(written), bold=True)}")
+
+
+def _written(page: Page, file: Path | None) -> Path:
+    """The file that the page is in: a temporary one, if this folder takes no file."""
+    try:
+        page.write(file or PAGE)
+    except OSError:
+        if file:
+            raise
+        file = Path(mkdtemp(prefix="eventonce-"), PAGE)
+        page.write(file)
+    return file or PAGE
 
 
 def _next(eventonce: str) -> str:
     rows = [
-        (f"{eventonce} demo --events > capture.jsonl", "the events of this morning"),
+        (f"{eventonce} demo --events > capture.jsonl", "the events of this day"),
         (f"head -1 capture.jsonl | {eventonce} explain -", "the rule and the key of an event"),
         (
             f"{eventonce} filter capture.jsonl > new.jsonl",
@@ -63,32 +107,23 @@ def _next(eventonce: str) -> str:
     return table(rows, indent=2)
 
 
-def _story(facts: Sequence[played.Fact], deliveries: Sequence[played.Delivery]) -> str:
-    ways = Counter(delivery.how for delivery in deliveries)
-    conversations = len({fact.body["conversationId"] for fact in facts})
+def _story(deliveries: Sequence[played.Delivery]) -> str:
+    ways = Counter(delivery.cause for delivery in deliveries)
     rows = [
-        (ways["first"], "events, each of which must take effect once"),
-        (ways["two rules"], "delivered twice in the same millisecond: two rules match"),
-        (ways["second integration"], "published by a second integration, under another id"),
-        (ways["redelivered"], "delivered again, seconds to minutes later"),
-        (ways["re-published"], "published again by Genesys, up to four days later, under a new id"),
+        (ways[None], "events, each of which must take effect once"),
+        *((ways[cause], words) for cause, words in COPIES.items() if ways[cause]),
     ]
     return (
-        f"A Monday morning: {conversations} calls are queued, rejected, answered and transferred.\n"
-        f"{len(deliveries)} deliveries arrive, not in order:\n\n{table(rows, indent=2)}\n\n"
-        "The store is unavailable for four of them, and one worker is killed during its work.\n"
+        f"A Monday of a contact centre: {len(deliveries)} deliveries arrive, not in order:\n\n"
+        f"{table(rows, indent=2)}\n\n"
+        f"The store is unavailable for {played.AWAY} of them, and one worker is killed during its "
+        "work.\n"
     )
 
 
-def _judged(effects: Mapping[int, int], facts: int) -> tuple[int, int, int]:
-    once = sum(count == 1 for count in effects.values())
-    lost = sum(not effects.get(fact) for fact in range(facts))
-    copies = sum(count - 1 for count in effects.values() if count > 1)
-    return once, lost, copies
-
-
-def _comparison(rows: Sequence[tuple[str, int, int, int]]) -> str:
-    head = ("how copies are recognised", "once", "lost", "copies run")
+def _comparison(results: Sequence[Result]) -> str:
+    head = ("how copies are recognised", "lost", "copies run")
+    rows = [(one.guard, one.lost, one.let_through) for one in results]
     lines = table(rows, head=head, indent=2).splitlines()
     return "\n".join([*lines[:-1], click.style(lines[-1], fg="green", bold=True)])
 

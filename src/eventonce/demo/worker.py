@@ -73,12 +73,16 @@ def _worked(deliveries: Sequence[Delivery], database: Path) -> list[EventReport]
 
 
 def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
-    facts = {msgspec.json.decode(one.event)["id"]: one.fact for one in deliveries}
+    facts = {_event(one)["id"]: one.fact for one in deliveries}
     store = SQLiteStore(database)
     with store.transaction() as transaction:
         rows = transaction.connection.execute("SELECT id FROM crm").fetchall()
     store.close()
     return Counter(facts[name] for (name,) in rows)
+
+
+def _event(delivery: Delivery) -> Any:
+    return msgspec.json.decode(delivery.line)["event"]
 
 
 class _Reached:
@@ -113,7 +117,7 @@ def _work(deliveries: Iterator[Delivery], database: Path) -> None:
 
     for delivery in deliveries:
         now, dying, store.away = delivery.arrives, delivery.crash, delivery.outage
-        (outcome,) = consumer.process([delivery.event])
+        (outcome,) = consumer.process([delivery.line])
         sys.stdout.buffer.write(
             msgspec.json.encode(EventReport(outcome.status, outcome.reason)) + b"\n"
         )

@@ -59,7 +59,9 @@ Seen = tuple[int, int, int, int, int]
 class Guard(Protocol):
     """Decides which deliveries run."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What people call it."""
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:
         """What is remembered of this delivery, whose detail is decoded where that was possible;
@@ -154,9 +156,13 @@ class Recipe(NamedTuple):
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
         """As `Guard` says."""
         marked, until, newest = -RACE, -1, -1
+        acknowledged: set[int] = set()
         for look in looks:
+            if look.fault == AGAIN and look.line in acknowledged:
+                continue
             if look.fault == OUTAGE:
                 if self.errors_are_copies:
+                    acknowledged.add(look.line)
                     yield look, "error"
                 continue
             known = look.at < until and not (self.newest and look.stamp > newest)

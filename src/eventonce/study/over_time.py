@@ -34,14 +34,19 @@ class OverTime(msgspec.Struct, frozen=True):
     """The copies of each cause, the most frequent first."""
 
 
+def frame(began: int, ended: int) -> tuple[int, int, int]:
+    """Where the first step begins, how long a step is, and how many there are."""
+    span = ended - began
+    step = next((step for step in STEPS if span <= MOST * step), -(-span // (MOST * DAY)) * DAY)
+    first = began // step * step
+    return first, step, (ended - first) // step + 1
+
+
 def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | None:
     """Count the lines of a capture and its copies over its time; None where no line has a time."""
     if began is None or ended is None:
         return None
-    span = ended - began
-    step = next((step for step in STEPS if span <= MOST * step), -(-span // (MOST * DAY)) * DAY)
-    first = began // step * step
-    steps = (ended - first) // step + 1
+    first, step, steps = frame(began, ended)
     at = "(coalesce(arrived, time) - ?) // ?"
     events = [0] * steps
     for place, number in index.rows(

@@ -114,35 +114,34 @@ def guards(results: Sequence[Result]) -> plots.Plot:
 
 
 def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
-    head = ("guard", "ran", "dropped", "superseded", *(LOST if known else DIFFER))
-    shares = ("recall", "precision") if known else ()
-    rows = [
-        (
-            one.guard,
-            one.ran,
-            one.dropped,
-            one.superseded,
-            *_both(one),
-            *((_percent(one.recall), _percent(one.precision)) if known else ()),
-        )
-        for one in results
-    ]
-    strong = [place for place, one in enumerate(results) if one.guard.startswith(OURS)]
-    notes = [
-        tag(
-            "p",
+    """All counts; of a column that is empty for all, nothing."""
+    columns: dict[str, list[object]] = {
+        "guard": [one.guard for one in results],
+        "ran": [one.ran for one in results],
+        "dropped": [one.dropped for one in results],
+    }
+    notes = []
+    if any(one.superseded for one in results):
+        columns["superseded"] = [one.superseded for one in results]
+        notes.append(
             "Superseded are versions that a state rule need not run: older than the one applied, "
             "or the same state."
-            + (
-                " Recall is the share of copies that were dropped, precision the share of drops "
-                "that were copies."
-                if known
-                else ""
-            ),
-            class_="note",
         )
+    for place, name in enumerate(LOST if known else DIFFER):
+        columns[name] = [_both(one)[place] for one in results]
+    if known:
+        columns["recall"] = [_percent(one.recall) for one in results]
+        columns["precision"] = [_percent(one.precision) for one in results]
+        notes.append(
+            "Recall is the share of copies that were dropped, precision the share of drops that "
+            "were copies."
+        )
+    strong = [place for place, one in enumerate(results) if one.guard.startswith(OURS)]
+    rows = list(zip(*columns.values(), strict=True))
+    return [
+        tag("p", " ".join(notes), class_="note") if notes else Html(""),
+        table(tuple(columns), rows, "", strong),
     ]
-    return [*notes, table((*head, *shares), rows, "", strong)]
 
 
 def _percent(value: float | None) -> str:

@@ -97,17 +97,9 @@ def _span(found: Diagnosis) -> str:
 
 
 def _copies(page: Page, found: Diagnosis) -> None:
-    rows = [
-        (
-            cause,
-            joined(number(copies), tag("small", share(copies, found.copies))),
-            _sentence(REMEDIES[cause]),
-        )
-        for cause, copies in found.causes.items()
-    ]
     page.section(
         "Why the copies are there",
-        entries(rows),
+        by_cause(found.causes),
         figure(causes_over_time(found.over_time), SCALES) if found.over_time else None,
     )
     page.section(
@@ -125,6 +117,21 @@ def _copies(page: Page, found: Diagnosis) -> None:
     page.section(
         "Types with copies",
         folded(f"{counted(len(types), 'type')}", table(head, types), opened=len(types) <= 12),
+    )
+
+
+def by_cause(causes: Mapping[str, int]) -> Html:
+    """How many copies are of each cause, and what to do about it."""
+    total = sum(causes.values())
+    return entries(
+        [
+            (
+                cause,
+                joined(number(copies), tag("small", share(copies, total))),
+                _sentence(REMEDIES[cause]),
+            )
+            for cause, copies in causes.items()
+        ]
     )
 
 

@@ -70,7 +70,7 @@ def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
     step = next((step for step in steps if (end - begin) / step <= most), 364 * DAY)
     at = -(-begin // step) * step
     while at <= end:
-        yield at, f"{datetime.fromtimestamp(at / 1000, UTC):{'%H:%M' if step < DAY else '%-d %b'}}"
+        yield at, f"{datetime.fromtimestamp(at / 1000, UTC):{'%H:%M' if at % DAY else '%-d %b'}}"
         at += step
 
 

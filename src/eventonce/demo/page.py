@@ -1,0 +1,59 @@
+"""The page that the demo ends with: its copies, and what every guard made of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from math import floor, log10
+
+from eventonce.demo import Delivery
+from eventonce.study.arrivals import arrival
+from eventonce.study.backtest import Result
+from eventonce.study.diagnose import MARKS, Late
+from eventonce.study.examples import told
+from eventonce.study.over_time import DECADE, OverTime, frame
+from eventonce.study.page.backtested import backtest_page
+from eventonce.study.page.diagnosis import MEANT, SCALES, by_cause, causes_over_time, lateness
+from eventonce.study.page.layout import Page, figure
+
+
+def demo_page(results: Sequence[Result], delivered: Sequence[Delivery]) -> Page:
+    """The page of a demo; its events are simulated, so that their values may be seen."""
+    lines = {line for one in results for pair in one.examples for line in pair}
+    events = {line: told(arrival(delivered[line - 1].line)) for line in lines}
+    page = backtest_page(
+        results,
+        events,
+        values=True,
+        made="Made by eventonce demo, from simulated events. eventonce ran on SQLite, in a process "
+        "that was really killed; the recipes were played on the same deliveries.",
+    )
+    causes = Counter(one.cause for one in delivered if one.cause)
+    page.section(
+        "Why the copies are there",
+        by_cause(dict(causes.most_common())),
+        figure(causes_over_time(_over_time(delivered)), SCALES),
+    )
+    return page.section("How late copies come", figure(lateness(_late(delivered)), MEANT))
+
+
+def _over_time(delivered: Sequence[Delivery]) -> OverTime:
+    first, step, steps = frame(delivered[0].arrives, delivered[-1].arrives)
+    causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
+    for one in delivered:
+        if one.cause:
+            causes[one.cause][(one.arrives - first) // step] += 1
+    ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
+    return OverTime(first, step, (), {cause: tuple(counts) for cause, counts in ordered})
+
+
+def _late(delivered: Sequence[Delivery]) -> Late:
+    gaps = [one.arrives - delivered[one.copy_of - 1].arrives for one in delivered if one.copy_of]
+    marks = [-1, *(mark for mark, _ in MARKS), 1 << 62]
+    names = [*(name for _, name in MARKS), "more"]
+    histogram = {
+        name: sum(low < gap <= high for gap in gaps)
+        for name, low, high in zip(names, marks, marks[1:], strict=False)
+    }
+    bins = Counter(floor(log10(max(gap, 1)) * DECADE) for gap in gaps)
+    return Late(histogram, max(gaps), 0, 0, dict(sorted(bins.items())))
