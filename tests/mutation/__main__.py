@@ -40,9 +40,9 @@ ANSWERS: Final = CACHE / "answers.jsonl"
 FILES: Final = ("core/*.py", "runtime/*.py", "stores/memory.py", "stores/sqlite/*.py")
 UNIT: Final = """aio alone aws_deadline batches consumer consumer_given engine explain forks gate
 groups hard_cases interrupted keys lane ledger ledger_facts ledger_settle ledger_states letters
-limits looked_after masking memory memory_interrupted observe packing proof redrive renewal replays
-replays_cli settled_meanwhile shared_ids store_cli store_uri timeout unhandled worker_parts
-worker_whole"""
+limits looked_after masking memory memory_interrupted observe packing proof reasons redrive
+renewal replays replays_cli settled_meanwhile shared_ids store_cli store_uri timeout unhandled
+worker_parts worker_whole"""
 TESTS: Final = (
     *(f"tests/unit/test_{name}.py" for name in UNIT.split()),
     *(str(path) for path in ROOT.glob("tests/integration/test_sqlite*.py")),
@@ -56,12 +56,13 @@ OPTIONS: Final = (
 )
 JOBS: Final = 2
 BUDGET: Final = 5.0
-"""Seconds of processor time for the tests of one mutant."""
+"""Seconds for the tests of one mutant, as long as they took when they were traced."""
 PATIENCE: Final = 5
 """Seconds that a test waits at the most for what a mutant may keep from happening."""
 TERMINAL: Final = os.dup(2)
-Traces = dict[str, tuple[float, dict[str, list[int]]]]
-"""Of each test: seconds of processor time, and the lines that it runs of each file."""
+Traces = dict[str, tuple[float, dict[str, list[int]] | None]]
+"""Of each test: the seconds it takes, waits included, and the lines that it runs of each file; None
+where it is red with nothing planted."""
 
 
 def main() -> int:
@@ -172,22 +173,22 @@ class Warm:
         if missing:
             traces |= _in_fork(lambda: self._trace(missing), limit=3600)
             file.write_text(json.dumps(traces), encoding="utf-8")
-        return {name: traces[name] for name in items if traces[name][1]}
+        return {name: traces[name] for name in items if traces[name][1] is not None}
 
     def _trace(self, items: Sequence[pytest.Item]) -> Traces:
         traces: Traces = {}
         self._tracing = True
-        began = time.process_time()
+        began = time.monotonic()
         for item, red in self._run(items):
             lines: dict[str, list[int]] = {}
             # Another thread of the test may still add to it.
             for file, line in self._lines.copy():
                 lines.setdefault(file[len(str(ROOT)) + 1 :], []).append(line)
-            traces[item.nodeid] = (time.process_time() - began, {} if red else lines)
+            traces[item.nodeid] = (time.monotonic() - began, None if red else lines)
             if red:
                 _say(f"red with nothing planted, and left out: {red}")
             self._lines.clear()
-            began = time.process_time()
+            began = time.monotonic()
         return traces
 
     def _line(self, frame: FrameType, _: str, __: object) -> Any:
@@ -229,9 +230,13 @@ def _chosen(mutant: Mutant, traces: Traces) -> list[str]:
     """The tests that run the line, those first that are about its file, within the budget."""
     about: dict[str, float] = {}
     for wanted in ([mutant.line], mutant.body):
-        for name, (_, lines) in traces.items() if not about else ():
+        for name, (_, traced) in traces.items() if not about else ():
+            lines = traced or {}
             own = lines.get(mutant.file, [])
-            if not mutant.function or not {*wanted}.isdisjoint(own):
+            if not mutant.function:
+                # What is run at the import may be held by a test that runs nothing else.
+                about[name] = Path(mutant.file).stem in name
+            elif not {*wanted}.isdisjoint(own):
                 about[name] = len(own) / sum(map(len, lines.values()))
     names = sorted(about, key=lambda name: (traces[name][0] > BUDGET / 4, -about[name]))
     costs = accumulate(traces[name][0] for name in names)
