@@ -7,7 +7,6 @@ from tests.rows.row import ISO, Row
 
 AUTO = [
     Row(
-        "auto",
         "relayed.status",
         relayed(
             "conversation:call:status",
@@ -18,24 +17,23 @@ AUTO = [
             "detail.status": "relayed.conversation",
             "time(detail.timestamp)": "eventbridge",
         },
+        under="auto",
     ),
     Row(
-        "auto",
         "relayed.newest-timed",
         relayed("call", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
         hands_on={
             "detail.interactionId": "relayed.hash-timed",
             "time(detail.timestamp)": "eventbridge",
         },
+        under="auto",
     ),
     Row(
-        "auto",
         "auto.timed",
         {"light": "green", "timestamp": ISO},
         hands_on={"detail.timestamp": "auto.unidentified"},
     ),
     Row(
-        "auto",
         "auto.published",
         {"source": "acme", "detail-type": "probe", "time": ISO, "detail": {"light": "green"}},
         hands_on={"time": "auto.unidentified"},
@@ -43,7 +41,6 @@ AUTO = [
     ),
     *(
         Row(
-            "auto",
             f"auto.dated-{name}",
             {"light": "green", name: ISO},
             hands_on={f"detail.{name}": "auto.unidentified"},
@@ -54,10 +51,9 @@ AUTO = [
         )
     ),
     Row(
-        "auto",
         "auto.dated-data-timestamp",
         {"light": "green", "data": {"timestamp": ISO}},
         hands_on={"detail.data.timestamp": "auto.unidentified"},
     ),
-    Row("auto", "auto.unidentified", {"light": "green", "lamp": 7}, transport=True),
+    Row("auto.unidentified", {"light": "green", "lamp": 7}, transport=True),
 ]

@@ -21,7 +21,6 @@ ACD = {
 
 CXONE = [
     Row(
-        "cxone",
         "cxone.digital",
         {
             "eventId": "5c1f7a7e-1a51-4b32-8d0e-0d3a4e5f6a01",
@@ -34,7 +33,6 @@ CXONE = [
         hands_on={"detail.eventId": "cxone.digital-without-id", "detail.eventType": "transport-id"},
     ),
     Row(
-        "cxone",
         "cxone.digital-without-id",
         bridge(
             "acme.cxone", "digital", {"eventType": "MessageCreated", "createdAt": ISO, "data": CASE}
@@ -42,7 +40,6 @@ CXONE = [
         hands_on={"detail.eventType": "transport-id"},
     ),
     Row(
-        "cxone",
         "cxone.postback",
         {
             "eventId": "request-1",
@@ -51,7 +48,6 @@ CXONE = [
         hands_on={"detail.postback.eventType": "transport-id"},
     ),
     Row(
-        "cxone",
         "cxone.in-s3",
         {
             "eventId": "5c1f7a7e-1a51-4b32-8d0e-0d3a4e5f6a02",
@@ -65,13 +61,11 @@ CXONE = [
         hands_on={"detail.eventType": "transport-id"},
     ),
     Row(
-        "cxone",
         "cxone.contact",
         bridge("acme.cxone", "acd", ACD),
         hands_on={"detail.Type": "transport-id", "detail.contactId": "cxone.acd-untimed"},
     ),
     Row(
-        "cxone",
         "cxone.contact-camel",
         bridge("acme.cxone", "acd", {**without(ACD, "Type"), "type": "CallContactEvent"}),
         hands_on={
@@ -81,7 +75,6 @@ CXONE = [
         },
     ),
     Row(
-        "cxone",
         "cxone.contact-pascal",
         bridge(
             "acme.cxone",
@@ -97,14 +90,12 @@ CXONE = [
         hands_on={"detail.Type": "transport-id", "detail.ContactID": "cxone.acd-untimed"},
     ),
     Row(
-        "cxone",
         "cxone.acd",
         {"Type": "AgentState", "CurrentState": "Available", "StartTimeUTC": ISO},
         hands_on={"detail.Type": "transport-id", "detail.StartTimeUTC": "cxone.acd-untimed"},
         auto="auto.unidentified",
     ),
     Row(
-        "cxone",
         "cxone.acd-untimed",
         bridge("nice", "acd", {"Type": "AgentState", "CurrentState": "Available"}),
         transport=True,

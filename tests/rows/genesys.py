@@ -33,64 +33,42 @@ from tests.rows.row import (
 NOTICE_UNTIMED = {"detail.timestamp": "genesys.notice-untimed"}
 
 GENESYS = [
+    Row("genesys.session", detail_event("acd.end", queueId=QUEUE, disconnectType="TRANSFER")),
+    Row("genesys.flow", detail_event("flow.end", flowId="flow-1", flowVersion="7.0")),
     Row(
-        "genesys",
-        "genesys.session",
-        detail_event("acd.end", queueId=QUEUE, disconnectType="TRANSFER"),
-    ),
-    Row("genesys", "genesys.flow", detail_event("flow.end", flowId="flow-1", flowVersion="7.0")),
-    Row(
-        "genesys",
         "genesys.flow-outcome",
         detail_event("flow.outcome", flowOutcomeId="outcome-1", flowOutcomeStartTime=MS - 9000),
     ),
-    Row("genesys", "genesys.wrapup", detail_event("acw", wrapupCode="sold", wrapupDurationMs=8100)),
-    Row("genesys", "genesys.contact", detail_event("contact", externalContactId="contact-1")),
+    Row("genesys.wrapup", detail_event("acw", wrapupCode="sold", wrapupDurationMs=8100)),
+    Row("genesys.contact", detail_event("contact", externalContactId="contact-1")),
+    Row("genesys.attributes", genesys("v2.detail.events.conversation.{id}.attributes", ATTRIBUTES)),
     Row(
-        "genesys",
-        "genesys.attributes",
-        genesys("v2.detail.events.conversation.{id}.attributes", ATTRIBUTES),
-    ),
-    Row(
-        "genesys",
         "genesys.detail",
         detail_event("coffee.break"),
-        hands_on={
-            "body.eventTime": "genesys.notice",
-            "hash(detail.eventBody)": "genesys.notice",
-        },
+        hands_on={"body.eventTime": "genesys.notice", "hash(detail.eventBody)": "genesys.notice"},
     ),
     Row(
-        "genesys",
         "genesys.snapshot",
         genesys("v2.users.{id}.conversations.calls", SNAPSHOT, USER),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys",
         "genesys.queue-member",
         genesys("v2.routing.queues.{id}.users", MEMBER, QUEUE),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys",
         "genesys.statistics",
         genesys("v2.analytics.queues.{id}.observations", STATISTICS, QUEUE),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys",
         "genesys.level-untimed",
         genesys("v2.outbound.campaigns.{id}.progress", {"percentage": 40}, timestamp=None),
         transport=True,
     ),
+    Row("genesys.transcription", genesys("v2.conversations.{id}.transcription", TRANSCRIPTION)),
     Row(
-        "genesys",
-        "genesys.transcription",
-        genesys("v2.conversations.{id}.transcription", TRANSCRIPTION),
-    ),
-    Row(
-        "genesys",
         "genesys.audit",
         genesys(
             "v2.audits.entitytype.{id}.entityid.{id}",
@@ -100,19 +78,16 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.presence",
         genesys("v2.users.{id}.presence", PRESENCE, USER),
         hands_on={"body.modifiedDate": "genesys.presence-timed"},
     ),
     Row(
-        "genesys",
         "genesys.presence-timed",
         genesys("v2.users.{id}.presence", without(PRESENCE, "modifiedDate"), USER),
         hands_on={"detail.timestamp": "genesys.notice-untimed"},
     ),
     Row(
-        "genesys",
         "genesys.routing-status",
         genesys(
             "v2.users.{id}.routingStatus",
@@ -121,24 +96,20 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.activity",
         genesys("v2.users.{id}.activity", ACTIVITY, USER),
         hands_on={"body.routingStatus.startTime": "genesys.activity-presence"},
     ),
     Row(
-        "genesys",
         "genesys.activity-presence",
         genesys("v2.users.{id}.activity", without(ACTIVITY, "routingStatus"), USER),
         hands_on={"body.presence.modifiedDate": "genesys.activity-timed"},
     ),
     Row(
-        "genesys",
         "genesys.activity-timed",
         genesys("v2.users.{id}.activity", without(ACTIVITY, "routingStatus", "presence"), USER),
     ),
     Row(
-        "genesys",
         "genesys.metric",
         genesys(
             "v2.analytics.conversation.{id}.metrics",
@@ -152,7 +123,6 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.operation",
         genesys(
             "v2.operations.events.{id}",
@@ -168,7 +138,6 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.post-contact",
         genesys(
             "v2.outbound.email.campaigns.contact.postContact",
@@ -176,41 +145,25 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.pre-contact",
         genesys(
             "v2.outbound.messaging.campaigns.contact.preContact",
             {"outboundCampaignId": "c-1", "outboundContactId": "contact-1", "eventTime": MS},
         ),
     ),
+    Row("genesys.outbound-config", genesys("v2.outbound.campaigns.{id}", CAMPAIGN, "campaign-1")),
     Row(
-        "genesys",
-        "genesys.outbound-config",
-        genesys("v2.outbound.campaigns.{id}", CAMPAIGN, "campaign-1"),
-    ),
-    Row(
-        "genesys",
         "genesys.evaluation",
         genesys("v2.quality.evaluations", EVALUATION),
         hands_on={"body.version": "genesys.evaluation-timed"},
     ),
     Row(
-        "genesys",
         "genesys.evaluation-timed",
         genesys("v2.quality.evaluations", without(EVALUATION, "version")),
     ),
+    Row("genesys.workitem", genesys("v2.taskmanagement.workitems.{id}", WORKITEM, "workitem-1")),
+    Row("genesys.voicemail", genesys("v2.users.{id}.voicemail.messages", VOICEMAIL, USER)),
     Row(
-        "genesys",
-        "genesys.workitem",
-        genesys("v2.taskmanagement.workitems.{id}", WORKITEM, "workitem-1"),
-    ),
-    Row(
-        "genesys",
-        "genesys.voicemail",
-        genesys("v2.users.{id}.voicemail.messages", VOICEMAIL, USER),
-    ),
-    Row(
-        "genesys",
         "genesys.journey",
         genesys(
             "v2.journey.sessions.{id}.web.events",
@@ -219,12 +172,10 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.external-contact",
         genesys("v2.externalcontacts.contacts.{id}", CONTACT, "contact-1"),
     ),
     Row(
-        "genesys",
         "genesys.flow-execution",
         genesys(
             "v2.flows.instances.flow.{id}",
@@ -233,19 +184,16 @@ GENESYS = [
         ),
     ),
     Row(
-        "genesys",
         "genesys.notice",
         genesys("v2.users.{id}.station", {"associatedStation": {"name": "desk 4"}}, USER),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys",
         "genesys.notice-untimed",
         genesys("v2.users.{id}.geolocation", {"city": "Graz"}, USER, timestamp=None),
         transport=True,
     ),
     Row(
-        "genesys",
         "genesys.forwarded",
         bridge(
             "acme.relay",
@@ -264,7 +212,6 @@ GENESYS = [
         },
     ),
     Row(
-        "genesys",
         "genesys.forwarded-untimed",
         bridge(
             "acme.relay",
@@ -279,7 +226,6 @@ GENESYS = [
         transport=True,
     ),
     Row(
-        "genesys",
         "genesys.unnamed",
         bridge(
             f"aws.partner/genesys.com/cloud/{ORG}/desk-events",

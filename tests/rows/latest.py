@@ -22,13 +22,11 @@ TIMED = "genesys:latest.activity-timed"
 
 LATEST = [
     Row(
-        "genesys:latest",
         "genesys:latest.presence",
         genesys("v2.users.{id}.presence", PRESENCE, USER),
         hands_on={"body.modifiedDate": "genesys.presence-timed"},
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.routing-status",
         genesys(
             "v2.users.{id}.routingStatus",
@@ -37,7 +35,6 @@ LATEST = [
         ),
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.activity",
         genesys("v2.users.{id}.activity", ACTIVITY, USER),
         hands_on={
@@ -46,7 +43,6 @@ LATEST = [
         },
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.activity-presence",
         genesys("v2.users.{id}.activity", without(ACTIVITY, "routingStatus"), USER),
         hands_on={
@@ -55,56 +51,43 @@ LATEST = [
         },
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.activity-timed",
         genesys("v2.users.{id}.activity", without(ACTIVITY, "routingStatus", "presence"), USER),
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.conversation",
         genesys("v2.users.{id}.conversations.calls", SNAPSHOT, USER),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.queue-member",
         genesys("v2.routing.queues.{id}.users", MEMBER, QUEUE),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.statistics",
         genesys("v2.analytics.queues.{id}.observations", STATISTICS, QUEUE),
         hands_on=NOTICE_UNTIMED,
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.outbound-config",
         genesys("v2.outbound.campaigns.{id}", CAMPAIGN, "campaign-1"),
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.evaluation",
         genesys("v2.quality.evaluations", EVALUATION),
         hands_on={"body.version": "genesys.evaluation-timed"},
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.workitem",
         genesys("v2.taskmanagement.workitems.{id}", WORKITEM, "workitem-1"),
     ),
+    Row("genesys:latest.voicemail", genesys("v2.users.{id}.voicemail.messages", VOICEMAIL, USER)),
     Row(
-        "genesys:latest",
-        "genesys:latest.voicemail",
-        genesys("v2.users.{id}.voicemail.messages", VOICEMAIL, USER),
-    ),
-    Row(
-        "genesys:latest",
         "genesys:latest.external-contact",
         genesys("v2.externalcontacts.contacts.{id}", CONTACT, "contact-1"),
     ),
     Row(
-        "genesys:latest",
         "genesys:latest.attributes",
         genesys("v2.detail.events.conversation.{id}.attributes", ATTRIBUTES),
     ),

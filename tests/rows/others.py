@@ -42,13 +42,11 @@ SALESFORCE = "aws.partner/salesforce.com/00D000000000001/0YL000000000001"
 
 OTHERS = [
     Row(
-        "eventbridge",
         "eventbridge.own-id",
         {"eventId": "m-1", "eventType": "turned", "light": "green", "createdAt": ISO},
         hands_on={"id": "transport-id"},
     ),
     Row(
-        "eventbridge",
         "eventbridge.cloudevent",
         {"specversion": "1.0", "id": "B-1", "source": "/calls", "type": "ended", "data": {"n": 1}},
         hands_on={"id": "transport-id"},
@@ -56,13 +54,11 @@ OTHERS = [
     ),
     Row(
         "eventbridge",
-        "eventbridge",
         bridge("aws.ec2", "EC2 Instance State-change Notification", {"state": "stopped"}),
         hands_on={"id": "transport-id"},
         transport=True,
     ),
     Row(
-        "cloudevents",
         "cloudevents",
         {
             "specversion": "1.0",
@@ -73,7 +69,6 @@ OTHERS = [
         },
     ),
     Row(
-        "cloudevents",
         "cloudevents.binary",
         {"call": 1, "outcome": "sold"},
         headers={
@@ -84,27 +79,20 @@ OTHERS = [
         },
     ),
     Row(
-        "cloudevents",
         "cloudevents.relayed",
         bridge(
             "acme", "ended", {"specversion": "1.0", "id": "A-1", "source": "/calls", "data": {}}
         ),
         hands_on={"detail.source": "transport-id", "detail.id": "transport-id"},
     ),
+    Row("stripe", bridge("aws.partner/stripe.com/ed_1", "customer.created", STRIPE)),
+    Row("stripe.webhook", STRIPE),
     Row(
-        "stripe",
-        "stripe",
-        bridge("aws.partner/stripe.com/ed_1", "customer.created", STRIPE),
-    ),
-    Row("stripe", "stripe.webhook", STRIPE),
-    Row(
-        "shopify",
         "shopify",
         bridge("aws.partner/shopify.com/11/tea", "shopifyWebhook", SHOP),
         hands_on={'detail.metadata."X-Shopify-Event-Id"': "shopify.without-id"},
     ),
     Row(
-        "shopify",
         "shopify.without-id",
         bridge(
             "aws.partner/shopify.com/11/tea",
@@ -113,14 +101,12 @@ OTHERS = [
         ),
     ),
     Row(
-        "shopify",
         "shopify.webhook",
         SHOP["payload"],
         headers={"X-Shopify-Event-Id": "event-1", "X-Shopify-Topic": "orders/paid"},
         hands_on={"headers.x-shopify-event-id": "transport-id"},
     ),
     Row(
-        "auth0",
         "auth0",
         bridge(
             "aws.partner/auth0.com/tenant-1/auth0.logs",
@@ -130,7 +116,6 @@ OTHERS = [
         hands_on={"detail.log_id": "auth0.data"},
     ),
     Row(
-        "auth0",
         "auth0.data",
         bridge(
             "aws.partner/auth0.com/tenant-1/auth0.logs",
@@ -139,24 +124,20 @@ OTHERS = [
         ),
     ),
     Row(
-        "salesforce",
         "salesforce.change",
         bridge(SALESFORCE, "AccountChangeEvent", {"payload": {"ChangeEventHeader": CHANGE}}),
     ),
     Row(
-        "salesforce",
         "salesforce.platform",
         bridge(SALESFORCE, "Call_Ended__e", {"payload": {"EventUuid": "uuid-1", "Call__c": "7"}}),
         hands_on={"detail.payload.EventUuid": "transport-id"},
     ),
     Row(
-        "salesforce",
         "salesforce.platform-flat",
         bridge(SALESFORCE, "Call_Ended__e", {"EventUuid": "uuid-1", "Call__c": "7"}),
         hands_on={"detail.EventUuid": "transport-id"},
     ),
     Row(
-        "zendesk",
         "zendesk",
         bridge(
             "aws.partner/zendesk.com/1/default",
@@ -165,18 +146,12 @@ OTHERS = [
         ),
     ),
     Row(
-        "zendesk",
         "zendesk.webhook",
         {"id": "01HZ", "type": "zen:event-type:ticket.created", "detail": "ticket 7"},
         headers={"X-Zendesk-Webhook-Id": "webhook-1"},
     ),
+    Row("connect.contact", bridge("aws.connect", "Amazon Connect Contact Event", CONNECTED)),
     Row(
-        "connect",
-        "connect.contact",
-        bridge("aws.connect", "Amazon Connect Contact Event", CONNECTED),
-    ),
-    Row(
-        "connect",
         "connect.contact-updated",
         bridge(
             "aws.connect",
@@ -190,7 +165,6 @@ OTHERS = [
         transport=True,
     ),
     Row(
-        "standard-webhooks",
         "standard-webhooks",
         {"type": "invoice.paid", "timestamp": ISO, "data": {"id": "invoice-1"}},
         headers={"webhook-id": "msg_1", "webhook-timestamp": "1772530245"},

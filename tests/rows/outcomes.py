@@ -40,4 +40,4 @@ def at(second: int, millisecond: int = 0) -> str:
 
 
 def again(event: dict[str, Any]) -> dict[str, Any]:
-    return republished(Row("", "", event))
+    return republished(Row("", event))

@@ -13,13 +13,11 @@ def relayed(kind: str, detail: Any, **more: Any) -> dict[str, Any]:
 
 RELAYED = [
     Row(
-        "relayed",
         "relayed.analytics-contact",
         relayed("interaction.analytics.contact", {"interaction-id": "i-1", "timestamp": ISO}),
         hands_on={"detail.interaction-id": "relayed.hash-timed"},
     ),
     Row(
-        "relayed",
         "relayed.routing-update",
         relayed(
             "interaction.routing.update",
@@ -32,7 +30,6 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.status-change",
         relayed(
             "Conversation Status Change",
@@ -41,37 +38,31 @@ RELAYED = [
         hands_on={"detail.event_id": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.event-id",
         relayed("interaction.ended", {"event-id": "e-1", "interaction-id": "i-1"}),
         hands_on={"detail.event-id": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.event_id",
         relayed("call", {"event_id": "evt-1", "status": "ended"}),
         hands_on={"detail.event_id": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.eventId",
         relayed("call", {"eventId": "e-1", "eventType": "ended", "conversationId": "conv-1"}),
         hands_on={"detail.eventId": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.idempotency-key",
         {"IdempotencyKey": "key-1", "Source": "genesys-cloud", "call": "conv-1"},
         hands_on={"detail.IdempotencyKey": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.idempotency-key-beside",
         relayed("call", {"conversation": "conv-1"}, IdempotencyKey="key-1"),
         hands_on={"envelope.IdempotencyKey": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.interaction",
         relayed("interaction.held", {"interaction-id": "i-1", "hold": 2, "timestamp": ISO}),
         hands_on={
@@ -80,7 +71,6 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.id",
         relayed(
             "conversation:call:status",
@@ -89,7 +79,6 @@ RELAYED = [
         hands_on={"detail.id": "relayed.hash-timed", "detail.timestamp": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.status",
         relayed(
             "conversation:call:status",
@@ -102,7 +91,6 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.data",
         relayed(
             "GenesysEvent",
@@ -115,17 +103,12 @@ RELAYED = [
         hands_on={"detail.data.id": "relayed.hash-timed", "detail.timestamp": "relayed.hash"},
     ),
     Row(
-        "relayed",
         "relayed.payload",
         {"payload": {"interactionId": "i-1", "state": "ended", "timestamp": ISO}},
-        hands_on={
-            "detail.interactionId": "relayed.hash-timed",
-            "detail.timestamp": "relayed.hash",
-        },
+        hands_on={"detail.interactionId": "relayed.hash-timed", "detail.timestamp": "relayed.hash"},
         auto="auto.timed",
     ),
     Row(
-        "relayed",
         "relayed.interaction-newest-timed",
         relayed("Interaction Held", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
         hands_on={
@@ -134,7 +117,6 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.interaction-newest",
         relayed("interaction.held", {"interactionId": "i-1", "state": "held"}),
         hands_on={"detail.interactionId": "relayed.hash", "time(time)": "relayed.hash"},
@@ -143,7 +125,6 @@ RELAYED = [
         auto="eventbridge",
     ),
     Row(
-        "relayed",
         "relayed.newest-timed",
         relayed("call", {"interactionId": "i-1", "state": "held", "timestamp": ISO}),
         hands_on={
@@ -152,7 +133,6 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.newest",
         relayed("call", {"interactionId": "i-1", "state": "held"}),
         hands_on={"detail.interactionId": "relayed.hash", "time(time)": "relayed.hash"},
@@ -161,7 +141,6 @@ RELAYED = [
         auto="eventbridge",
     ),
     Row(
-        "relayed",
         "relayed.conversation",
         bridge(
             "com.mycompany.test",
@@ -178,14 +157,12 @@ RELAYED = [
         },
     ),
     Row(
-        "relayed",
         "relayed.hash-timed",
         bridge("acme.bench", "probe", {"light": "green", "timestamp": ISO}),
         hands_on={"detail.timestamp": "relayed.hash"},
         auto="eventbridge",
     ),
     Row(
-        "relayed",
         "relayed.hash",
         bridge("acme.bench", "probe", {"light": "green"}),
         transport=True,

@@ -20,7 +20,6 @@ PUBLISHED = "2026-03-03T09:30:45.431Z"
 class Row(NamedTuple):
     """An event a preset's rule must take."""
 
-    preset: str
     rule: str
     event: dict[str, Any]
     headers: Mapping[str, str] = {}
@@ -32,6 +31,12 @@ class Row(NamedTuple):
     """Whether the key is the transport's own, so that a second publish is another fact."""
     auto: str = ""
     """The rule that takes the event under `auto`, where it is another one."""
+    under: str = ""
+    """The preset, where the rule's name does not begin with it."""
+
+    @property
+    def preset(self) -> str:
+        return self.under or self.rule.partition(".")[0]
 
     @property
     def name(self) -> str:
