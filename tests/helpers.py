@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ import pytest
 
 from eventonce import Job, Outcome, Reject, Rule
 from eventonce.cli import main
+from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 PATIENCE = 240
 """Seconds after which a test gives up waiting: on a quiet machine nothing takes ten."""
@@ -81,6 +84,49 @@ def statuses(outcomes: Iterable[Outcome]) -> list[str]:
 def reject(_: Job) -> None:
     """A handler that gives every event up."""
     raise Reject("no such customer")
+
+
+Look = Callable[[str, Sequence[Any]], Any]
+"""Sees a call of a store, its verb and what is asked: may note it, hold it up, raise or answer."""
+
+
+def away(*verbs: str, error: StoreError | None = None, times: int = 1_000) -> Look:
+    """A store that cannot be reached for these verbs, so many times."""
+    left = iter(range(times))
+
+    def look(verb: str, _: Sequence[Any]) -> None:
+        if verb in verbs and next(left, None) is not None:
+            raise error or StoreUnavailable("away")
+
+    return look
+
+
+class WatchedStore(MemoryStore):
+    """A memory store whose calls another sees first."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self.look = look
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        return self.look("claim", claims) or super().claim(claims, now)
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
+        return self.look("settle", settlements) or super().settle(settlements, now)
+
+    def put_letters(self, letters: Sequence[Letter]) -> None:
+        self.look("put_letters", letters)
+        super().put_letters(letters)
+
+    def drop_letters(self, ids: Sequence[str]) -> int:
+        self.look("drop_letters", ids)
+        return super().drop_letters(ids)
+
+    def show(self, key: bytes) -> Any:
+        self.look("show", [key])
+        return super().show(key)
 
 
 def write_lines(path: Path, *events: Any) -> Path:

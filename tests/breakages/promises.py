@@ -7,14 +7,14 @@ from math import inf
 
 import pytest
 
-from eventonce import Consumer, Job, Rule, StoreUnavailable
+from eventonce import Consumer, Job, Rule
 from eventonce.core.ports import Delivery
 from eventonce.errors import SourceUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
+from eventonce.types import Claim
 from eventonce.worker import Settings, Worker
 from eventonce.worker.inflight import Inflight
-from tests.helpers import call, statuses
+from tests.helpers import WatchedStore, away, call, statuses
 from tests.unit.test_worker_whole import InMemorySource
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
@@ -32,42 +32,23 @@ def raising(error: BaseException) -> Callable[[Job], None]:
 
 
 def a_completion_that_was_refused_is_not_acknowledged() -> None:
-    class Refusing(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            return ["fenced"] * len(settlements)
-
-    (outcome,) = Consumer(Refusing(), rules=RULE, handler=lambda _: None).process([call(0)])
+    refusing = WatchedStore(lambda verb, asked: ["fenced"] * len(asked) if verb == "settle" else 0)
+    (outcome,) = Consumer(refusing, rules=RULE, handler=lambda _: None).process([call(0)])
     assert (outcome.status, outcome.ack) == ("fenced", False)
 
 
 def a_completion_that_was_not_stored_is_not_acknowledged() -> None:
-    class Away(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            raise StoreUnavailable("away")
-
-    consumer = Consumer(Away(), rules=RULE, handler=lambda _: None)
+    consumer = Consumer(WatchedStore(away("settle")), rules=RULE, handler=lambda _: None)
     consumer.runtime.pauses = ()
     (outcome,) = consumer.process([call(0)])
     assert not outcome.ack
 
 
 def what_is_given_up_is_acknowledged_once_its_letter_is_kept_and_not_before() -> None:
-    class NoLetters(MemoryStore):
-        fails = True
-
-        def put_letters(self, letters: Sequence[Letter]) -> None:
-            if self.fails:
-                raise StoreUnavailable("away")
-            super().put_letters(letters)
-
-    store = NoLetters()
+    store = WatchedStore(away("put_letters"))
     consumer = Consumer(store, rules=RULE, handler=raising(ValueError()))
     assert [consumer.process([call(0)])[0].ack for _ in range(3)] == [False] * 3
-    store.fails = False
+    store.look = away()
     assert statuses(consumer.process([call(0)])) == ["dead"]
     assert len(list(consumer.letters())) == 1
 
@@ -87,12 +68,10 @@ def what_failed_is_not_acknowledged_and_runs_again() -> None:
 
 
 def nothing_runs_that_the_store_was_not_asked_about() -> None:
-    class Away(MemoryStore):
-        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-            raise StoreUnavailable("away")
-
     ran: list[Job] = []
-    (outcome,) = Consumer(Away(), rules=RULE, handler=ran.append).process([call(0)])
+    (outcome,) = Consumer(WatchedStore(away("claim")), rules=RULE, handler=ran.append).process(
+        [call(0)]
+    )
     assert (ran, outcome.ack) == ([], False)
 
 

@@ -22,6 +22,7 @@ from eventonce.stores.sqlite import SQLiteStore
 from tests.docs.arrivals import agent_leaves
 from tests.docs.moving import PAGE, A, B, C, D, Row, Work, told
 from tests.docs.pages import DOCS, broken_links
+from tests.helpers import WatchedStore, away
 from tests.servers.aws import REGION
 from tests.servers.valkey import serving
 
@@ -104,13 +105,6 @@ def test_shadow_keeps_to_what_the_page_says_it_does_not_do() -> None:
     assert len(list(consumer.letters())) == 2
 
 
-class Away(MemoryStore):
-    def claim(self, claims: Any, now: int | None = None) -> Any:
-        from eventonce import StoreUnavailable
-
-        raise StoreUnavailable("away")
-
-
 @pytest.mark.parametrize(("policy", "status"), [("retry", "failed"), ("run", "unguarded")])
 def test_in_shadow_a_store_that_is_away_holds_up_work_unless_told_not_to(
     policy: str, status: str
@@ -119,7 +113,9 @@ def test_in_shadow_a_store_that_is_away_holds_up_work_unless_told_not_to(
         msgspec.structs.replace(rule, shadow=True, on_store_error=policy)
         for rule in presets.resolve("genesys")
     ]
-    consumer = Consumer(Away(), name="crm-sync", rules=rules, handler=lambda _: None)
+    consumer = Consumer(
+        WatchedStore(away("claim")), name="crm-sync", rules=rules, handler=lambda _: None
+    )
     assert consumer.process([A])[0].status == status
 
 

@@ -26,7 +26,8 @@ from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import call, statuses
+from tests.helpers import WatchedStore, away, call, statuses
+from tests.integration.granted import made
 from tests.servers import aws, free_port, postgres, valkey
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -41,29 +42,23 @@ class Place(NamedTuple):
     away: Callable[[], Any]
 
 
-class Away(MemoryStore):
-    """Stands for an embedded store that cannot be reached: there is no server to stop."""
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        raise StoreUnavailable("away")
-
-    def put_letters(self, letters: Any) -> None:
-        raise StoreUnavailable("away")
-
-
 @pytest.fixture(scope="module")
 def servers() -> Iterator[ExitStack]:
     with ExitStack() as running:
         yield running
 
 
+AWAY = partial(WatchedStore, away("claim", "put_letters"))
+"""Stands for an embedded store that cannot be reached: there is no server to stop."""
+
+
 def _memory(_: ExitStack, __: Path) -> Place:
     store = MemoryStore()
-    return Place(lambda: store, Away)
+    return Place(lambda: store, AWAY)
 
 
 def _sqlite(_: ExitStack, folder: Path) -> Place:
-    return Place(partial(SQLiteStore, folder / "eventonce.db"), Away)
+    return Place(partial(SQLiteStore, folder / "eventonce.db"), AWAY)
 
 
 def _redis(servers: ExitStack, _: Path) -> Place:
@@ -79,10 +74,7 @@ def _cluster(servers: ExitStack, _: Path) -> Place:
 
 
 def _postgres(servers: ExitStack, _: Path) -> Place:
-    uri = servers.enter_context(postgres.serving()).uri()
-    store = PostgresStore(uri)
-    store.create()
-    store.close()
+    uri = made(servers.enter_context(postgres.serving()).uri())
     closed = f"postgresql://postgres@127.0.0.1:{free_port()}/postgres?connect_timeout=1"
     return Place(partial(PostgresStore, uri), partial(PostgresStore, closed))
 
@@ -106,8 +98,8 @@ def _dynamodb(servers: ExitStack, _: Path) -> Place:
 def place(
     request: pytest.FixtureRequest, servers: ExitStack, tmp_path_factory: pytest.TempPathFactory
 ) -> Place:
-    made: Place = request.param(servers, tmp_path_factory.mktemp("stores"))
-    return made
+    place: Place = request.param(servers, tmp_path_factory.mktemp("stores"))
+    return place
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from eventonce import Consumer, Rule, envelope
 from eventonce.core.plan import Plan
 from eventonce.errors import Reject, StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Letter, Settlement, SettleResult, Verdict
+from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
+from tests.helpers import WatchedStore, away
 
 FACT = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 STATE = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
@@ -115,16 +116,10 @@ def test_many_events_of_one_key_cost_no_more_in_one_call_than_one_by_one(
     assert looks <= 4 * 300
 
 
-class Answering(MemoryStore):
-    """A store that answers busy with a token in it."""
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        return [Verdict("busy", token=7, attempt=1, wait=1_000)] * len(claims)
-
-
 def test_only_what_is_granted_runs_whatever_else_a_verdict_carries() -> None:
     ran: list[Job] = []
-    with Consumer(Answering(), rules=FACT, handler=ran.append) as consumer:
+    store = WatchedStore(lambda _, __: [Verdict("busy", token=7, attempt=1, wait=1_000)])
+    with Consumer(store, rules=FACT, handler=ran.append) as consumer:
         (outcome,) = consumer.process([call("e")])
     assert (outcome.status, ran) == ("busy", [])
 
@@ -180,15 +175,13 @@ def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
 
 
 def test_whatever_must_come_again_says_when() -> None:
-    class Full(MemoryStore):
-        def put_letters(self, letters: Sequence[Letter]) -> None:
-            raise StoreError("full")
+    full = WatchedStore(away("put_letters", error=StoreError("full")))
 
     def handler(job: Job) -> None:
         raise Reject("no") if job.event.id == "rejected" else ValueError("not now")
 
     events: list[Any] = [b"no event", call("a", 1), call("a", 1), call("rejected", 2)]
-    with Consumer(Full(), rules=FACT, handler=handler, clock=lambda: 5_000_000) as consumer:
+    with Consumer(full, rules=FACT, handler=handler, clock=lambda: 5_000_000) as consumer:
         outcomes = consumer.process(events)
     assert [outcome.status for outcome in outcomes] == ["failed", "failed", "busy", "failed"]
     assert [outcome.retry_at for outcome in outcomes] == [5_001_000] * 4

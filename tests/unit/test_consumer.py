@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,8 +16,8 @@ from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnav
 from eventonce.runtime.observers import Tally
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
-from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import statuses
+from eventonce.types import Outcome
+from tests.helpers import WatchedStore, away, reject, statuses
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3, lease="60s")
 AGENT = Rule(
@@ -475,59 +475,31 @@ def test_observers_hear_every_outcome_and_their_faults_are_their_own(
     assert "observer" in caplog.text
 
 
-class Away(MemoryStore):
-    """A store that cannot be reached for a while."""
-
-    away = False
-    away_at_settle = 0
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        if self.away:
-            raise StoreUnavailable("no route")
-        return super().claim(claims, now)
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if self.away_at_settle:
-            self.away_at_settle -= 1
-            raise StoreUnavailable("no route")
-        return super().settle(settlements, now)
-
-    def put_letters(self, letters: Any) -> None:
-        if self.away:
-            raise StoreUnavailable("no route")
-        super().put_letters(letters)
-
-
 def test_with_the_store_away_nothing_runs_and_nothing_is_acknowledged() -> None:
-    store = Away()
-    store.away = True
+    store = WatchedStore(away("claim", "put_letters"))
     ran: list[str] = []
     consumer = Consumer(store, rules=[CALL], handler=lambda job: ran.append(job.event.id))
     outcomes = consumer.process([call(1), b"{"])
     assert statuses(outcomes) == ["failed", "failed"]
     assert all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes)
     assert ran == []
-    store.away = False
+    store.look = away()
     assert statuses(consumer.process([call(1)])) == ["done"]
 
 
 def test_a_rule_may_run_unguarded_with_the_store_away_and_says_so() -> None:
-    store = Away()
-    store.away = True
+    store = WatchedStore(away("claim", "put_letters"))
     rule = msgspec.structs.replace(CALL, on_store_error="run")
     (outcome,) = Consumer(store, rules=[rule], handler=lambda _: "ok").process([call(1)])
     assert (outcome.status, outcome.ack, outcome.result) == ("unguarded", True, "ok")
-    assert "no route" in outcome.reason
+    assert "away" in outcome.reason
 
 
 def test_a_completion_is_told_again_while_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    store = Away()
-    store.away_at_settle = 2
+    store = WatchedStore(away("settle", times=2))
     consumer = Consumer(store, rules=[CALL], handler=lambda _: None)
     assert statuses(consumer.process([call(1)]) + consumer.process([call(1)])) == [
         "done",
@@ -539,27 +511,17 @@ def test_a_completion_that_cannot_be_stored_is_not_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    store = Away()
-    store.away_at_settle = 99
+    store = WatchedStore(away("settle"))
     (outcome,) = Consumer(store, rules=[CALL], handler=lambda _: None).process([call(1)])
     assert (outcome.status, outcome.ack) == ("failed", False)
     assert "could not be stored" in outcome.reason
 
 
-def test_a_letter_that_cannot_be_kept_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Away()
-
-    def lost(letters: Any) -> None:
-        raise StoreUnavailable("no route")
-
-    monkeypatch.setattr(store, "put_letters", lost)
-
-    def never(_: Job) -> None:
-        raise Reject("bad")
-
-    consumer = Consumer(store, rules=[CALL], handler=never)
+def test_a_letter_that_cannot_be_kept_is_not_acknowledged() -> None:
+    store = WatchedStore(away("put_letters"))
+    consumer = Consumer(store, rules=[CALL], handler=reject)
     assert statuses(consumer.process([call(1), b"{"])) == ["failed", "failed"]
-    monkeypatch.undo()
+    store.look = away()
     assert statuses(consumer.process([call(1)])) == ["dead"]
     assert len(list(consumer.letters())) == 1
 

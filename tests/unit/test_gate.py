@@ -22,7 +22,7 @@ from eventonce.runtime.gate import Gate
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import PATIENCE, call, statuses, until
+from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=3600)
 
@@ -391,15 +391,12 @@ def test_a_settlement_is_tried_again_after_each_pause_while_the_store_is_away(
 ) -> None:
     told: list[object] = []
 
-    class Away(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            told.append("asked")
-            raise StoreUnavailable("away")
+    def look(_: str, __: object) -> None:
+        told.append("asked")
+        raise StoreUnavailable("away")
 
     monkeypatch.setattr(time, "sleep", told.append)
     one = Settlement(Claim(b"a", 1, 60_000, 864_000_000, 1), 7, "complete")
     with pytest.raises(StoreUnavailable):
-        Gate(Away()).settle([one], (0.05, 0.2))
+        Gate(WatchedStore(look)).settle([one], (0.05, 0.2))
     assert told == ["asked", 0.05, "asked", 0.2, "asked"]

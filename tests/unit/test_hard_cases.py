@@ -25,8 +25,7 @@ from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import ManualClock
-from eventonce.types import Settlement, SettleResult
-from tests.helpers import PATIENCE, statuses
+from tests.helpers import PATIENCE, WatchedStore, away, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 
@@ -41,13 +40,9 @@ def call(n: int, id: str | None = None, **more: Any) -> dict[str, Any]:
     }
 
 
-class SlowToSettle(MemoryStore):
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if settlements[0].action == "complete":
-            time.sleep(0.2)
-        return super().settle(settlements, now)
+def slow_to_settle(verb: str, asked: Sequence[Any]) -> None:
+    if verb == "settle" and asked[0].action == "complete":
+        time.sleep(0.2)
 
 
 def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +80,7 @@ def test_what_finishes_while_others_are_settled_is_settled_too(
     async def handler(job: Job) -> None:
         await asyncio.sleep(delays[job.event.id])
 
-    with Consumer(SlowToSettle(), rules=RULE, handler=handler) as consumer:
+    with Consumer(WatchedStore(slow_to_settle), rules=RULE, handler=handler) as consumer:
         assert statuses(consumer.process([call(1), call(2), call(3)])) == ["done"] * 3
 
 
@@ -121,19 +116,9 @@ def test_a_version_does_not_get_the_grant_of_another_in_its_batch() -> None:
     rule = Rule(name="a", match="a", subject=["detail.a"], order="detail.v", state=["detail.v"])
     ran: list[int] = []
 
-    class Away(MemoryStore):
-        away = 1
-
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            if self.away:
-                self.away = 0
-                raise StoreUnavailable
-            return super().settle(settlements, now)
-
+    store = WatchedStore(away("settle", times=1))
     events = [{"id": str(v), "detail-type": "a", "detail": {"a": 1, "v": v}} for v in (2, 1)]
-    consumer = Consumer(Away(), rules=rule, handler=lambda job: ran.append(job.event.detail["v"]))
+    consumer = Consumer(store, rules=rule, handler=lambda job: ran.append(job.event.detail["v"]))
     consumer.runtime.pauses = ()
     assert statuses(consumer.process(events)) == ["failed", "busy"]
     assert ran == [2]
@@ -192,13 +177,11 @@ def test_what_runs_under_an_older_key_is_not_run_beside_it() -> None:
 
 
 def test_two_events_of_one_older_key_are_asked_for_one_after_the_other() -> None:
-    class Strict(MemoryStore):
-        def claim(self, claims: Any, now: int | None = None) -> Any:
-            assert len({claim.key for claim in claims}) == len(claims)
-            return super().claim(claims, now)
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        assert verb != "claim" or len({claim.key for claim in asked}) == len(asked)
 
     newer = Rule(name="call", match="call", key=["detail.call", "id"], also=[["detail.call"]])
-    consumer = Consumer(Strict(), rules=newer, handler=lambda _: None)
+    consumer = Consumer(WatchedStore(look), rules=newer, handler=lambda _: None)
     for expected in ("done", "duplicate"):
         assert statuses(consumer.process([call(1, "a"), call(1, "b")])) == [expected] * 2
 
@@ -338,14 +321,10 @@ def test_a_batch_cancelled_while_it_settles_ends_its_other_handlers(
     settling, cancelled = threading.Event(), threading.Event()
     ended: list[str] = []
 
-    class Settling(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            if settlements[0].action == "complete":
-                settling.set()
-                assert cancelled.wait(PATIENCE)
-            return super().settle(settlements, now)
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "settle" and asked[0].action == "complete":
+            settling.set()
+            assert cancelled.wait(PATIENCE)
 
     async def main_() -> None:
         async def handler(job: Job) -> None:
@@ -355,7 +334,7 @@ def test_a_batch_cancelled_while_it_settles_ends_its_other_handlers(
                 finally:
                     ended.append(job.event.id)
 
-        consumer = Consumer(Settling(), rules=RULE, handler=handler)
+        consumer = Consumer(WatchedStore(look), rules=RULE, handler=handler)
         task = asyncio.create_task(consumer.process_async([call(1), call(2)]))
         assert await asyncio.to_thread(settling.wait, PATIENCE)
         task.cancel()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ import pytest
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
-from tests.helpers import PATIENCE, call
+from tests.helpers import PATIENCE, WatchedStore, call
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -35,34 +34,20 @@ def test_a_block_that_was_interrupted_is_not_done(end: type[BaseException]) -> N
             assert job.run
 
 
-class Slow(MemoryStore):
+class Slow(WatchedStore):
     """Takes its time for the first call of one kind."""
 
     def __init__(self, slow: str) -> None:
-        super().__init__()
+        super().__init__(self._taken)
         self._slow = [slow]
         self.under_way, self.go, self.ended = (threading.Event() for _ in range(3))
 
-    def _taken(self, call: str) -> None:
+    def _taken(self, call: str, _: object) -> None:
         if call in self._slow:
             self._slow.clear()
             self.under_way.set()
             assert self.go.wait(PATIENCE)
             self.ended.set()
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        self._taken("claim")
-        return super().claim(claims, now)
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        self._taken("settle")
-        return super().settle(settlements, now)
-
-    def put_letters(self, letters: Sequence[Letter]) -> None:
-        self._taken("put_letters")
-        super().put_letters(letters)
 
 
 @pytest.mark.parametrize("slow", ["claim", "settle", "put_letters"])

@@ -18,8 +18,8 @@ from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
-from eventonce.types import Claim, Letter, Verdict
-from tests.helpers import call, reject, statuses
+from eventonce.types import Letter
+from tests.helpers import Look, WatchedStore, away, call, reject, statuses
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", START, 5)
@@ -394,55 +394,36 @@ def test_a_letter_keeps_its_reason_when_nobody_ran_it() -> None:
 
 
 def test_a_letter_keeps_its_reason_when_the_store_did_not_let_it_run() -> None:
-    class Away(MemoryStore):
-        away = False
-
-        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-            if self.away:
-                raise StoreUnavailable
-            return super().claim(claims, now)
-
-    store = Away()
+    store = WatchedStore(away())
     consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])
     before = list(consumer.letters())
-    store.away = True
+    store.look = away("claim")
     assert statuses(consumer.redrive()) == ["failed"]
     assert list(consumer.letters()) == before
 
 
-class Stops(MemoryStore):
-    """A store that is away after so many operations on its letters."""
-
-    left = 1_000
-
-    def _count(self) -> None:
-        if not self.left:
-            raise StoreUnavailable
-        self.left -= 1
-
-    def put_letters(self, letters: Sequence[Letter]) -> None:
-        self._count()
-        super().put_letters(letters)
-
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        self._count()
-        return super().drop_letters(ids)
+def after(operations: int, look: Look) -> Look:
+    """After so many operations on letters."""
+    left = iter(range(operations))
+    return lambda verb, asked: (
+        None if verb.endswith("_letters") and next(left, None) is not None else look(verb, asked)
+    )
 
 
 @pytest.mark.parametrize("operations", range(1, 7))
 def test_a_crash_while_a_letter_is_rewritten_leaves_it_there(operations: int) -> None:
-    store = Stops()
+    store = WatchedStore(away())
     consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])
-    store.left = operations
+    store.look = after(operations, away("put_letters", "drop_letters"))
     try:
         consumer.redrive()
     except StoreUnavailable:
         assert operations < 6
     else:
         assert operations >= 6
-    store.left = 1_000
+    store.look = away()
     assert {letter.event for letter in consumer.letters()} == {call(1)}
     consumer.redrive()
     (letter,) = consumer.letters()

@@ -6,14 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job, envelope
 from eventonce.core.plan import Plan, Run
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Settlement, SettleResult
-from tests.helpers import PATIENCE, call, ruled, statuses
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
 
 LEASES = (0.3, 3.0, 15.0)
 """Seconds. The first is enough, unless something keeps this machine from renewing in time: then
@@ -117,13 +117,9 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
 
 
 def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None:
-    class Refusing(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            if settlements[0].action == "extend":
-                return ["fenced"] * len(settlements)
-            return super().settle(settlements, now)
+    def refuse(verb: str, asked: Sequence[Any]) -> list[str]:
+        extends = verb == "settle" and asked[0].action == "extend"
+        return ["fenced"] * len(asked) if extends else []
 
     def handler(job: Job) -> bool:
         end = time.monotonic() + PATIENCE
@@ -131,7 +127,9 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
             time.sleep(0.01)
         return job.lost
 
-    (outcome,) = Consumer(Refusing(), rules=ruled(lease=0.3), handler=handler).process([call(1)])
+    (outcome,) = Consumer(WatchedStore(refuse), rules=ruled(lease=0.3), handler=handler).process(
+        [call(1)]
+    )
     assert outcome.result is True
 
 

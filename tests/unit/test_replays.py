@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
+from eventonce import Consumer, Job, Reject, Rule
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import START, ManualClock
-from eventonce.types import Claim, Settlement, Verdict
-from tests.helpers import statuses
+from eventonce.types import Claim, Settlement
+from tests.helpers import WatchedStore, away, statuses
 
 DAY = 86_400_000
 CALL = Rule(name="call", match="call", key=["detail.call"], remember="10d")
@@ -298,12 +298,8 @@ def test_a_shadow_rule_runs_old_replays_like_all_else(make: Make, ran: list[str]
 def test_a_replay_that_may_not_run_does_not_run_unguarded_either(
     clock: ManualClock, policy: str, age: int
 ) -> None:
-    class Away(MemoryStore):
-        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-            raise StoreUnavailable
-
     ran: list[Job] = []
     rule = with_policy(policy, on_store_error="run")
-    consumer = Consumer(Away(), rules=rule, handler=ran.append, clock=clock)
+    consumer = Consumer(WatchedStore(away("claim")), rules=rule, handler=ran.append, clock=clock)
     assert statuses(consumer.process([call(1, age=age, replay="r")])) == ["failed"]
     assert ran == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,8 @@ from starlette.routing import Mount
 
 from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable
 from eventonce.errors import SourceUnavailable
-from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 from eventonce.web import Serve, health, receiver
+from tests.helpers import WatchedStore, away
 from tests.unit.asking import JSON, ask
 from tests.unit.endpoint import OPEN, PATIENT, Endpoint, call
 
@@ -180,41 +180,13 @@ def test_an_empty_array_is_fine(endpoint: Endpoint) -> None:
     assert (answer.status, answer.body["events"]) == (200, [])
 
 
-class Away(MemoryStore):
-    """A store whose named verbs do not answer, and say what strangers must not know."""
-
-    def __init__(self, *verbs: str) -> None:
-        super().__init__()
-        self.verbs = verbs
-        self.asked = 0
-
-    def _reach(self, verb: str) -> None:
-        if verb in self.verbs:
-            raise StoreUnavailable(SECRET)
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        self._reach("claim")
-        return super().claim(claims, now)
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        self._reach("settle")
-        return super().settle(settlements, now)
-
-    def put_letters(self, letters: Sequence[Letter]) -> None:
-        self._reach("put_letters")
-        super().put_letters(letters)
-
-    def show(self, key: bytes) -> Any:
-        self.asked += 1
-        self._reach("show")
-        return super().show(key)
+unreached = partial(away, error=StoreUnavailable(SECRET))
+"""A store that says what strangers must not know."""
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
 def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
-    endpoint = Endpoint(Away(verb))
+    endpoint = Endpoint(WatchedStore(unreached(verb)))
     answer = ask(endpoint.app, call("a"))
     assert (answer.status, answer.statuses) == (503, ["failed"])
     assert int(answer.headers["retry-after"]) >= 1
@@ -222,7 +194,7 @@ def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
 
 
 def test_a_letter_that_cannot_be_kept_makes_the_event_come_again() -> None:
-    answer = ask(Endpoint(Away("put_letters")).app, b"3")
+    answer = ask(Endpoint(WatchedStore(unreached("put_letters"))).app, b"3")
     assert (answer.status, answer.statuses) == (503, ["failed"])
 
 
@@ -234,7 +206,7 @@ def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
         answers += [ask(endpoint.app, [call("a"), call("a")]) for _ in range(3)]
     for verb in ("claim", "settle", "put_letters"):
         for policy in ("retry", "run"):
-            away = Endpoint(Away(verb), on_store_error=policy)
+            away = Endpoint(WatchedStore(unreached(verb)), on_store_error=policy)
             answers.append(ask(away.app, [call("a"), call("b"), 3]))
     seen = {status for answer in answers for status in answer.statuses}
     assert seen == {"failed", "dead", "busy", "unguarded", "done", "invalid"}
@@ -253,14 +225,12 @@ def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
     ],
 )
 def test_whatever_breaks_makes_the_sender_send_again_and_tells_nothing(
-    error: Exception, status: int, reason: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, status: int, reason: str
 ) -> None:
-    def broken(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+    def broken(_: str, __: object) -> None:
         raise error
 
-    store = MemoryStore()
-    monkeypatch.setattr(store, "claim", broken)
-    answer = ask(Endpoint(store).app, call("a"))
+    answer = ask(Endpoint(WatchedStore(broken)).app, call("a"))
     assert (answer.status, answer.body) == (status, {"reason": reason})
 
 
@@ -275,28 +245,27 @@ def test_other_paths_and_methods_are_refused_in_json(endpoint: Endpoint) -> None
 
 
 def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
-    store = Away()
-    endpoint = Endpoint(store)
+    endpoint = Endpoint()
     answer = ask(endpoint.app, path="/ready", method="GET")
     idle = {"under_way": 0, "oldest": 0.0}
     assert (answer.status, answer.body) == (200, {"status": "ok", **idle})
-    endpoint = Endpoint(Away("show"))
+    endpoint = Endpoint(WatchedStore(unreached("show")))
     answer = ask(endpoint.app, path="/ready", method="GET")
     assert (answer.status, answer.body) == (503, {"status": "the store is away", **idle})
     assert ask(endpoint.app, path="/health", method="GET").status == 200
 
 
 def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Away()
+    asked: list[str] = []
+    store = WatchedStore(lambda verb, _: asked.append(verb))
     endpoint = Endpoint(store)
     monkeypatch.setattr(health, "FRESH", 3600)
     for _ in range(3):
         ask(endpoint.app, path="/ready", method="GET")
-    assert store.asked == 1
+    assert asked == ["show"]
     monkeypatch.setattr(health, "FRESH", -1)
-    store.verbs = ("show",)
+    store.look = unreached("show")
     assert ask(endpoint.app, path="/ready", method="GET").status == 503
-    assert store.asked == 2
 
 
 @pytest.mark.parametrize("host", ["fastapi", "starlette"])

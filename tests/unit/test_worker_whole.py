@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ from eventonce.errors import (
     StoreMismatch,
 )
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
+from eventonce.types import Claim, Job, Verdict
 from eventonce.worker import Report, Settings, Worker
-from tests.helpers import PATIENCE, until
+from tests.helpers import PATIENCE, WatchedStore, away, until
 
 
 class InMemorySource:
@@ -139,12 +140,10 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
     claiming, claimed = threading.Event(), threading.Event()
     begun, go = threading.Event(), threading.Event()
 
-    class Slow(MemoryStore):
-        def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-            if begun.is_set() and not all(claim.peek for claim in claims):
-                claiming.set()
-                assert claimed.wait(PATIENCE)
-            return super().claim(claims, now)
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "claim" and begun.is_set() and not all(claim.peek for claim in asked):
+            claiming.set()
+            assert claimed.wait(PATIENCE)
 
     def handler(_: Job) -> None:
         begun.set()
@@ -152,7 +151,7 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
 
     source = InMemorySource()
     source.waiting = [_event(1)]
-    consumer = Consumer(Slow(), handler=handler)
+    consumer = Consumer(WatchedStore(look), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
@@ -234,18 +233,14 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
 def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Defective(MemoryStore):
-        def settle(
-            self, settlements: Sequence[Settlement], now: int | None = None
-        ) -> list[SettleResult]:
-            if any(one.result == b'"defective"' for one in settlements):
-                raise ZeroDivisionError
-            return super().settle(settlements, now)
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "settle" and any(one.result == b'"defective"' for one in asked):
+            raise ZeroDivisionError
 
     source = InMemorySource()
     source.waiting = [_event(1), _event(2)]
     consumer = Consumer(
-        Defective(), handler=lambda job: "defective" if job.event.id == "1" else None
+        WatchedStore(look), handler=lambda job: "defective" if job.event.id == "1" else None
     )
     with _working(consumer, source) as reports:
         until(lambda: source.acknowledged and source.postponed)
@@ -263,15 +258,9 @@ def test_a_source_that_is_away_is_asked_again() -> None:
     assert reports == [Report()]
 
 
-class Elsewhere(MemoryStore):
-    """A store of another release."""
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        raise StoreMismatch("format 9")
-
-
 def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
-    worker = Worker(Consumer(Elsewhere(), handler=print), InMemorySource(), Settings())
+    elsewhere = WatchedStore(away("claim", error=StoreMismatch("format 9")))
+    worker = Worker(Consumer(elsewhere, handler=print), InMemorySource(), Settings())
     with pytest.raises(StoreMismatch):
         worker.run()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from eventonce import Consumer, StoreUnavailable
 from eventonce.aws import sessions
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Job, Settlement, SettleResult
+from eventonce.types import Job
 from eventonce.worker import availability as pulse_module
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
-from tests.helpers import PATIENCE, until
+from tests.helpers import PATIENCE, WatchedStore, away, until
 from tests.integration.dynamodb.between import Between, Forward, Reply, refuse
 from tests.integration.worker.conftest import Site, event, health
 from tests.integration.worker.working import RULE, Ran, source, working
@@ -150,37 +149,27 @@ def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
     assert sorted(ran.numbers) == [0, 1, 2, 3]
 
 
-class Forgetful(MemoryStore):
-    """A store that does not answer a settlement for a while."""
-
-    away = False
-    tries = 0
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if self.away:
-            self.tries += 1
-            raise StoreUnavailable
-        return super().settle(settlements, now)
-
-
 def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "PAUSES", (0.05,) * 1_000)
-    store = Forgetful()
-    attempts: list[int] = []
+    store = WatchedStore(away())
+    attempts, tries = list[int](), list[str]()
+
+    def forgetful(verb: str, _: object) -> None:
+        if verb == "settle":
+            tries.append(verb)
+            raise StoreUnavailable
 
     def handler(job: Job) -> None:
         attempts.append(job.attempt)
-        store.away = True
+        store.look = forgetful
 
     site.send(event(1))
     with working(Consumer(store, rules=RULE, handler=handler), source(site.uri)):
         # A consumer whose transport has a deadline gives up after the fourth.
-        until(lambda: store.tries > 6)
-        store.away = False
+        until(lambda: len(tries) > 6)
+        store.look = away()
         site.emptied()
     assert attempts == [1]
 
