@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-import shutil
 import socket
-import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
@@ -23,7 +21,8 @@ from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Claim
 from tests.helpers import until
-from tests.servers import free_port, missing
+from tests.servers import free_port
+from tests.servers.sns import self_signed
 from tests.servers.valkey import Node, clustered, low_port, redis7, serving, valkey
 
 SECRET = "s3cr3t"
@@ -203,7 +202,7 @@ def test_a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it(
 def encrypted(folder: Path, certificates: str = "no") -> Iterator[tuple[int, str]]:
     """The port of a server that speaks TLS, and the file of its certificate; whether it wants one
     of its clients."""
-    key, certificate = _self_signed(folder)
+    certificate, key = map(str, self_signed(folder))
     port = free_port()
     tls = (
         *("--tls-port", str(port), "--tls-auth-clients", certificates),
@@ -212,19 +211,6 @@ def encrypted(folder: Path, certificates: str = "no") -> Iterator[tuple[int, str
     )
     with serving(redis7, *tls):
         yield port, certificate
-
-
-def _self_signed(folder: Path) -> tuple[str, str]:
-    openssl = shutil.which("openssl") or missing(
-        "openssl, for a certificate: apt-get install openssl"
-    )
-    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
-    command = (
-        f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-        f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    return key, certificate
 
 
 def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:

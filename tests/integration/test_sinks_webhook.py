@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -22,8 +21,9 @@ from eventonce.sinks import Webhook
 from eventonce.testing.harness import ManualClock
 from eventonce.types import Outcome
 from tests.helpers import PATIENCE, call
-from tests.servers import free_port, missing
+from tests.servers import free_port
 from tests.servers.hook import Call, Hook, Reply, hooked
+from tests.servers.sns import self_signed
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=4, lease="1s")
 
@@ -161,7 +161,7 @@ def test_an_answer_that_drips_is_not_waited_for_byte_by_byte(
     stop = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     if scheme == "https":
-        known, key = certificate(tmp_path)
+        known, key = self_signed(tmp_path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(known, key)
         listener = context.wrap_socket(listener, server_side=True)
@@ -258,23 +258,8 @@ sys.exit(code)
     assert peers["02"] != peers["03"]
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for the loopback address, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        missing("a certificate is made by openssl, and there is none")
-    paths = folder / "hook.crt", folder / "hook.key"
-    command = [
-        *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-        *("-subj", "/CN=hook", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-out", str(paths[0]), "-keyout", str(paths[1])),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-    return paths
-
-
 def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, key = certificate(tmp_path)
+    known, key = self_signed(tmp_path)
     with hooked(certificate=(known, key)) as hook:
         doubting = Webhook(hook.url, timeout=PATIENCE)
         with Consumer("memory:", rules=CALL, handler=doubting) as consumer:

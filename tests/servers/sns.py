@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -97,6 +98,9 @@ def certificate(
     """A certificate of this key in PEM; its own authority unless another issues it."""
     by, signing = issuer or (name, key)
     now = datetime.now(UTC)
+    host: x509.GeneralName = (
+        x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(_named(name))
@@ -105,7 +109,7 @@ def certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + timedelta(days=days[0]))
         .not_valid_after(now + timedelta(days=days[1]))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -129,6 +133,20 @@ def certificate(
         .sign(signing, hashes.SHA256())
     )
     return made.public_bytes(serialization.Encoding.PEM)
+
+
+def self_signed(folder: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
+    """The files of a certificate for this host, and of its key."""
+    key, paths = a_key(), (folder / "cert.pem", folder / "key.pem")
+    paths[0].write_bytes(certificate(key, name=name))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
 
 
 def _named(name: str) -> x509.Name:

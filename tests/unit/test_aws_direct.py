@@ -10,10 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,14 +19,12 @@ from zlib import crc32
 import botocore.session
 import pytest
 from botocore.retries import standard
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from eventonce.aws import direct, errors
 from eventonce.aws.direct import DirectClient, Endpoint, NoCredentialsError, ServiceError
 from eventonce.aws.sessions import Access
 from eventonce.errors import StoreUnavailable
+from tests.servers.sns import self_signed
 
 REGION = "eu-central-1"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
@@ -380,33 +376,6 @@ def test_a_service_that_fails_for_long_is_asked_once_by_each_caller(service: Ser
     client.close()
 
 
-def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate of its own for 127.0.0.1 or for another host, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "eventonce tests")])
-    host: x509.GeneralName = (
-        x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
-    )
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, plain))
-    return folder / "cert.pem", folder / "key.pem"
-
-
 @pytest.mark.parametrize(
     ("name", "trusted", "variable"),
     [
@@ -419,7 +388,7 @@ def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
 def test_only_a_trusted_certificate_of_this_host_is_accepted(
     name: str, trusted: bool, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = _certificate(tmp_path, name)
+    certificate, key = self_signed(tmp_path, name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     if trusted:

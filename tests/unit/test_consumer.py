@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -549,38 +548,3 @@ def test_one_store_with_two_configurations_heeds_both(
     second.process([call(1)])
     clock.advance(0.5)
     assert statuses(first.process([call(1)]) + second.process([call(1)])) == ["duplicate", "done"]
-
-
-def test_one_store_two_functions_many_threads_never_mix_results() -> None:
-    """E10: no result of the other function, no spurious error, nothing left in progress."""
-    store = MemoryStore()
-
-    def consumer(name: str) -> Consumer:
-        def handler(job: Job) -> str:
-            return f"{name}:{job.event.detail['call']}"
-
-        return Consumer(store, name=name, rules=[CALL], handler=handler)
-
-    consumers = {name: consumer(name) for name in "ab"}
-    answers: list[str] = []
-    wrong: list[Outcome] = []
-
-    def work(name: str) -> None:
-        for number in range(1_000):
-            (outcome,) = consumers[name].process([call(number)])
-            # A list takes what threads append; a counter may lose what two of them count at once.
-            answers.append(outcome.status)
-            if outcome.ack and outcome.result != f"{name}:call-{number}":
-                wrong.append(outcome)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "ab" for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert set(answers) <= {"done", "duplicate", "busy"}
-    assert answers.count("done") == 2_000
-    for name in "ab":
-        for number in range(1_000):
-            assert statuses(consumers[name].process([call(number)])) == ["duplicate"]
