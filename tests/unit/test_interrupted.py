@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Rule
+from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
-from tests.helpers import PATIENCE, WatchedStore, call
+from eventonce.types import Settlement, SettleResult
+from tests.helpers import PATIENCE, WatchedStore, call, statuses
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
@@ -86,6 +87,36 @@ def afterwards(store: MemoryStore) -> list[str]:
     """What becomes of both events when they are brought again."""
     with Consumer(store, rules=RULE, handler=lambda _: None) as again:
         return [outcome.status for outcome in again.process([call(1), call(2)])]
+
+
+class Gone(MemoryStore):
+    """Grants, and is away from then on."""
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
+        raise StoreUnavailable("away")
+
+
+@pytest.mark.parametrize(
+    ("store", "left"),
+    [(MemoryStore(), ["duplicate", "done", "done"]), (Gone(), ["busy"] * 3)],
+    ids=["that answers", "that is away"],
+)
+def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store(
+    store: MemoryStore, left: list[str]
+) -> None:
+    calls = [call(1), call(2), call(3)]
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            raise Interrupt
+
+    with Consumer(store, rules=RULE, handler=handler) as consumer, pytest.raises(Interrupt):
+        consumer.process(calls)
+    with Consumer(store, rules=RULE, handler=lambda _: None) as again:
+        again.runtime.pauses = ()
+        assert statuses(again.process(calls)) == left
 
 
 @pytest.mark.parametrize(
