@@ -14,7 +14,6 @@ import pytest
 from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Settlement, SettleResult
 from tests.helpers import PATIENCE, WatchedStore, call, statuses
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -89,18 +88,15 @@ def afterwards(store: MemoryStore) -> list[str]:
         return [outcome.status for outcome in again.process([call(1), call(2)])]
 
 
-class Gone(MemoryStore):
+def away(verb: str, _: object) -> None:
     """Grants, and is away from then on."""
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
+    if verb == "settle":
         raise StoreUnavailable("away")
 
 
 @pytest.mark.parametrize(
     ("store", "left"),
-    [(MemoryStore(), ["duplicate", "done", "done"]), (Gone(), ["busy"] * 3)],
+    [(MemoryStore(), ["duplicate", "done", "done"]), (WatchedStore(away), ["busy"] * 3)],
     ids=["that answers", "that is away"],
 )
 def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store(
