@@ -32,10 +32,12 @@ from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
 from eventonce.study.causes import REMEDIES
-from eventonce.study.diagnose import Diagnosis, Finding, KindReport, Late, diagnose, lines_of, toml
+from eventonce.study.diagnose import Diagnosis, KindReport, Late, diagnose, lines_of
 from eventonce.study.examples import of_causes, read
+from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
 from eventonce.study.page.diagnosis import diagnosis_page
+from eventonce.study.proposals import toml
 
 STATES: Final = "genesys:latest"
 """The preset that tells versions of a state: it finds the states that are told twice."""

@@ -7,14 +7,16 @@ from itertools import groupby
 from typing import Any, Final
 
 from eventonce.study.causes import REMEDIES
-from eventonce.study.diagnose import MARKS, Diagnosis, Finding, KindReport, Late, toml
+from eventonce.study.diagnose import MARKS, Diagnosis, KindReport, Late
 from eventonce.study.examples import Example
+from eventonce.study.findings import Finding
 from eventonce.study.over_time import DECADE, OverTime
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
 from eventonce.study.page.markup import Html, counted, data, joined, number, share, tag
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
+from eventonce.study.proposals import toml
 
 MAPS: Final = 3
 """Types whose fields are drawn."""

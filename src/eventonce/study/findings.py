@@ -1,0 +1,136 @@
+"""Findings: what in a capture deserves a look, each with a count and a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from eventonce.study import fields
+from eventonce.study.fields import Sample
+from eventonce.study.index import Index
+from eventonce.study.learning import Known
+from eventonce.study.sampled import Shown
+
+TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
+"""What Genesys writes anew with each notice: no part of what happened."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that deserves a look."""
+
+    code: str
+    type: str
+    count: int
+    text: str
+    lines: tuple[int, ...] = ()
+
+
+def findings_of(
+    index: Index,
+    kinds: Mapping[int, Known],
+    proposed: set[int],
+    shown: Mapping[int, Shown],
+    samples: Mapping[int, Sample],
+) -> tuple[Finding, ...]:
+    """All findings, by what they are, most first: in the same order in every run."""
+    found = [*_merges(kinds, shown, samples), *_findings(index, kinds, proposed)]
+    codes = list(dict.fromkeys(one.code for one in found))
+    found.sort(key=lambda one: (codes.index(one.code), one.text, -one.count, one.type))
+    return tuple(found)
+
+
+def _findings(index: Index, kinds: Mapping[int, Known], proposed: set[int]) -> Iterator[Finding]:
+    for hashed, number, line in index.rows(
+        """
+        SELECT kind, count(*), min(line) FROM copies JOIN events USING (line)
+        WHERE cause = 'double-emission' AND subject IS NOT NULL
+          AND key <> (SELECT b.key FROM events b WHERE b.line = copies.beside)
+        GROUP BY kind ORDER BY 2 DESC
+        """
+    ):
+        yield Finding(
+            "told-twice",
+            kinds[hashed].kind.type,
+            number,
+            "the same state is told twice within 500 ms under another time; the rule in use runs "
+            "both, a state rule with unchanged_within (genesys:latest has them) runs one",
+            (line,),
+        )
+    for hashed, known in kinds.items():
+        if not known.weak or hashed in proposed:
+            continue
+        said = {
+            "transport id": "a copy under another transport id runs again",
+            "none": "the event has neither an id nor a time, and runs at every delivery",
+        }.get(known.strength or "", "a copy that was changed on its way runs again")
+        yield Finding(
+            "weak-key", known.kind.type, known.events, f"the key is {known.strength}: {said}"
+        )
+    yield from _states(index, kinds)
+    for fault, number in sorted(index.names.faults.items(), key=lambda item: -item[1])[:20]:
+        yield Finding("no-key", "", number, fault)
+
+
+def _merges(
+    kinds: Mapping[int, Known], shown: Mapping[int, Shown], samples: Mapping[int, Sample]
+) -> Iterator[Finding]:
+    """Copies by the rule in use that differ in more than a publication writes."""
+    for kind, some in shown.items():
+        told: Counter[str] = Counter()
+        suspected = []
+        for line, beside in some.suspected:
+            if line in samples and beside in samples:
+                differing = fields.differing(samples[line], samples[beside])
+                paths = [path for path in differing if not path.startswith(TRANSPORT)]
+                told.update(paths)
+                if paths:
+                    suspected.append(line)
+        if suspected:
+            named = ", ".join(path for path, _ in told.most_common(4))
+            yield Finding(
+                "merged",
+                kinds[kind].kind.type,
+                round(some.differing * len(suspected) / len(some.suspected)),
+                f"rule {kinds[kind].kind.rule} takes events for copies that differ in {named}: "
+                "its key may be too wide",
+                tuple(suspected[:5]),
+            )
+
+
+def _states(index: Index, kinds: Mapping[int, Known]) -> Iterator[Finding]:
+    for hashed, returns in index.rows(
+        """
+        SELECT kind, count(*) FROM (
+          SELECT kind, state = lag(state, 2) OVER told AND state <> lag(state) OVER told AS back
+          FROM (SELECT any_value(kind) AS kind, subject, version, state FROM events
+                WHERE subject IS NOT NULL GROUP BY subject, version, state)
+          WINDOW told AS (PARTITION BY subject ORDER BY version)
+        ) WHERE back GROUP BY kind ORDER BY 2 DESC
+        """
+    ):
+        yield Finding(
+            "returns",
+            kinds[hashed].kind.type,
+            returns,
+            "a state is left and taken again (A, B, A): a key of the content alone drops it",
+        )
+    for hashed, late in index.rows(
+        """
+        SELECT kind, count(*) FROM (
+          SELECT kind, version < max(version) OVER (
+            PARTITION BY subject ORDER BY line ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+          ) AS late
+          FROM events ANTI JOIN copies USING (line) WHERE subject IS NOT NULL
+        ) WHERE late GROUP BY kind ORDER BY 2 DESC
+        """
+    ):
+        yield Finding(
+            "out-of-order",
+            kinds[hashed].kind.type,
+            late,
+            "an older version of its subject arrives after a newer one: without a state rule it "
+            "overwrites the newer",
+        )

@@ -1,0 +1,125 @@
+"""Learning from a capture: what kinds of event it has, and for kinds without a business key which
+fields are volatile and which tell their events apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from eventonce.rules.explanation import Strength
+from eventonce.study import fields
+from eventonce.study.arrivals import arrival
+from eventonce.study.fields import Learned, Sample
+from eventonce.study.index import MASK, Index, Kind
+from eventonce.types import Event
+
+SAMPLES: Final = 20_000
+"""Events of a source from which its fields are learned."""
+FIRST: Final = 2_000
+"""Events that say which values are rare, before the rest is chosen by these values."""
+LEARNED: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
+
+
+class Known(NamedTuple):
+    """What one event of a kind tells about all."""
+
+    kind: Kind
+    events: int
+    strength: Strength | None
+    paths: frozenset[str]
+
+    @property
+    def weak(self) -> bool:
+        """Whether the rule knows nothing of the source: a copy under another id may pass."""
+        if self.strength is None or self.strength == "business key":
+            return False
+        return self.strength != "content and time" or self.kind.rule.startswith("auto.")
+
+
+class Pool(NamedTuple):
+    """Kinds of one form, learned together."""
+
+    kinds: tuple[int, ...]
+    learned: Learned
+
+
+def kinds_of(index: Index) -> dict[int, Known]:
+    """The kinds of event in a capture, by what the first event of each tells."""
+    first = list(
+        index.rows("SELECT min(line), kind, count(*) FROM events GROUP BY kind ORDER BY 1")
+    )
+    raws = dict(index.read(iter([line for line, *_ in first])))
+    found = {}
+    for line, hashed, events in first:
+        kind = index.names.kinds[hashed]
+        event = arrival(raws[line]).event
+        strength, paths = None, frozenset[str]()
+        if isinstance(event, Event):
+            explained = index.planned.rules.explain(event)
+            strength = None if explained.missing else explained.strength
+            paths = frozenset(fields.leaves_of(bytes(event.detail_raw)))
+        found[hashed] = Known(kind, events, strength, paths)
+    return found
+
+
+def learn(index: Index, weak: dict[int, Known]) -> list[Pool]:
+    """Learn the fields of sources without a business key, and the keys of all their events."""
+    by_form: dict[tuple[str, frozenset[str]], list[int]] = defaultdict(list)
+    for hashed, known in weak.items():
+        by_form[known.kind.org, known.paths].append(hashed)
+    pools = []
+    for members in by_form.values():
+        total = sum(weak[hashed].events for hashed in members)
+        learned = fields.learn(_samples(index, members, total))
+        pools.append(Pool(tuple(members), learned))
+        if learned.key:
+            index.load("learned", LEARNED, _keyed(index, members, learned))
+    return pools
+
+
+def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[int, Event, int, int]]:
+    """Line, event, transport id and arrival of all events of these kinds."""
+    chosen = ", ".join(map(str, kinds))
+    query = (
+        "SELECT line, id, coalesce(arrived, time, 0) FROM events "  # noqa: S608  numbers of ours
+        f"WHERE kind IN ({chosen}) ORDER BY line"
+    )
+    rows: dict[int, tuple[int, int]] = {}
+
+    def lines() -> Iterator[int]:
+        for line, *rest in index.rows(query):
+            rows[line] = (rest[0], rest[1])
+            yield line
+
+    for line, raw in index.read(lines()):
+        event = arrival(raw).event
+        if isinstance(event, Event):
+            yield line, event, *rows.pop(line)
+
+
+def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
+    """Events of these kinds. Of many, the first ones and all that share a rare value with others
+    that were chosen by it, so that copies stay together."""
+    samples: list[Sample] = []
+    rare: list[str] = []
+    one_in = max(1, 4 * total // SAMPLES)
+    for line, event, transport, arrived in _events(index, kinds):
+        leaves = {"type": event.type, **fields.leaves_of(bytes(event.detail_raw))}
+        if len(samples) == FIRST:
+            rare = [
+                path for path, field in fields.profile(samples).items() if field.u < fields.RARE
+            ]
+        if len(samples) < FIRST or any(hash(leaves.get(path)) % one_in == 0 for path in rare):
+            samples.append(Sample(line, transport, arrived, leaves))
+    return samples
+
+
+def _keyed(index: Index, kinds: Sequence[int], learned: Learned) -> Iterator[bytes]:
+    for line, event, _, _ in _events(index, kinds):
+        leaves = fields.leaves_of(bytes(event.detail_raw))
+        content = hash(frozenset(it for it in leaves.items() if it[0] not in learned.volatile))
+        leaves[fields.WHOLE] = content
+        if all(leaves.get(path) is not None for path in learned.key):
+            key = hash((event.type, *(leaves[path] for path in learned.key))) & MASK
+            yield b"%d\t%d\t%d\n" % (line, key, content & MASK)

@@ -1,0 +1,107 @@
+"""Proposed rules: for sources that no rule knows, with the evidence, as TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from eventonce.study.index import Index
+from eventonce.study.learning import Known, Pool
+
+ENOUGH: Final = 30
+"""Copies under another id from which a rule is proposed: none wrong among them bounds the share of
+wrong drops by a tenth, and the whole capture bounds it further."""
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """A rule for a source that has no business key yet, with its evidence."""
+
+    name: str
+    sources: tuple[str, ...]
+    types: tuple[str, ...]
+    key: tuple[str, ...]
+    volatile: tuple[str, ...]
+    events: int
+    copies: int
+    """Lines that the rule would drop."""
+    under_new_ids: int
+    """Those of them that no transport id tells."""
+    wrong: int
+    """Drops whose content differs outside the volatile fields."""
+    enough: bool
+
+    @property
+    def bound(self) -> float:
+        """The share of wrong drops that 95 % of such captures stay under."""
+        return min(1.0, (self.wrong + 3) / max(1, self.copies))
+
+
+def proposals_of(
+    index: Index, kinds: dict[int, Known], pools: Sequence[Pool]
+) -> Iterator[Proposal]:
+    """A rule for each pool whose key was learned, counted on all lines of the pool."""
+    for kinds_of_pool, learned in pools:
+        if not learned.key:
+            continue
+        chosen = ", ".join(map(str, kinds_of_pool))
+        (events, dropped, fresh, wrong) = next(
+            index.rows(
+                f"""
+                SELECT (SELECT count(*) FROM events WHERE kind IN ({chosen})),
+                       count(*), count(*) FILTER (e.id <> b.id),
+                       count(*) FILTER (l.content <> k.content)
+                FROM copies c JOIN events e USING (line) JOIN learned l USING (line)
+                JOIN events b ON b.line = c.beside JOIN learned k ON k.line = c.beside
+                WHERE e.kind IN ({chosen})
+                """  # noqa: S608  numbers of ours
+            )
+        )
+        by_source = (
+            "SELECT source FROM events "  # noqa: S608  likewise
+            f"WHERE kind IN ({chosen}) GROUP BY 1 ORDER BY count(*) DESC"
+        )
+        sources = [index.names.sources[source] for (source,) in index.rows(by_source)]
+        types = tuple(sorted({kinds[hashed].kind.type for hashed in kinds_of_pool}))
+        yield Proposal(
+            name=sources[0] or types[0],
+            sources=tuple(sources),
+            types=types,
+            key=learned.key,
+            volatile=tuple(sorted(learned.volatile)),
+            events=events,
+            copies=dropped,
+            under_new_ids=fresh,
+            wrong=wrong,
+            enough=fresh >= ENOUGH and not wrong,
+        )
+
+
+def toml(proposals: Iterable[Proposal]) -> str:
+    """The proposed rules, each with its evidence; one that has not enough is commented out."""
+    rules = [_rule(proposal) for proposal in proposals]
+    return "\n\n".join(rules or ["# Nothing to propose: see the report of diagnose."]) + "\n"
+
+
+def _rule(proposal: Proposal) -> str:
+    quoted = msgspec.json.encode
+    match = {"source": list(proposal.sources), "type": list(proposal.types)}
+    matched = ", ".join(f"{name} = {quoted(value).decode()}" for name, value in match.items())
+    rule = [
+        "[[rule]]",
+        f"name = {quoted(proposal.name).decode()}",
+        f"match = {{ {matched} }}",
+        f"key = {quoted(list(proposal.key)).decode()}",
+    ]
+    text = f"""\
+# Of {proposal.events} events it drops {proposal.copies}, {proposal.under_new_ids} of them under \
+another transport id.
+# {proposal.wrong or "None"} of these drops differ outside of what a publication writes \
+({", ".join(proposal.volatile) or "nothing"}):
+# fewer than {proposal.bound:.2%} of drops are wrong (95 %, as far as this capture tells)."""
+    evidence = text.splitlines()
+    if proposal.enough:
+        return "\n".join([*evidence, *rule])
+    note = f"# Not enough yet: {ENOUGH} copies under another transport id are needed."
+    return "\n".join([note, *evidence, *(f"# {line}" for line in rule)])
