@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Debian's Redis, PostgreSQL and PgBouncer, beside the newer ones that come as wheels, where
-# that can be done: as root, with apt. Elsewhere their tests skip. Starts nothing.
+# Installs Debian's Redis, PostgreSQL and PgBouncer, beside the newer ones that come as wheels, and a
+# browser, where that can be done: as root, with apt. Elsewhere their tests skip. Starts nothing.
 set -eu
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
 wanted=""
@@ -8,6 +8,7 @@ command -v redis-server >/dev/null || wanted="$wanted redis-server"
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
 command -v openssl >/dev/null || wanted="$wanted openssl"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$wanted chromium"
 [ -n "$wanted" ] || exit 0
 echo "installing$wanted"
 # Debian would start each server as it installs it, and make a database; the tests make their own.

@@ -127,7 +127,7 @@ def table(
     )
     label = caption or ", ".join(filter(None, head))
     return joined(
-        tag("div", made, class_="scroll", role="region", tabindex=0, aria_label=label), more
+        tag("div", made, class_="scroll", role="group", tabindex=0, aria_label=label), more
     )
 
 
