@@ -8,6 +8,7 @@ import click
 import pytest
 
 from eventonce import cli as command_line
+from eventonce.cli.capture import KEY
 from eventonce.cli.serve import SECRETS
 from eventonce.config import Config
 from tests.docs.pages import DOCS, broken_links
@@ -38,7 +39,7 @@ def test_every_option_says_what_it_is_for(name: str, command: click.Command) -> 
 
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
     found = {one.envvar for _, command in commands() for one in options_of(command) if one.envvar}
-    found |= {f"EVENTONCE_{name.upper()}" for name in (*SECRETS, "users")}
+    found |= {f"EVENTONCE_{name.upper()}" for name in (*SECRETS, "users")} | {KEY}
     described = re.findall(r"EVENTONCE_\w+", str([row["variable"] for row in TABLES["variable"]]))
     assert set(described) == found
     assert set(re.findall(r"\bEVENTONCE_\w+", TEXT)) <= found

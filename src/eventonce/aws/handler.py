@@ -22,10 +22,12 @@ from eventonce.aws.sqs_batch import (
     process_batch,
     sqs_records,
 )
+from eventonce.aws.tap import of_invocation, of_record, tap_of
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope import parts, read_body
+from eventonce.envelope.captured import Tap
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.http_report import Answer, counts, respond, understood
@@ -68,6 +70,7 @@ def lambda_handler(
     partial: bool = True,
     attempts: int = LAMBDA_ATTEMPTS,
     admits: Admits | None = None,
+    tap: bool | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A Lambda function that gives its events to this consumer.
 
@@ -85,15 +88,21 @@ def lambda_handler(
     `attempts` is how often Lambda itself invokes with an event before it drops it: failing as often
     makes it a dead letter, whatever its rule says. Events of queues and HTTP have their rule's
     attempts.
+
+    `tap` is whether each event is printed as it arrives, as a line of a capture; without it, the
+    variable `EVENTONCE_TAP=log` is asked. `eventonce capture --log-group` collects the lines.
     """
     if attempts < 1:
         raise ConfigError(f"lambda_handler: attempts must be at least 1, not {attempts}")
     pace, visibility = Pace(), Visibility()
+    tapped = tap_of(tap)
 
     def handler(event: Any, context: Any = None) -> Any:
         clock = Deadline(context, margin, pace)
         records = sqs_records(event)
         if records is not None:
+            if tapped is not None:
+                tapped([of_record(record) for record in records])
             # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
             fires = not partial and records is event
             outcomes = process_batch(consumer, records, clock, attempts=attempts if fires else None)
@@ -104,10 +113,18 @@ def lambda_handler(
             raise UnsupportedSource(source)
         transformed = _delivered(event)
         if transformed is not None:
+            if tapped is not None:
+                tapped([of_invocation(delivered(record), context) for record in transformed])
             return _answer_firehose(consumer, transformed, clock, attempts)
         if isinstance(event, Mapping) and is_request(event):
-            return response(event, _answer_request(consumer, request_of(event), clock, admits))
-        return _answer_direct(consumer, event, clock, attempts)
+            request = request_of(event)
+            return response(
+                event, _answer_request(consumer, request, clock, admits, tapped, context)
+            )
+        incoming = parts(event)
+        if tapped is not None:
+            tapped([of_invocation(one, context) for one in incoming])
+        return _answer_direct(consumer, incoming, clock, attempts)
 
     return handler
 
@@ -125,9 +142,9 @@ def _delivered(event: Any) -> Sequence[Record] | None:
 
 
 def _answer_direct(
-    consumer: Consumer, event: Any, clock: Deadline, attempts: int
+    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, attempts: int
 ) -> dict[str, Any]:
-    outcomes = _settled(_processed(consumer, parts(event), clock, attempts))
+    outcomes = _settled(_processed(consumer, incoming, clock, attempts))
     return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
 
 
@@ -168,7 +185,12 @@ def _of_firehose(record: Record) -> list[Event | bytes]:
 
 
 def _answer_request(
-    consumer: Consumer, request: Request, clock: Deadline, admits: Admits | None
+    consumer: Consumer,
+    request: Request,
+    clock: Deadline,
+    admits: Admits | None,
+    tapped: Tap | None,
+    context: Any,
 ) -> Answer:
     if request.probes:
         return Answer(200, {"content-type": "application/json"}, b"{}")
@@ -182,6 +204,8 @@ def _answer_request(
         keep=consumer.kept_headers,
         max_bytes=consumer.max_bytes,
     )
+    if tapped is not None:
+        tapped([of_invocation(one, context) for one in incoming])
     answer = respond(_processed(consumer, incoming, clock), wall_clock())
     return understood(answer, request.headers)
 

@@ -39,6 +39,7 @@ GROUPS: Final = {
         "check": "Check a configuration file, and the keys of your events, in CI.",
     },
     "Study": {
+        "capture": "Write events as they arrive: from a queue, a log group, S3 or files.",
         "diagnose": "Say which events of a capture are copies, why, and which key would be right.",
         "backtest": "Try rules, windows and the usual recipes on a capture.",
         "reconcile": "Say which expected events never arrived.",

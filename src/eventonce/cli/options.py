@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
@@ -19,6 +19,9 @@ from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.sinks import imported
 from eventonce.stores import adapter_of, open_schema, open_store
+
+if TYPE_CHECKING:
+    from eventonce.study.capture.tap import FileTap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,6 +120,13 @@ endpoint_option = click.option(
     "--endpoint", metavar="URL", help="Another endpoint, such as an emulator's."
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+tap_option = click.option(
+    "--tap",
+    metavar="FILE",
+    help="Write every event here as it arrives, a capture for the study; .gz and .zst are "
+    "compressed.  [default: tap of the file]",
+)
 
 _OPTIONS: Final = {
     "config": config_option,
@@ -219,3 +229,15 @@ def confirmed(question: str, *, yes: bool) -> bool:
                 "standard input gave no answer; --yes confirms without a question"
             ) from None
         raise
+
+
+@contextmanager
+def tapping(path: str) -> Iterator[FileTap | None]:
+    """The tap that writes to this file; None without one."""
+    if not path:
+        yield None
+        return
+    from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  for those who tap
+
+    with closing(FileTap(Path(path))) as tap:
+        yield tap

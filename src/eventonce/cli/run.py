@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from math import inf
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import click
 import msgspec
 
+from eventonce.aws.sqs import parse
 from eventonce.cli import FAILED
 from eventonce.cli.options import (
     Settings,
     configured,
     handler_option,
     json_option,
+    tap_option,
+    tapping,
     verbose_option,
     with_settings,
 )
 from eventonce.cli.output import counted, emit, notice, with_table
+from eventonce.cli.signals import ended_by_signals
 from eventonce.config import Worker as Table
 from eventonce.config.checks import check_table, seconds
 from eventonce.core.ports import Source
@@ -36,6 +38,7 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
 from eventonce.stores import PROBE
+from eventonce.study.capture.tap import TappedSource
 from eventonce.worker import Report, Worker
 from eventonce.worker import Settings as WorkerSettings
 from eventonce.worker.health import listening
@@ -63,6 +66,7 @@ DRAW_INTERVAL: Final = 0.2
     help="With --from: at most this many events a second.",
 )
 @handler_option
+@tap_option
 @with_settings("store", "name", "presets", "rules", "config")
 @click.option("--concurrency", type=int, help="Handlers at the same time.  [default: 10]")
 @click.option(
@@ -78,6 +82,7 @@ def run(
     captured: tuple[Path, ...],
     rate: float | None,
     handler: str | None,
+    tap: str | None,
     *,
     verbose: bool,
     as_json: bool,
@@ -92,6 +97,8 @@ def run(
     settings = settings.also(worker=asked)
     if rate is not None and not captured:
         raise ConfigError("--rate needs --from: a queue has no rate limit")
+    if tap and captured:
+        raise ConfigError("--tap needs a queue: what --from reads is a capture already")
     check_table("worker", asked)
     receivers = 1 if captured else asked.receivers
     source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
@@ -105,15 +112,18 @@ def run(
                 notice(source.capture.passed_over)
             # A person waits for this run, and must know at once that it cannot begin.
             consumer.store.claim([PROBE])
-        worker = Worker(
-            consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
-        )
         with ExitStack() as stack:
+            tapped = stack.enter_context(tapping("" if captured else tap or settings.file.tap))
+            if tapped is not None:
+                source = TappedSource(source, tapped, f"sqs:{parse(asked.queue).name}")
+            worker = Worker(
+                consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
+            )
             if asked.health:
                 stack.enter_context(listening(str(asked.health), worker.state))
             if isinstance(source, FileSource):
                 stack.enter_context(_progress(source))
-            stack.enter_context(_signals(worker.stop))
+            stack.enter_context(ended_by_signals(worker.stop))
             report = worker.run()
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
@@ -150,26 +160,6 @@ def _log(*, verbose: bool) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("eventonce").setLevel(logging.INFO)
     logging.getLogger("eventonce.outcomes").setLevel(logging.INFO if verbose else logging.WARNING)
-
-
-@contextmanager
-def _signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the worker; the second signal ends the process at once."""
-    asked: list[int] = []
-
-    def on(number: int, _frame: FrameType | None) -> None:
-        # Noted before it is counted: the other signal may interrupt this very function.
-        asked.append(number)
-        if len(asked) > 1:
-            os._exit(128 + number)
-        stop(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

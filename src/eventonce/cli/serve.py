@@ -13,6 +13,8 @@ from eventonce.cli.options import (
     Settings,
     handler_option,
     json_option,
+    tap_option,
+    tapping,
     verbose_option,
     with_settings,
 )
@@ -45,6 +47,7 @@ SECRETS: Final = (
     is_flag=True,
     help="Listen on other addresses than loopback although no authentication is set.",
 )
+@tap_option
 @verbose_option
 @with_settings("store", "name", "presets", "rules", "config")
 @json_option
@@ -53,6 +56,7 @@ def serve(
     host: str | None,
     port: int | None,
     handler: str | None,
+    tap: str | None,
     *,
     anyone_may_send_events: bool,
     verbose: bool,
@@ -86,11 +90,11 @@ def serve(
     consumer = settings.consumer(handler, command="serve")
     tally = Tally()
     consumer.observers += [tally, to_log()]
-    with consumer, server.listen(asked) as listening:
+    with consumer, server.listen(asked) as listening, tapping(tap or settings.file.tap) as tapped:
         # `listen` has refused every address but loopback unless somebody is asked for.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)
         _say(listening.getsockname(), ways, as_json=as_json)
-        server.serve(receiver(consumer, open_), listening, bounds)
+        server.serve(receiver(consumer, open_, tap=tapped), listening, bounds)
     text = table(tally.counts.most_common()) or "no events were received"
     emit({"statuses": tally.counts}, text, as_json=as_json)
 

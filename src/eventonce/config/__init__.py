@@ -130,6 +130,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The policy for events whose type no sink takes: "ignore", "letter" or "fail"."""
     keep_headers: list[str] = []
     """HTTP headers kept with an event, in addition to the usual ones and those of the rules."""
+    tap: str = ""
+    """The file that `run` and `serve` write events to as they arrive; empty for none."""
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()

@@ -62,7 +62,7 @@ class JsonLines:
         finally:
             os.close(descriptor)
         if new:
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
 
 
 def line_of(event: bytes) -> bytes:
@@ -95,7 +95,7 @@ def _last_byte(descriptor: int, size: int) -> bytes:
     return os.read(descriptor, 1)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write the name of a new file to the disk too."""
     if os.name == "nt":
         return

@@ -41,6 +41,16 @@ def written(path: Path, mode: Literal["wb", "ab"] = "wb") -> IO[bytes]:
     return path.open(mode)
 
 
+def packer(path: Path) -> Callable[[bytes], bytes]:
+    """Makes bytes into what can be appended to the file, each time whole in itself: a crash cuts
+    off no more than the last of them."""
+    if path.suffix == ".gz":
+        return gzip.compress
+    if path.suffix == ".zst":
+        return cast("Callable[[bytes], bytes]", _zstd().compress)
+    return bytes
+
+
 def decompressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The bytes, decompressed where they are compressed, and no more at once than `PIECE_BYTES`;
     Unreadable where they break off."""

@@ -160,7 +160,7 @@ class Capture:
                         more = f"an event of more than {self._longest} bytes"
                         broken.append(f"{one.name}{chunk.place} was not read: {more}")
                         continue
-                    for event in _events(chunk):
+                    for event in events_of(chunk):
                         yield event
                         events += 1
             except (OSError, Unreadable) as error:
@@ -175,7 +175,8 @@ class Capture:
             raise ConfigError("; ".join(broken))
 
 
-def _events(chunk: Chunk) -> Iterator[bytes]:
+def events_of(chunk: Chunk) -> Iterator[bytes]:
+    """The events of a chunk, each by itself."""
     for some in chunk.apart():
         for event in some.events:
             if event and not event.isspace():

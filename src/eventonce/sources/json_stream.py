@@ -16,13 +16,12 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from eventonce.envelope import jsontext, parts
+from eventonce.envelope.captured import OWN
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
 _MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
 """How a document of many events begins, up to the array they stand in."""
-_OWN: Final = b'{"eventonce":'
-"""A line of our own capture, or a dead letter: one event, and to know it so costs no parsing."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
@@ -100,7 +99,8 @@ class Long:
 
 def inside(event: bytes) -> list[bytes]:
     """The events in this one if it is a list or a batch of them; none if it is an event itself."""
-    if event.startswith(_OWN):
+    # A line of a capture or a dead letter is one event, and to know it so costs no parsing.
+    if event.startswith(OWN):
         return []
     found = parts(event)
     if found == [event]:

@@ -14,22 +14,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from eventonce import envelope
+from eventonce.envelope.captured import own_line
 from eventonce.envelope.reader import classic
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 16 << 20
-
-
-class _Line(msgspec.Struct, gc=False):
-    """A line of a capture that tells about its delivery."""
-
-    eventonce: int = 0
-    id: str = ""
-    arrived: int | None = None
-    channel: str = ""
-    receives: int = 0
-    event: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -64,7 +54,6 @@ class Arrival(NamedTuple):
     """How often the queue had delivered the message; 0 where the channel does not count."""
 
 
-_line: Final = msgspec.json.Decoder(_Line).decode
 _carried: Final = msgspec.json.Decoder(_Carried).decode
 _MARKS: Final = (b'"ReceiptHandle"', b'"receiptHandle"', b'"ingestionTime"')
 """What only a queue's message has, and a line of a log."""
@@ -72,12 +61,7 @@ _MARKS: Final = (b'"ReceiptHandle"', b'"receiptHandle"', b'"ingestionTime"')
 
 def arrival(raw: bytes) -> Arrival:
     """What arrived with these bytes, which are one event or a line around it."""
-    told = None
-    if raw.startswith(b'{"eventonce":'):
-        try:
-            told = _line(raw)
-        except ValueError:
-            told = None
+    told = own_line(raw)
     if told is None:
         return _beside(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))
     inner = bytes(told.event)

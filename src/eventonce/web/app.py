@@ -12,6 +12,7 @@ import msgspec
 import eventonce
 from eventonce.config import Serve
 from eventonce.consumer import Consumer
+from eventonce.envelope.captured import Tap
 from eventonce.errors import ConfigError
 from eventonce.http_report import Answer
 from eventonce.web.admission import Admission, limits
@@ -27,19 +28,21 @@ _READING: Final = ("GET", "HEAD")
 log = logging.getLogger("eventonce.web")
 
 
-def receiver(consumer: Consumer, settings: Serve | None = None) -> Receiver:
+def receiver(
+    consumer: Consumer, settings: Serve | None = None, *, tap: Tap | None = None
+) -> Receiver:
     """An app that gives the events it is sent to this consumer, to serve or to mount.
 
     The settings are those of the `[serve]` table; where it listens is the server's business. The
-    consumer stays the caller's, who closes it.
+    consumer stays the caller's, who closes it. `tap` is told of the events as they arrive.
     """
-    return Receiver(consumer, settings or Serve())
+    return Receiver(consumer, settings or Serve(), tap)
 
 
 class Receiver:
     """An ASGI app of four paths, without a framework: one would cost more than all it does here."""
 
-    def __init__(self, consumer: Consumer, settings: Serve) -> None:
+    def __init__(self, consumer: Consumer, settings: Serve, tap: Tap | None = None) -> None:
         authenticator = Authenticator(settings)
         if not authenticator.ways and not settings.anyone_may_send_events:
             raise ConfigError(
@@ -50,7 +53,8 @@ class Receiver:
         bearable = limits(settings)
         admission = Admission(bearable, consumer.runtime.threads)
         readiness = Readiness(consumer, admission)
-        self._events = Events(consumer, authenticator, bearable, settings.api_key_header, admission)
+        key_header = settings.api_key_header
+        self._events = Events(consumer, authenticator, bearable, key_header, admission, tap)
         self._described = description(settings, authenticator)
         self._read: dict[str, Callable[[str], Awaitable[Answer]]] = {
             "/health": readiness.alive,

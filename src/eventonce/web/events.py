@@ -14,6 +14,7 @@ from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.envelope import read_body
 from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
+from eventonce.envelope.captured import Arrived, Tap
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
 from eventonce.http_report import Answer, respond, understood
@@ -31,6 +32,9 @@ SMALL: Final = 1 << 17
 WAIT: Final = 3.0
 """Seconds that a copy waits for the run of another process that it is a copy of: the sender then
 knows, and need not send again."""
+
+CHANNEL: Final = "http:/events"
+"""What a tap calls the way that events come here."""
 
 CHARSETS: Final = frozenset(("", "utf-8", "utf8", "us-ascii"))
 
@@ -51,12 +55,14 @@ class Events:
         limits: Limits,
         key_header: str,
         admission: Admission,
+        tap: Tap | None = None,
     ) -> None:
         self._consumer = consumer
         self._authenticator = authenticator
         self._limits = limits
         self._key_header = key_header.lower()
         self._admission = admission
+        self._tap = tap
         self._reading = Deadlines(limits.body_timeout)
         self._answering = Deadlines(limits.answer_within)
         # One thread: several would only take the processor from each other and from the loop.
@@ -102,6 +108,9 @@ class Events:
         if isinstance(events, Answer):
             await send_answer(understood(events, headers), send)
             return
+        if self._tap is not None:
+            now = wall_clock()
+            self._tap([Arrived(event, CHANNEL, "", now) for event in events])
         late: list[asyncio.Task[None]] = []
 
         def answer_now() -> None:

@@ -1,0 +1,227 @@
+"""Anonymised captures: personal values replaced by keyed digests of the same shape.
+
+Everything is personal that is not known to be harmless. Copies stay copies and others stay others,
+times and small numbers stay as they are, and so every count of the study stays the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from operator import add
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.envelope.captured import own_line
+from eventonce.study.arrivals import arrival
+from eventonce.study.capture.cipher import Cipher
+from eventonce.types import Event
+
+FIRST_TIME: Final = 1_420_070_400
+LAST_TIME: Final = 2_000_000_000
+"""The seconds of 2015 and 2033: an instant outside is no time of an event, but a birthday, or a
+number of a telephone."""
+
+SMALL: Final = 1_000
+"""Whole numbers below it are counts, priorities and versions: they name nobody."""
+
+KNOWN: Final = frozenset(
+    """
+    detail-type source region specversion type topicname content-type ce-type ce-source
+    ce-specversion replay-name version kind eventtype eventobject mediatype direction
+    disconnecttype purpose state status phase stage step provider flowtype flowversion acdoutcome
+    exitreason flowoutcomevalue metric recordingstate systempresence action level entitytype
+    servicename language datacontenttype messagetype routingstatus reason
+    """.split()  # noqa: SIM905  words
+)
+"""Fields that tell events apart, or have a few known values: kept where the value is one word, but
+for the ids in it."""
+
+TOP: Final = frozenset(("detail-type", "type"))
+"""The fields of an envelope whose value may be several words."""
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}")
+_WORDS: Final = re.compile(r"[A-Za-z0-9_.:/{} -]{1,128}")
+_COUNTED: Final = re.compile(
+    r"duration|count|version|sequence|^seq|revision|priority|attempt|tries|size|length|offset|index"
+    r"|score|percent|position|total|confidence|ms$|seconds$|millis$",
+    re.IGNORECASE,
+)
+_TIMED: Final = re.compile(
+    r"time|date|[a-z]At$|_at$|ts$|^when$|since|until|expire|created|changed|modified|updated|sent"
+    r"|start|end$|emitted|occurred"
+)
+_UUID: Final = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_IDS: Final = re.compile(rf"({_UUID})|([0-9]{{7,}})")
+_HEX: Final = re.compile(r"(?=[^a-f]*[a-f])(?=[^0-9]*[0-9])[0-9a-f]{8,}(?:-[0-9a-f]{4,})*")
+_MAIL: Final = re.compile(r"[^\s@]+@[^\s@]+")
+_SCHEME: Final = re.compile(r"(?:tel|sip|sips|mailto|https?|urn):/{0,2}")
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
+
+
+class Anonymiser:
+    """Changes lines, and remembers what it left alone."""
+
+    def __init__(self, key: bytes) -> None:
+        self.fields: dict[str, dict[str, set[bool]]] = {}
+        """By type, for each field whether its value was replaced; or both, now and then."""
+        self._cipher = Cipher(key)
+
+    @property
+    def fingerprint(self) -> str:
+        """Which key it has."""
+        return self._cipher.fingerprint
+
+    def left(self, type: str) -> list[str]:
+        """The fields of a type that have values which were left alone."""
+        return [field for field, told in self.fields[type].items() if False in told]
+
+    def replaced(self, type: str) -> list[str]:
+        """The fields of a type that have values which were replaced."""
+        return [field for field, told in self.fields[type].items() if True in told]
+
+    def __call__(self, raw: bytes) -> bytes:
+        """The line with its personal values replaced."""
+        event = arrival(raw).event
+        kind = event.type if isinstance(event, Event) else "no event"
+        told = self.fields.setdefault(kind or "no type", {})
+        line = own_line(raw)
+        body = raw if line is None else bytes(line.event)
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            # A line that is no JSON, or base64 of what is no text.
+            value = body.decode("utf-8", "replace")
+        changed = _written(self._walk(value, "", "", told))
+        if line is None:
+            return changed
+        line.event = msgspec.Raw(changed)
+        line.id = self._text(line.id, "id")
+        if line.event_base64:
+            line.event_base64 = self._cipher.text(line.event_base64)
+        return msgspec.json.encode(line)
+
+    def _walk(self, value: Any, name: str, path: str, told: dict[str, set[bool]]) -> Any:
+        if isinstance(value, dict):
+            return {
+                self._key(key): self._walk(inner, key, _below(path, key), told)
+                for key, inner in value.items()
+            }
+        if isinstance(value, list):
+            return [self._walk(inner, name, f"{path}[]", told) for inner in value]
+        if isinstance(value, str):
+            nested = _nested(value)
+            if nested is not None:
+                new = self._walk(nested, name, path, told)
+                return json.dumps(new, ensure_ascii=False, separators=_separators(value))
+            found: Any = self._text(value, name)
+        elif isinstance(value, bool) or value is None:
+            found = value
+        else:
+            found = self._number(value, name)
+        told.setdefault(path, set()).add(found != value)
+        return found
+
+    def _key(self, key: str) -> str:
+        """A name of a field; as a rule not personal, but a map may have ids or addresses."""
+        return self._cipher.text(key) if _MAIL.fullmatch(key) else self._ids(key)
+
+    def _text(self, text: str, name: str) -> str:
+        if not text or _is_time(text, name):
+            return text
+        if name.lower() in KNOWN and (_WORDS if name in TOP else _WORD).fullmatch(text):
+            return self._ids(text)
+        if _HEX.fullmatch(text):
+            return self._cipher.hexadecimal(text)
+        if any(one.isspace() for one in text):
+            # Of a sentence nothing else is kept: its words would tell what it says.
+            return self._cipher.text(text)
+        scheme = _SCHEME.match(text)
+        begin = scheme.end() if scheme else 0
+        kept = text[:begin]
+        if _MAIL.fullmatch(text[begin:]):
+            return kept + self._mail(text[begin:])
+        return kept + self._ids(text[begin:], self._cipher.text)
+
+    def _mail(self, text: str) -> str:
+        """The last part of the domain stays."""
+        before, dot, last = text.rpartition(".")
+        if "@" not in before:
+            return self._cipher.text(text)
+        return f"{self._cipher.text(before)}{dot}{last}"
+
+    def _ids(self, text: str, others: Callable[[str], str] = str) -> str:
+        """The text with its ids replaced as they are everywhere; `others` is done to the rest."""
+        if "\0" in text:
+            return self._cipher.text(text)
+        found = list(_IDS.finditer(text))
+        ids = [
+            self._cipher.hexadecimal(one[1]) if one[1] else self._cipher.number(one[2])
+            for one in found
+        ]
+        rest = others(_IDS.sub("\0", text)).split("\0")
+        return "".join(map(add, rest, [*ids, ""]))
+
+    def _number(self, value: float, name: str) -> float:
+        if abs(value) < SMALL and (isinstance(value, int) or abs(value) <= 1):
+            return value
+        if _COUNTED.search(name) or _is_instant(value, name):
+            return value
+        sign, digits = ("-", f"{value}"[1:]) if value < 0 else ("", f"{value}")
+        if isinstance(value, int):
+            return int(sign + self._cipher.number(digits))
+        whole, dot, part = digits.partition(".")
+        if not dot or not part.isdecimal():
+            return value
+        # Without zeros at its end a fraction has one way to be written.
+        fraction = part if part == "0" else self._cipher.number(part[::-1])[::-1]
+        return float(f"{sign}{self._cipher.number(whole)}.{fraction}")
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # Half a character, which only an escape can write.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _below(path: str, key: str) -> str:
+    shown = _IDS.sub("*", key) if not _MAIL.fullmatch(key) else "*"
+    return f"{path}.{shown}" if path else shown
+
+
+def _nested(text: str) -> Any:
+    """The object or list that this text is as JSON; None for any other text."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _separators(text: str) -> tuple[str, str]:
+    return (", ", ": ") if '": ' in text else (",", ":")
+
+
+def _is_time(text: str, name: str) -> bool:
+    if text.isdecimal():
+        return _is_instant(int(text), name) and bool(_TIMED.search(name))
+    if not _ISO.fullmatch(text):
+        return False
+    try:
+        return FIRST_TIME <= datetime.fromisoformat(text).timestamp() < LAST_TIME
+    except (ValueError, OverflowError):
+        return False
+
+
+def _is_instant(value: float, name: str) -> bool:
+    """Whether this is a time in seconds, or in smaller units: seconds look like a number of a
+    telephone, and need a name that says so."""
+    if FIRST_TIME <= value < LAST_TIME:
+        return bool(_TIMED.search(name))
+    return any(FIRST_TIME <= value / unit < LAST_TIME for unit in (10**3, 10**6, 10**9))

@@ -1,0 +1,122 @@
+"""Keyed digests of the same shape: digits stay digits and letters letters, what is equal stays
+equal, and what differs stays different.
+
+Short texts are permuted among all texts of their shape, so that no two become one; for long ones a
+digest is enough.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b, shake_128
+from typing import Final
+
+LARGE: Final = 1 << 64
+"""Texts of one shape, from which on two digests are never the same."""
+ROUNDS: Final = 8
+BLOCK: Final = 128
+"""Characters of a script stand together: a letter becomes another of its block."""
+HEX: Final = "0123456789abcdef"
+DIGITS: Final = "0123456789"
+SIGNIFICANT: Final = "123456789"
+
+
+class Cipher:
+    """The digests of one key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = blake2b(key, digest_size=32).digest()
+        self.text = lru_cache(maxsize=1 << 16)(self._text)
+        self.number = lru_cache(maxsize=1 << 16)(self._number)
+        self.hexadecimal = lru_cache(maxsize=1 << 16)(self._hexadecimal)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells keys apart and nothing about them."""
+        return blake2b(b"fingerprint", key=self._key, digest_size=8).hexdigest()
+
+    def _text(self, text: str) -> str:
+        """A text of the same shape; all but letters and digits stays."""
+        return self._replaced(text, [_alphabet(one) for one in text])
+
+    def _number(self, digits: str) -> str:
+        """Digits without a sign; zeros before them stay, so that numbers with and without have
+        the same digest."""
+        bare = digits.lstrip("0")
+        if not bare:
+            return digits
+        alphabets = [SIGNIFICANT, *[DIGITS] * (len(bare) - 1)]
+        return digits[: len(digits) - len(bare)] + self._replaced(bare, alphabets)
+
+    def _hexadecimal(self, text: str) -> str:
+        """An id of hexadecimal digits, such as a UUID; in lower or upper case."""
+        lower = text.lower()
+        new = self._replaced(lower, [HEX if one in HEX else "" for one in lower])
+        return new if text == lower else new.upper()
+
+    def _replaced(self, text: str, alphabets: Sequence[str]) -> str:
+        """The text with each character replaced by one of its alphabet; an empty one keeps it."""
+        size = 1
+        for alphabet in alphabets:
+            size *= len(alphabet) or 1
+            if size > LARGE:
+                return self._digested(text, alphabets)
+        value = 0
+        for one, alphabet in zip(text, alphabets, strict=True):
+            if alphabet:
+                value = value * len(alphabet) + alphabet.index(one)
+        # Texts of another shape have another permutation.
+        shape = "".join(alphabet[0] if alphabet else "-" for alphabet in alphabets).encode()
+        value = self._permuted(value, size, shape)
+        found = list(text)
+        for place in reversed(range(len(text))):
+            alphabet = alphabets[place]
+            if alphabet:
+                value, at = divmod(value, len(alphabet))
+                found[place] = alphabet[at]
+        return "".join(found)
+
+    def _digested(self, text: str, alphabets: Sequence[str]) -> str:
+        stream = shake_128(self._key + text.encode("utf-8", "surrogatepass")).digest(2 * len(text))
+        return "".join(
+            alphabet[(stream[2 * at] << 8 | stream[2 * at + 1]) % len(alphabet)]
+            if alphabet
+            else text[at]
+            for at, alphabet in enumerate(alphabets)
+        )
+
+    def _permuted(self, value: int, size: int, shape: bytes) -> int:
+        """Another value below `size`; no two values become the same one (a Feistel network, walked
+        until its value is small enough)."""
+        if size == 1:
+            return value
+        half = ((size - 1).bit_length() + 1) // 2
+        mask = (1 << half) - 1
+        seed = blake2b(shape, key=self._key, digest_size=16).digest()
+        while True:
+            left, right = value >> half, value & mask
+            for number in range(ROUNDS):
+                asked = seed + bytes((number,)) + right.to_bytes(8, "big")
+                mixed = blake2b(asked, key=self._key, digest_size=8).digest()
+                left, right = right, left ^ (int.from_bytes(mixed, "big") & mask)
+            value = left << half | right
+            if value < size:
+                return value
+
+
+@lru_cache(maxsize=4096)
+def _alphabet(one: str) -> str:
+    """The characters that may stand in the place of this one; none where it stays."""
+    if one.isascii():
+        if one.isdecimal():
+            return DIGITS
+        if not one.isalpha():
+            return ""
+    category = unicodedata.category(one)
+    if category[0] not in "LN":
+        return ""
+    first = ord(one) // BLOCK * BLOCK
+    near = map(chr, range(first, first + BLOCK))
+    return "".join(letter for letter in near if unicodedata.category(letter) == category)

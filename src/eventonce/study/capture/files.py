@@ -1,0 +1,114 @@
+"""Files, folders and S3 prefixes: what Firehose, an archive or another tool wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from eventonce.envelope.captured import Arrived, own_line
+from eventonce.errors import ConfigError
+from eventonce.sources.compression import Unreadable
+from eventonce.sources.files import EVENT_BYTES, events_of
+from eventonce.sources.inputs import Input, Place, inputs
+from eventonce.sources.json_stream import Long
+from eventonce.study.arrivals import arrival
+from eventonce.study.capture import TICK, Brought
+
+POLL: Final = 30.0
+"""Seconds between two looks for new files or objects."""
+
+Position = dict[str, Any]
+
+
+class FileFeed:
+    """One file or object after the other, by name; each is read once, whenever it appears."""
+
+    def __init__(self, places: Sequence[Place], *, follow: bool = False) -> None:
+        self.notes: list[str] = []
+        self.broken = False
+        self._places = places
+        self._follow = follow
+        self._done: dict[str, None] = {}
+        """Digests of the names of those that were read to their end."""
+        self._current, self._events = "", 0
+        """The one that is being read, and how many of its events were brought."""
+        self._untold = 0
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._places))
+
+    def resume(self, position: Position | None) -> None:
+        if position is not None:
+            self._done = dict.fromkeys(position["done"])
+            self._current, self._events = position["current"], position["events"]
+
+    def __iter__(self) -> Iterator[Sequence[Brought]]:
+        while True:
+            for one in self._found():
+                digest = blake2b(one.name.encode(), digest_size=8).hexdigest()
+                if digest not in self._done:
+                    yield from self._read(one, digest)
+                    self._done[digest] = None
+                    self._current, self._events = "", 0
+            if not self._follow:
+                return
+            for _ in range(int(POLL / TICK)):
+                time.sleep(TICK)
+                yield ()
+
+    def position(self) -> Position:
+        return {"done": list(self._done), "current": self._current, "events": self._events}
+
+    def committed(self) -> None:
+        """Files and objects stay where they are."""
+
+    def close(self) -> None:
+        if self._untold:
+            self.notes.append(
+                f"of {self._untold} events nobody knows when and how they arrived: the cause of "
+                f"their copies may stay unknown"
+            )
+
+    def _found(self) -> list[Input]:
+        try:
+            found, passed_over = inputs(self._places)
+        except ConfigError:
+            if not self._follow:
+                raise
+            return []
+        if passed_over and passed_over not in self.notes:
+            self.notes.append(passed_over)
+        return found
+
+    def _read(self, one: Input, digest: str) -> Iterator[Sequence[Brought]]:
+        if digest != self._current:
+            self._current, self._events = digest, 0
+        before, number = self._events, 0
+        try:
+            for chunk in one.chunks(EVENT_BYTES):
+                if isinstance(chunk, Long):
+                    self.broken = True
+                    self.notes.append(
+                        f"{one.name}{chunk.place} was not read: an event of more than "
+                        f"{EVENT_BYTES} bytes"
+                    )
+                    continue
+                some = list(events_of(chunk))
+                left = some[max(0, before - number) :]
+                number += len(some)
+                self._events = max(before, number)
+                yield [self._brought(raw) for raw in left]
+        except (OSError, Unreadable) as error:
+            self.broken = True
+            self.notes.append(f"{one.name} cannot be read to its end: {error}")
+
+    def _brought(self, raw: bytes) -> Brought:
+        line = own_line(raw)
+        if line is not None and line.tells:
+            return raw
+        told = arrival(raw)
+        self._untold += told.arrived is None
+        channel = told.channel or f"file:{self._places[0]}"
+        return Arrived(raw, channel, told.message, told.arrived, told.receives)

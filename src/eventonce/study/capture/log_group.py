@@ -1,0 +1,145 @@
+"""A log group of CloudWatch Logs: the events that a rule or a tap put there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import Access, Client, connect
+from eventonce.clock import wall_clock
+from eventonce.envelope.captured import Arrived, own_line
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.study.capture import TICK, Brought
+
+READ_TIMEOUT: Final = 30.0
+ATTEMPTS: Final = 8
+"""Times a request is sent: five a second are allowed, and more than that are throttled."""
+PAGE: Final = 10_000
+POLL: Final = 5.0
+"""Seconds between two looks at a log group that is followed."""
+OVERLAP: Final = 5 * 60_000
+"""Milliseconds that a look goes back: a line may be stored later than its time says."""
+
+FUNCTIONS: Final = "/aws/lambda/"
+"""How the log groups of functions begin: only the lines of a tap are events there."""
+TAPPED: Final = "{ $.eventonce = 1 }"
+
+Position = dict[str, Any]
+
+
+class LogGroupFeed:
+    """The lines of a log group by their time, from one instant to another."""
+
+    def __init__(
+        self,
+        name: str,
+        access: Access,
+        *,
+        begin: int = 0,
+        end: int | None = None,
+        follow: bool = False,
+    ) -> None:
+        """`begin` and `end` are in milliseconds."""
+        self.notes: list[str] = []
+        self.broken = False
+        self.name = name
+        make = partial(connect, "logs", access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+        self._client = Client(make, self._explain)
+        self._begin, self._end = begin, end
+        self._follow = follow
+        self._at = begin
+        self._seen: dict[str, int] = {}
+        """The ids of the lines that a later look may find again, with their times."""
+        self._others = 0
+
+    def __str__(self) -> str:
+        return f"log group {self.name}"
+
+    def resume(self, position: Position | None) -> None:
+        if position is not None:
+            self._at, self._seen = position["at"], dict(position["seen"])
+
+    def __iter__(self) -> Iterator[Sequence[Brought]]:
+        while True:
+            # A line that came late must be found, but none that was not asked for.
+            back = OVERLAP if self._follow else 0
+            for page in self._pages(max(self._begin, self._at - back)):
+                yield self._new(page)
+            if not self._follow or (self._end is not None and wall_clock() >= self._end):
+                return
+            for _ in range(int(POLL / TICK)):
+                time.sleep(TICK)
+                yield ()
+
+    def position(self) -> Position:
+        return {"at": self._at, "seen": self._seen}
+
+    def committed(self) -> None:
+        """A log keeps its lines."""
+
+    def close(self) -> None:
+        self._client.close()
+        if self._others:
+            self.notes.append(f"{self._others} lines of the log are no events, and were left out")
+        if self._follow:
+            self.notes.append(
+                f"a line that CloudWatch Logs stores more than {OVERLAP // 60_000} minutes after "
+                f"its time is not seen while following; without --follow, into another file, all "
+                f"are"
+            )
+
+    def _pages(self, begin: int) -> Iterator[list[dict[str, Any]]]:
+        asked: dict[str, Any] = {"logGroupName": self.name, "startTime": begin, "limit": PAGE}
+        if self._end is not None:
+            asked["endTime"] = self._end
+        if self.name.startswith(FUNCTIONS):
+            asked["filterPattern"] = TAPPED
+        while True:
+            answer = self._client.call("filter_log_events", **asked)
+            # A page may be empty, and not the last.
+            yield answer.get("events") or []
+            if not answer.get("nextToken"):
+                return
+            asked["nextToken"] = answer["nextToken"]
+
+    def _new(self, page: Sequence[dict[str, Any]]) -> list[Brought]:
+        found: list[Brought] = []
+        for one in page:
+            at, name = one["timestamp"], one["eventId"]
+            if name in self._seen:
+                continue
+            self._seen[name] = at
+            self._at = max(self._at, at)
+            brought = self._brought(one)
+            if brought is None:
+                self._others += 1
+            else:
+                found.append(brought)
+        oldest = self._at - (OVERLAP if self._follow else 0)
+        self._seen = {name: at for name, at in self._seen.items() if at >= oldest}
+        return found
+
+    def _brought(self, one: dict[str, Any]) -> Brought | None:
+        message = str(one["message"]).strip()
+        raw = message.encode("utf-8", "surrogatepass")
+        line = own_line(raw)
+        if line is not None and line.tells:
+            return raw
+        if not message.startswith("{") or self.name.startswith(FUNCTIONS):
+            return None
+        arrived = one.get("ingestionTime") or one["timestamp"]
+        return Arrived(raw, f"logs:{self.name}", one["eventId"], arrived)
+
+    def _explain(self, error: Exception) -> EventonceError:
+        kind = errors.kind_of(error)
+        if kind == "absent":
+            return ConfigError(
+                f"{self}: there is no such log group for these credentials. Look at its name and "
+                f"region; `aws logs describe-log-groups` lists them"
+            )
+        if kind == "denied":
+            return ConfigError(f"{self}: permission denied. Reading needs logs:FilterLogEvents")
+        return errors.explain(error, self, noun="log group")

@@ -1,0 +1,202 @@
+"""The files of a capture: each line whole and once, and for its owner alone, whenever it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, partialmethod
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.envelope.captured import Arrived, line_of, own_line
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.sources.files import Capture
+from eventonce.study.arrivals import arrival
+from eventonce.study.capture import Brought, record
+from eventonce.study.capture.recorder import Recorder, Rotation
+from tests.helpers import call
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+EVENTS = 4
+WRITE = os.write
+
+
+class Numbered:
+    """A feed of numbered events, which goes on from its position."""
+
+    def __init__(self, count: int = EVENTS) -> None:
+        self.notes: list[str] = []
+        self.broken = False
+        self.at = 0
+        self.count = count
+        self.let_go = 0
+
+    def __str__(self) -> str:
+        return "numbers"
+
+    def resume(self, position: Any) -> None:
+        self.at = position or 0
+
+    def __iter__(self) -> Iterator[Sequence[Brought]]:
+        while self.at < self.count:
+            self.at += 1
+            yield [Arrived(call(self.at), "sqs:calls", f"m{self.at}", 1_000, 1)]
+
+    def position(self) -> int:
+        return self.at
+
+    def committed(self) -> None:
+        self.let_go = self.at
+
+    def close(self) -> None:
+        pass
+
+
+def ids(folder: Path) -> list[str]:
+    """The ids of the messages in all files of a folder, in their order."""
+    return [arrival(line).message for line in Capture([folder])]
+
+
+def at_once(path: Path, feed: Numbered, **rotation: int) -> None:
+    """A commit for every event."""
+    recorder = Recorder(path, str(feed), Rotation(**rotation))
+    try:
+        record(feed, recorder, clock=iter(range(10**6)).__next__)
+    finally:
+        recorder.close()
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Steps:
+    """The steps to the disk, of which one is the last."""
+
+    def __init__(self, last: int) -> None:
+        self._left = last
+
+    def taken(self, step: Callable[..., Any], *given: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and step is WRITE:
+            step(given[0], given[1][:-1])  # all but a byte had reached the disk
+        if self._left <= 0:
+            raise Crash
+        return step(*given)
+
+    def watched(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(os, "write", partial(self.taken, WRITE))
+        patch.setattr(os, "fsync", partial(self.taken, os.fsync))
+        for name in ("rename", "replace"):
+            patch.setattr(Path, name, partialmethod(_stepped, self, getattr(Path, name)))
+
+
+def _stepped(path: Path, steps: Steps, original: Callable[..., Any], target: Path) -> Any:
+    return steps.taken(original, path, target)
+
+
+def test_a_crash_between_any_two_steps_loses_no_line_and_repeats_none(tmp_path: Path) -> None:
+    whole = [f"m{number}" for number in range(1, EVENTS + 1)]
+    for last in count(1):
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            Steps(last).watched(patch)
+            try:
+                at_once(folder / "calls.jsonl.gz", Numbered(), bytes=100)
+            except Crash:
+                pass
+            else:
+                break
+        at_once(folder / "calls.jsonl.gz", Numbered(), bytes=100)
+        assert ids(folder) == whole, last
+    assert last > 5 * EVENTS
+    assert len(list(folder.glob("calls-*"))) > 1
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_files_are_the_owners_alone_and_sort_in_their_order(tmp_path: Path, ending: str) -> None:
+    at_once(tmp_path / f"calls{ending}", Numbered(), bytes=1)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == EVENTS + 1
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert ids(tmp_path) == [f"m{number}" for number in range(1, EVENTS + 1)]
+
+
+def test_a_file_that_is_old_is_finished(tmp_path: Path) -> None:
+    at_once(tmp_path / "calls.jsonl", Numbered(2), age=0)
+    assert len(list(tmp_path.glob("calls*.jsonl"))) == 2
+
+
+def test_a_full_disk_ends_a_capture_with_what_to_do_and_leaves_a_file_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "calls.jsonl.gz"
+    at_once(path, Numbered(2))
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) > 5:
+            return original(descriptor, data[:5])
+        raise OSError(28, "No space left on device")
+
+    original = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(EventonceError, match="No space left on device"):
+            at_once(path, Numbered())
+    assert ids(tmp_path) == ["m1", "m2"]
+    at_once(path, Numbered())
+    assert len(ids(tmp_path)) == EVENTS
+
+
+def test_a_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    path.write_text("mine\n")
+    with pytest.raises(ConfigError, match="name another file"):
+        Recorder(path, "numbers")
+    assert path.read_text() == "mine\n"
+
+
+def test_a_capture_of_another_source_and_a_file_that_was_cut_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    at_once(path, Numbered())
+    with pytest.raises(ConfigError, match="begun as a capture of numbers, not of letters"):
+        Recorder(path, "letters")
+    os.truncate(path, 10)
+    with pytest.raises(ConfigError, match="it was changed"):
+        Recorder(path, "numbers")
+
+
+def test_two_captures_do_not_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    at_once(path, Numbered())
+    first = Recorder(path, "numbers")
+    with pytest.raises(ConfigError, match="another process writes"):
+        Recorder(path, "numbers")
+    first.close()
+
+
+@pytest.mark.parametrize("name", ["calls.txt", "calls", ".jsonl", "calls.gz"])
+def test_a_capture_has_a_name_that_every_reader_reads(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="ends with"):
+        Recorder(tmp_path / name, "numbers")
+
+
+@pytest.mark.parametrize("body", [b"no json", b"\xff\xfe", b"[1]", b'"text"', b'{"a": ', b""])
+def test_what_is_no_event_is_kept_as_it_came(body: bytes) -> None:
+    line = line_of(Arrived(body, "sqs:calls", "m1", 5, 2))
+    assert b"\n" not in line
+    told = own_line(line)
+    assert told is not None
+    assert (told.id, told.arrived, told.channel, told.receives) == ("m1", 5, "sqs:calls", 2)
+    assert not hasattr(arrival(line).event, "raw")
+
+
+def test_an_event_over_many_lines_becomes_one() -> None:
+    body = b'{\r\n  "detail-type": "call",\n  "id": "1", "detail": {"text": "a\\nb"}\n}\n'
+    line = line_of(Arrived(body, "sqs:calls"))
+    assert b"\n" not in line
+    assert arrival(line).event.detail == {"text": "a\nb"}  # type: ignore[union-attr]
