@@ -6,15 +6,16 @@ is what every store compares; people type seconds or `"10d"`, and `rules` transl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
 
-from eventonce.core.organisations import organisation
 from eventonce.core.status import ACKNOWLEDGED
 from eventonce.core.status import Status as Status  # noqa: PLC0414  one of the nouns
 from eventonce.errors import ConfigError, EnvelopeError, EventonceError
@@ -278,3 +279,22 @@ def effect_id(claim: Claim) -> str:
     if claim.order is None:
         return claim.key.hex()
     return f"{claim.key.hex()}-{claim.order}-{claim.digest.hex()}"
+
+
+_GENESYS: Final = re.compile(
+    r"aws\.partner/genesys\.com(?:\.test)?/cloud/([^/]+)(?:/.*)?", re.DOTALL
+)
+
+_LONGEST_SOURCE: Final = 512
+"""Characters of a source that may name one: what no organisation has is not remembered."""
+
+
+def organisation(source: str) -> str:
+    """The Genesys organisation of a source, whichever of its integrations it names; else empty."""
+    return _known(source) if len(source) <= _LONGEST_SOURCE else ""
+
+
+@lru_cache(maxsize=1024)
+def _known(source: str) -> str:
+    match = _GENESYS.fullmatch(source)
+    return match[1] if match else ""

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventonce.core.organisations import organisation
 from eventonce.errors import ConfigError
 from eventonce.rules import Rule, Ruleset
 from eventonce.rules.keys import ABSENT, content_hash, decode_exact, encode, hasher, number
-from eventonce.types import Event
+from eventonce.types import Event, organisation
 from tests.unit.made import ORG, SOURCE, TIME, body, event
 
 KEYED = Rule(name="k", key=["detail.a?", "detail.b?"])

@@ -57,7 +57,7 @@ class InMemorySource:
 
 
 @contextmanager
-def _working(
+def working(
     consumer: Consumer, source: InMemorySource, *, hands: int = 10
 ) -> Iterator[list[Report]]:
     worker = Worker(consumer, source, Settings(concurrency=hands, drain=PATIENCE))
@@ -72,7 +72,7 @@ def _working(
         consumer.close()
 
 
-def _event(number: int) -> Delivery:
+def delivery(number: int) -> Delivery:
     now = time.monotonic()
     body = b'{"id": "%d", "detail-type": "t", "detail": {}}' % number
     return Delivery(body, since=now, held=now)
@@ -81,9 +81,9 @@ def _event(number: int) -> Delivery:
 def test_a_worker_works_for_any_source_there_is() -> None:
     ran: list[str] = []
     source = InMemorySource()
-    source.waiting = [_event(number) for number in range(25)]
+    source.waiting = [delivery(number) for number in range(25)]
     consumer = Consumer(MemoryStore(), handler=lambda job: ran.append(job.event.id))
-    with _working(consumer, source) as reports:
+    with working(consumer, source) as reports:
         until(lambda: len(source.acknowledged) == 25)
     assert len(set(ran)) == 25
     assert reports == [Report()]
@@ -93,9 +93,9 @@ def test_a_worker_works_for_any_source_there_is() -> None:
 def test_what_is_in_work_is_held_until_it_is_settled() -> None:
     go = threading.Event()
     source = InMemorySource(hold=0.2)
-    source.waiting = [_event(1)]
+    source.waiting = [delivery(1)]
     consumer = Consumer(MemoryStore(), handler=lambda _: go.wait(PATIENCE) and None)
-    with _working(consumer, source):
+    with working(consumer, source):
         until(lambda: len(source.postponed) >= 3)
         assert {seconds for _, seconds in source.postponed} == {0.2}
         go.set()
@@ -115,14 +115,14 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
             go.wait(PATIENCE)
 
     source = InMemorySource()
-    source.waiting = [_event(number) for number in range(50)]
+    source.waiting = [delivery(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     until(lambda: len(source.acknowledged) == 50)
-    behind = [_event(number) for number in range(101, 104)]
-    first = _event(100)
+    behind = [delivery(number) for number in range(101, 104)]
+    first = delivery(100)
     source.waiting = [first, *behind]
     assert begun.wait(PATIENCE)
     until(lambda: worker.state()["at_hand"] == 4)
@@ -150,14 +150,14 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
         assert go.wait(PATIENCE)
 
     source = InMemorySource()
-    source.waiting = [_event(1)]
+    source.waiting = [delivery(1)]
     consumer = Consumer(WatchedStore(look), handler=handler)
     worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     assert begun.wait(PATIENCE)
     # As if it had been received while there was room.
-    second = _event(2)
+    second = delivery(2)
     worker._begin(worker._inflight.put(0, [second]) or [])
     assert claiming.wait(PATIENCE)
     worker.stop()
@@ -180,7 +180,7 @@ def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
             return super().receive(most)
 
     source = Late()
-    source.waiting = [_event(1), _event(2)]
+    source.waiting = [delivery(1), delivery(2)]
     consumer = Consumer(MemoryStore(), handler=_not_to_be_run)
     worker = Worker(consumer, source, Settings(receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
@@ -200,7 +200,7 @@ def test_a_worker_whose_side_task_dies_stops_with_its_error(
 ) -> None:
     source = InMemorySource()
     source.fault = ZeroDivisionError("a defect")
-    with _working(Consumer(MemoryStore(), handler=print), source) as reports:
+    with working(Consumer(MemoryStore(), handler=print), source) as reports:
         until(lambda: reports)
     assert reports[0].error is source.fault
     # Where the defect is, the log alone can say.
@@ -214,13 +214,13 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
 ) -> None:
     source = InMemorySource()
     source.fault = refusal
-    with _working(Consumer(MemoryStore(), handler=print), source) as reports:
+    with working(Consumer(MemoryStore(), handler=print), source) as reports:
         until(lambda: reports)
     assert reports[0].error is source.fault
 
     source = InMemorySource()
-    source.waiting = [_event(1)]
-    with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
+    source.waiting = [delivery(1)]
+    with working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         until(lambda: source.acknowledged)
         refusal.__traceback__ = None
         source.fault = refusal
@@ -238,11 +238,11 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
             raise ZeroDivisionError
 
     source = InMemorySource()
-    source.waiting = [_event(1), _event(2)]
+    source.waiting = [delivery(1), delivery(2)]
     consumer = Consumer(
         WatchedStore(look), handler=lambda job: "defective" if job.event.id == "1" else None
     )
-    with _working(consumer, source) as reports:
+    with working(consumer, source) as reports:
         until(lambda: source.acknowledged and source.postponed)
     assert reports == [Report()]
     assert "could not be processed" in caplog.text
@@ -251,9 +251,9 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
 def test_a_source_that_is_away_is_asked_again() -> None:
     source = InMemorySource()
     source.fault = SourceUnavailable()
-    with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
+    with working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         time.sleep(0.05)
-        source.waiting, source.fault = [_event(1)], None
+        source.waiting, source.fault = [delivery(1)], None
         until(lambda: source.acknowledged)
     assert reports == [Report()]
 
@@ -272,8 +272,8 @@ def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
             raise EventonceError("no such receipt")
 
     source = Refusing()
-    source.waiting = [_event(1)]
-    with _working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
+    source.waiting = [delivery(1)]
+    with working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         until(lambda: source.acknowledged)
     assert reports == [Report()]
     assert len(source.acknowledged) == 1
@@ -288,11 +288,11 @@ def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
             go.wait(PATIENCE)
 
     source = InMemorySource()
-    source.waiting = [_event(number) for number in range(50)]
-    with _working(Consumer(MemoryStore(), handler=handler), source, hands=6):
+    source.waiting = [delivery(number) for number in range(50)]
+    with working(Consumer(MemoryStore(), handler=handler), source, hands=6):
         # Quick until now: one slot is enough for them.
         until(lambda: len(source.acknowledged) == 50)
-        source.waiting = [_event(number) for number in (100, 101, 102, 103, 104, 50)]
+        source.waiting = [delivery(number) for number in (100, 101, 102, 103, 104, 50)]
         assert all(begun.acquire(timeout=PATIENCE) for _ in range(5))
         # The sixth, though all that came before it still run.
         until(lambda: len(source.acknowledged) == 51)
@@ -309,15 +309,15 @@ def test_a_copy_of_what_runs_here_waits_for_that_and_not_for_its_lease() -> None
 
     outcomes: list[str] = []
     source = InMemorySource()
-    source.waiting = [_event(1)]
+    source.waiting = [delivery(1)]
     consumer = Consumer(
         MemoryStore(),
         handler=handler,
         observers=[lambda outcome, _: outcomes.append(outcome.status)],
     )
-    with _working(consumer, source):
+    with working(consumer, source):
         assert begun.wait(PATIENCE)
-        source.waiting = [_event(1), _event(1)]
+        source.waiting = [delivery(1), delivery(1)]
         until(lambda: not source.waiting)
         go.set()
         until(lambda: len(source.acknowledged) == 3)
@@ -342,11 +342,11 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = InMemorySource()
-    first = _event(1)
+    first = delivery(1)
     first.times = 7
     source.waiting = [first]
     consumer = Consumer(Choosy(), handler=lambda _: None)
-    with _working(consumer, source):
+    with working(consumer, source):
         until(lambda: source.postponed)
         # Nor for a moment: that would have been said.
         assert "too large" not in caplog.text

@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.core.organisations import organisation
 from eventonce.envelope import carriers, forms, jsontext
 from eventonce.envelope.carriers import Fields, Wrapped
 from eventonce.envelope.jsontext import SHALLOW, within
 from eventonce.errors import EnvelopeError
-from eventonce.types import NO_HEADERS, Event
+from eventonce.types import NO_HEADERS, Event, organisation
 
 MAX_BYTES: Final = 1 << 20
 """The default limit of one event: the most that SQS and EventBridge carry."""
