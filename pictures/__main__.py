@@ -6,7 +6,10 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = ("fact", "version", "walk", "demo", "figures")
+NAMES = (
+    *("fact", "version", "walk", "demo", "figures"),
+    *("causes", "lateness", "fields", "guards"),
+)
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 
 

@@ -1,0 +1,61 @@
+"""The captures that the plots of docs/study.md and the README are of, as their commands simulate
+them; and the paper of a plot."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+
+from eventonce import presets
+from eventonce.cli.diagnose import STATES
+from eventonce.rules import Ruleset
+from eventonce.study.backtest import Result, backtest
+from eventonce.study.diagnose import Diagnosis, diagnose
+from eventonce.study.guards import RECIPES, RulesGuard
+from eventonce.study.index import Index, Planned
+from eventonce.study.page.layout import plot_style
+from eventonce.study.page.plots import WIDE, Plot, whole
+from eventonce.study.simulate import Plan, capture
+
+EVENTS: Final = 20_000
+
+
+@cache
+def diagnosis() -> Diagnosis:
+    """`eventonce simulate --source genesys --source unknown --events 20000`, diagnosed."""
+    planned = Planned(_rules("auto"), _rules(STATES))
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "capture.jsonl")
+        plan = Plan(EVENTS, sources=("genesys", "unknown"))
+        path.write_bytes(b"".join(line.text for line in capture(plan)))
+        with Index([path], planned) as index:
+            index.build(processes=1)
+            return diagnose(index)
+
+
+@cache
+def results() -> list[Result]:
+    """`eventonce simulate --events 20000`, and what the guards of the README make of it."""
+    guards = [
+        RulesGuard(f"eventonce {name}", _rules(name)) for name in ("genesys:latest", "genesys")
+    ]
+    with TemporaryDirectory() as folder:
+        path, truth = Path(folder, "capture.jsonl"), Path(folder, "truth.jsonl")
+        lines = list(capture(Plan(EVENTS)))
+        path.write_bytes(b"".join(line.text for line in lines))
+        facts = (msgspec.json.encode({"fact": line.fact}) + b"\n" for line in lines)
+        truth.write_bytes(b"".join(facts))
+        return backtest([path], [*guards, *RECIPES], truth)
+
+
+def _rules(preset: str) -> Ruleset:
+    return Ruleset(presets.resolve([preset]), name="study")
+
+
+def paper(plot: Plot) -> str:
+    """The plot as a picture."""
+    return whole(plot, WIDE, plot_style())
