@@ -49,7 +49,7 @@ def test_the_table_of_recipes_is_what_the_commands_print(
 def test_every_cause_and_finding_is_on_the_page() -> None:
     found = {table.head[0]: table.rows for table in tables("study.md")}
     assert {row["cause"].strip("`") for row in found["cause"]} == REMEDIES.keys() - {"unknown"}
-    source = Path("src/eventonce/study/diagnose.py")
+    source = Path("src/eventonce/study/findings.py")
     code = (DOCS.parent / source).read_text(encoding="utf-8")
     codes = re.findall(r'Finding\(\s*"([a-z-]+)"', code)
     assert {row["finding"].strip("`") for row in found["finding"]} == set(codes)
