@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -336,11 +336,18 @@ def use(pipe: Connection, path: Path) -> None:
         pipe.send((type(error).__name__, str(error)))
 
 
-def told_to_nobody(path: Path) -> tuple[str, str]:
+def check(pipe: Connection, path: Path) -> None:
+    if os.getuid() == 0:
+        os.setuid(NOBODY)
+    findings = SQLiteSchema.from_uri(f"sqlite:///{path}").check()
+    pipe.send(next((it.what, it.fix) for it in findings if not it.fine))
+
+
+def told_to_nobody(path: Path, does: Callable[..., None] = use) -> tuple[str, str]:
     """What a process without rights is told; root has them all, so it becomes somebody else."""
     context = get_context("fork")
     here, there = context.Pipe()
-    process = context.Process(target=use, args=(there, path), daemon=True)
+    process = context.Process(target=does, args=(there, path), daemon=True)
     process.start()
     assert here.poll(PATIENCE)
     kind, message = here.recv()
@@ -365,6 +372,8 @@ def test_a_file_without_permission_to_write_is_told(folder: Path) -> None:
     kind, message = told_to_nobody(path)
     assert kind == "ConfigError"
     assert "no permission to read and write this file" in message
+    fault = ("this user may write it", "no permission to read and write this file")
+    assert told_to_nobody(path, check) == fault
 
 
 def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventonce.core.ledger import Record
@@ -46,6 +46,8 @@ plain = st.builds(
 
 
 @given(records | plain)
+@example(Record(token=7, attempt=256, expires=1))
+@example(Record(token=7, held_until=2, expires=1))
 def test_a_record_comes_back_as_it_was(record: Record) -> None:
     assert unpack(record.token, lives_until(record), pack(record)) == record
 
@@ -53,6 +55,11 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
 def test_a_completed_fact_takes_its_transport_hash_and_one_byte_more() -> None:
     record = Record(token=7, expires=1_790_000_000_000, done=True, by=b"here")
     assert pack(record) == b"\x01here"
+
+
+def test_a_lease_takes_its_attempt_its_nonce_and_its_end_beside() -> None:
+    record = Record(token=7, attempt=255, nonce=5, held_until=9, expires=9, by=b"here")
+    assert len(pack(record)) == len(b"\x02here") + 1 + 8 + 8
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x04here"])

@@ -79,7 +79,7 @@ def test_a_folder_that_is_not_there_is_named(run: Run, command: str) -> None:
 def test_an_upgrade_of_a_file_that_is_not_there_is_refused_and_makes_none(run: Run) -> None:
     result = run("migrate", "sqlite:///a.db")
     assert result.code == 2
-    assert "eventonce store create" in result.err
+    assert "a.db does not exist. Create it: eventonce store create" in result.err
     assert files() == []
 
 
@@ -87,11 +87,11 @@ def test_a_file_of_another_application_gets_our_tables_by_create_alone(run: Run)
     with closing(sqlite3.connect("theirs.db")) as connection:
         connection.execute("CREATE TABLE theirs (n)")
     before = Path("theirs.db").read_bytes()
-    assert (
-        "store create"
-        in fixes(run("check", "sqlite:///theirs.db", "--json"))["its tables do not exist"]
-    )
-    assert run("migrate", "sqlite:///theirs.db").code == 2
+    told = run("check", "sqlite:///theirs.db").out.splitlines()
+    assert [line.split()[0] for line in told] == ["ok", "MISSING", "Create"]
+    refused = run("migrate", "sqlite:///theirs.db")
+    assert refused.code == 2
+    assert "theirs.db has no tables of eventonce" in refused.err
     assert "would create tables" in run("create", "--dry-run", "sqlite:///theirs.db").out
     assert Path("theirs.db").read_bytes() == before
     assert run("create", "sqlite:///theirs.db").out.startswith("create tables")
