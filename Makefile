@@ -10,10 +10,11 @@ endif
 FLOORS := .cache/floors
 CORE := rules proof keys envelope memory ledger_facts ledger_states consumer explain cli store_cli web_authentication
 # The unit tests, and the contract on the embedded stores, but for what takes seconds: random programs,
-# races and histories of many processes, an interruption at every instant.
+# races and histories of many processes, an interruption at every instant, a second seed, the linter of
+# templates.
 QUICK := tests/unit tests/contract/test_stores.py \
 	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook \
-	and not interrupted_at_any_instant"
+	and not interrupted_at_any_instant and not 7002 and not cfn_lint"
 # Four workers on two cores, since the tests mostly wait for servers and processes. A module, or a class
 # such as the contract of one store, stays with one worker; the longest come first.
 SPREAD := -n 4 --dist loadscope --no-loadscope-reorder
