@@ -124,33 +124,6 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
     assert effects(cluster) == dict.fromkeys(range(kills + 1), 1)
 
 
-def test_a_handler_that_fails_after_writing_has_written_nothing(
-    cluster: Cluster, store: PostgresStore
-) -> None:
-    def handler(job: Job) -> None:
-        write(job)
-        raise ValueError("no")
-
-    (outcome,) = Consumer(store, name="failing", rules=RULE, handler=handler).process([call(1)])
-    assert (outcome.status, effects(cluster)) == ("failed", {})
-
-
-def test_a_run_that_was_overtaken_has_its_writes_undone(
-    cluster: Cluster, store: PostgresStore
-) -> None:
-    def slow(job: Job) -> None:
-        write(job)
-        # As if it had been paused: its lease is over, and another run has come and gone.
-        settlement = Settlement(job.claim, job.token, "release")
-        assert store.settle([settlement]) == ["kept"]
-        again = msgspec.structs.replace(job.claim, nonce=7)
-        (rival,) = store.claim([again])
-        assert store.settle([Settlement(again, rival.token, "complete")]) == ["kept"]
-
-    (outcome,) = Consumer(store, name="slow", rules=RULE, handler=slow).process([call(1)])
-    assert (outcome.status, effects(cluster)) == ("fenced", {})
-
-
 def outlive(job: Job, other: PostgresStore) -> None:
     """Write, and wait until the lease reaches further than it did; it is nobody else's then."""
     write(job)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce.core.ledger import UNSETTLED
 from eventonce.stores.redis import RedisStore
@@ -32,19 +33,13 @@ def store() -> Iterator[RedisStore]:
         store.close()
 
 
-def _fact(
-    *,
-    by: bytes = b"here",
-    digest: bytes = b"",
-    remember: int = 10 * DAY,
-    lease: int = MINUTE,
-    sliding: bool = False,
-) -> Ask:
-    return Ask((Claim(FACT, 0, lease, remember, 3, by, sliding, digest),))
+def _fact(**terms: Any) -> Ask:
+    return Ask((replace(Claim(FACT, 0, MINUTE, 10 * DAY, 3, b"here"), **terms),))
 
 
-def _state(order: int, digest: bytes, *, remember: int = 10 * DAY, lease: int = MINUTE) -> Ask:
-    return Ask((Claim(STATE, 0, lease, remember, 3, digest=digest, order=order),))
+def _state(order: int, digest: bytes, **terms: Any) -> Ask:
+    claim = Claim(STATE, 0, MINUTE, 10 * DAY, 3, digest=digest, order=order)
+    return Ask((replace(claim, **terms),))
 
 
 def _end(action: Action = "complete", *, ago: int = 0, result: bytes | None = None) -> Settle:

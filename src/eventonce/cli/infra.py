@@ -19,6 +19,7 @@ from eventonce.cli.options import (
     endpoint_option,
     json_option,
     name_option,
+    options,
     region_option,
     store_option,
 )
@@ -39,42 +40,36 @@ def command() -> None:
     """
 
 
-def _options(function: Any) -> Any:
-    for decorate in (
-        json_option,
-        click.option("--profile", help="A profile of ~/.aws/config."),
-        endpoint_option,
-        click.option(
-            "--account", help="The account's number in ARNs.  [default: any; apply asks AWS]"
-        ),
-        region_option,
-        click.option(
-            "--receives",
-            type=int,
-            help="Receives after which SQS gives a message up.  [default: 100]",
-        ),
-        click.option("--timeout", type=int, help="Seconds a function may run.  [default: 60]"),
-        click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
-        click.option(
-            "--rule", metavar="NAME", help="The EventBridge rule's name.  [default: the name]"
-        ),
-        click.option(
-            "--queue",
-            metavar="NAME",
-            help="The queue's name.  [default: that of [worker], or the name]",
-        ),
-        click.option("--pattern", metavar="JSON", help="The events: a whole event pattern."),
-        click.option("--source", metavar="PREFIX", help="The events: the beginning of the source."),
-        click.option(
-            "--bus", metavar="NAME", help="The event bus, a partner's too.  [default: default]"
-        ),
-        store_option,
-        name_option,
-        config_option,
-    ):
-        function = decorate(function)
-    return function
-
+_options = options(
+    config_option,
+    name_option,
+    store_option,
+    click.option(
+        "--bus", metavar="NAME", help="The event bus, a partner's too.  [default: default]"
+    ),
+    click.option("--source", metavar="PREFIX", help="The events: the beginning of the source."),
+    click.option("--pattern", metavar="JSON", help="The events: a whole event pattern."),
+    click.option(
+        "--queue",
+        metavar="NAME",
+        help="The queue's name.  [default: that of [worker], or the name]",
+    ),
+    click.option(
+        "--rule", metavar="NAME", help="The EventBridge rule's name.  [default: the name]"
+    ),
+    click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
+    click.option("--timeout", type=int, help="Seconds a function may run.  [default: 60]"),
+    click.option(
+        "--receives",
+        type=int,
+        help="Receives after which SQS gives a message up.  [default: 100]",
+    ),
+    region_option,
+    click.option("--account", help="The account's number in ARNs.  [default: any; apply asks AWS]"),
+    endpoint_option,
+    click.option("--profile", help="A profile of ~/.aws/config."),
+    json_option,
+)
 
 _parameter_option = click.option(
     "--parameter",
@@ -130,20 +125,17 @@ def _next(plan: Plan, *, dry_run: bool) -> str:
     return f"{typed} send FILE {to} --copies 3 sends a trial, {run} processes the events"
 
 
-def _printed(function: Any) -> Any:
-    for decorate in (
-        _options,
-        _parameter_option,
-        click.option(
-            "--role",
-            type=click.Choice(["lambda", "worker"]),
-            default="lambda",
-            show_default=True,
-            help="The consumer: a function, or a worker.",
-        ),
-    ):
-        function = decorate(function)
-    return function
+_printed = options(
+    click.option(
+        "--role",
+        type=click.Choice(["lambda", "worker"]),
+        default="lambda",
+        show_default=True,
+        help="The consumer: a function, or a worker.",
+    ),
+    _parameter_option,
+    _options,
+)
 
 
 @command.command("sam")
@@ -154,10 +146,8 @@ def sam(*, role: Role, as_json: bool, **options: Any) -> None:
     With --json only the parameters, as `aws cloudformation` takes them.
     """
     found = _values("sam", role, options)
-    if as_json:
-        click.echo(_indented(template.parameters(found)))
-    else:
-        click.echo(template.cloudformation(found), nl=False)
+    text = _indented(template.parameters(found)) if as_json else template.cloudformation(found)
+    click.echo(text, nl=as_json)
 
 
 @command.command("terraform")
@@ -168,10 +158,8 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
     With --json only the variables, a terraform.tfvars.json.
     """
     found = _values("terraform", role, options)
-    if as_json:
-        click.echo(_indented(template.variables(found)))
-    else:
-        click.echo(template.terraform(found), nl=False)
+    text = _indented(template.variables(found)) if as_json else template.terraform(found)
+    click.echo(text, nl=as_json)
 
 
 @command.command("iam")

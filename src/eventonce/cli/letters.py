@@ -19,6 +19,7 @@ from eventonce.cli.options import (
     confirmed,
     handler_option,
     json_option,
+    options,
     presets_option,
     rules_option,
     with_settings,
@@ -117,34 +118,30 @@ def _selects(function: Any) -> Any:
         chosen = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
         return function(Selection(settings, **chosen), **given)
 
-    decorated: Any = with_settings("name", "store", "config")(command)
-    for decorate in reversed(
-        (
-            click.argument("ids", nargs=-1),
-            click.option(
-                "--status",
-                type=click.Choice(sorted(DEAD_LETTERS)),
-                help="Only dead letters of this status.",
-            ),
-            click.option("--rule", help="Only dead letters of this rule."),
-            click.option("--reason", help="Only dead letters whose reason contains this text."),
-            click.option(
-                "--since", type=_moment, metavar="TIME", help="Only dead letters since TIME (UTC)."
-            ),
-            click.option(
-                "--until", type=_moment, metavar="TIME", help="Only dead letters before TIME (UTC)."
-            ),
-            click.option(
-                "--from",
-                "source",
-                metavar="SOURCE",
-                help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
-                "sqs://NAME.  [default: `letters` of the file, or else the store]",
-            ),
-        )
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    return options(
+        click.argument("ids", nargs=-1),
+        click.option(
+            "--status",
+            type=click.Choice(sorted(DEAD_LETTERS)),
+            help="Only dead letters of this status.",
+        ),
+        click.option("--rule", help="Only dead letters of this rule."),
+        click.option("--reason", help="Only dead letters whose reason contains this text."),
+        click.option(
+            "--since", type=_moment, metavar="TIME", help="Only dead letters since TIME (UTC)."
+        ),
+        click.option(
+            "--until", type=_moment, metavar="TIME", help="Only dead letters before TIME (UTC)."
+        ),
+        click.option(
+            "--from",
+            "source",
+            metavar="SOURCE",
+            help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
+            "sqs://NAME.  [default: `letters` of the file, or else the store]",
+        ),
+        with_settings("name", "store", "config"),
+    )(command)
 
 
 # The commands

@@ -208,10 +208,18 @@ def with_settings(*names: str) -> Callable[[Any], Any]:
             chosen = Settings(**{name: given.pop(name) for name in names})
             return function(*args, chosen, **given)
 
-        decorated: Any = command
-        for name in reversed(names):
-            decorated = _OPTIONS[name](decorated)
-        return decorated
+        return options(*(_OPTIONS[name] for name in names))(command)
+
+    return decorate
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """These options, in the order in which the help lists them."""
+
+    def decorate(function: Any) -> Any:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
 
     return decorate
 

@@ -21,6 +21,7 @@ from eventonce.cli.options import (
     confirmed,
     dry_run_option,
     json_option,
+    options,
     with_settings,
     yes_option,
 )
@@ -48,10 +49,7 @@ def store() -> None:
     """Create, upgrade and check the store of URI, or else of the file, or else the default."""
 
 
-def _on_store(function: Any) -> Any:
-    for decorate in (click.argument("uri", required=False), config_option, json_option):
-        function = decorate(function)
-    return function
+_on_store = options(json_option, config_option, click.argument("uri", required=False))
 
 
 def _opened(uri: str | None, config: Path | None) -> Any:

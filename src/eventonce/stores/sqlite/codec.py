@@ -7,7 +7,7 @@ that is held, are a few bytes; all others are a MessagePack list of the record's
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,26 +26,10 @@ LISTED: Final = b"\x03"
 _LEASE: Final = struct.Struct(">cBqq")
 _MAX_ATTEMPT: Final = 255
 
-_Fields = tuple[
-    int,
-    int,
-    int,
-    int,
-    bool,
-    bytes,
-    bytes | None,
-    tuple[bytes, ...],
-    tuple[bytes, ...],
-    int | None,
-    int,
-    int | None,
-    bytes,
-    bool,
-    bool,
-    int,
-]
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_Fields)
+_decoder: Final[msgspec.msgpack.Decoder[tuple[Any, ...]]] = msgspec.msgpack.Decoder(
+    tuple[tuple(field.type for field in msgspec.structs.fields(Record)[1:])]  # type: ignore[misc]
+)
 
 
 def lives_until(record: Record) -> int:
