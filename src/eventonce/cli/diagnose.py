@@ -30,6 +30,7 @@ from eventonce.cli.output import (
 )
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
+from eventonce.rules.instants import duration_text
 from eventonce.sources.inputs import Place
 from eventonce.study.causes import REMEDIES
 from eventonce.study.diagnose import Diagnosis, KindReport, Late, diagnose, lines_of
@@ -38,10 +39,13 @@ from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
 from eventonce.study.page.diagnosis import diagnosis_page
 from eventonce.study.proposals import toml
+from eventonce.study.windows import BEYOND, GRID, Windows
 
 STATES: Final = "genesys:latest"
 """The preset that tells versions of a state: it finds the states that are told twice."""
 
+SHORTLY: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
+"""Milliseconds of the windows that are shown of each rule."""
 WIDTH: Final = 32
 """Characters of the longest bar."""
 
@@ -111,6 +115,9 @@ def _document(found: Diagnosis) -> dict[str, Any]:
         kind["fields"] = [{**field._asdict(), "role": field.role} for field in report.fields]
     for rule, proposal in zip(document["proposals"], found.proposals, strict=True):
         rule["bound"] = proposal.bound
+    for rule, windows in zip(document["windows"], found.windows, strict=True):
+        for shown, window in zip(rule["grid"], windows.grid, strict=True):
+            shown["wrong"] = window.wrong
     return document
 
 
@@ -127,7 +134,7 @@ def _report(found: Diagnosis) -> str:
         )
     ]
     if found.copies:
-        parts += [_causes(found), _types(found), _lateness(found.late)]
+        parts += [_causes(found), _types(found), _lateness(found.late), _windows(found.windows)]
     if found.findings:
         parts.append(_titled("Worth a look", _findings(found.findings)))
     if found.proposals:
@@ -165,16 +172,46 @@ def _lateness(late: Late) -> str:
         (f"up to {mark}" if mark != "more" else "later", number, "▇" * -(-number * WIDTH // most))
         for mark, number in late.histogram.items()
     ]
-    said = f"The latest copy comes after {_about(late.longest)}."
-    if late.observed:
-        bound = (late.beyond + 3) / (late.observed / 86_400_000)
-        said += (
-            f" At distances that no retry reaches (over 5 days) {late.beyond} keys are equal: "
-            f"fewer than {bound:.1f} genuine repeats a day of window are dropped."
+    cover = next((length for length in GRID if length > late.longest), late.longest + 1)
+    said = (
+        f"The latest copy comes after {_about(late.longest)}: a window of {duration_text(cover)} "
+        "covers all of them."
+    )
+    return _titled("How late copies come", f"{table(rows, indent=2)}\n  {said}")
+
+
+def _windows(found: Sequence[Windows]) -> str:
+    """What windows would do: of all rules together, and of those that drop genuine events."""
+    whole, *others = found
+    rows = [
+        (
+            duration_text(window.length),
+            f"{window.share:.1%}",
+            f"{window.wrong:.0f}" if window.repeats is not None else f"{window.differing} or more",
+            "not known" if window.at_most is None else f"{window.at_most:.0f}",
+        )
+        for window in whole.grid
+    ]
+    head: tuple[str, ...] = ("window", "copies dropped", "genuine events dropped", "at most (95 %)")
+    texts = [table(rows, head=head, indent=2)]
+    rules = [
+        (*(f"{window.wrong:.0f}" for window in one.grid if window.length in SHORTLY), one.rule)
+        for one in others
+    ]
+    if rules:
+        head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")
+        texts.append(table(rules, head=head, indent=2))
+    if whole.observed:
+        texts.append(
+            f"  {counted(whole.beyond, 'pair')} of equal events are further apart than any retry "
+            f"reaches ({duration_text(BEYOND)}): so often events repeat by themselves."
         )
     else:
-        said += " The capture is too short to see genuine repeats: they need more than 5 days."
-    return _titled("How late copies come", f"{table(rows, indent=2)}\n  {said}")
+        texts.append(
+            "  Not enough yet to see events that repeat by themselves: the capture must be longer "
+            f"than {duration_text(BEYOND)}."
+        )
+    return _titled("What windows would do", "\n".join(texts))
 
 
 def _findings(found: Sequence[Finding]) -> str:

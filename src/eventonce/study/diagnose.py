@@ -16,12 +16,13 @@ import msgspec
 from eventonce.rules.explanation import Strength
 from eventonce.study import copies
 from eventonce.study.fields import Field
-from eventonce.study.findings import Finding, findings_of
+from eventonce.study.findings import TRANSPORT, Finding, findings_of
 from eventonce.study.index import Index
 from eventonce.study.learning import LEARNED, Known, Pool, kinds_of, learn
 from eventonce.study.over_time import OverTime, late_bins, let_through, over_time
 from eventonce.study.proposals import Proposal, proposals_of
 from eventonce.study.sampled import field_maps, sampled, shown_of
+from eventonce.study.windows import Windows, windows_of
 
 MARKS: Final = (
     (1_000, "1 s"),
@@ -35,8 +36,6 @@ MARKS: Final = (
 )
 """The marks of lateness: an at-once copy, a visibility time-out, Lambda's two retries, a FIFO
 queue's memory, and the ends of EventBridge's and Genesys' retries."""
-BEYOND: Final = 5 * 86_400_000
-"""Milliseconds that no retry reaches: an equal key so late is a genuine repeat."""
 
 
 class KindReport(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ class Late(msgspec.Struct, frozen=True):
     longest: int
     """Milliseconds."""
     beyond: int
-    """Equal keys at a distance that no retry reaches."""
+    """Equal events at a distance that no retry reaches."""
     observed: int
     """Milliseconds of the capture that lie beyond that distance from its beginning."""
     bins: dict[int, int] = {}
@@ -83,6 +82,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     let_through: int = 0
     """Copies that the rules in use do not recognise."""
     over_time: OverTime | None = None
+    windows: tuple[Windows, ...] = ()
+    """Of all rules together, and then of each rule whose windows drop genuine events."""
 
 
 def diagnose(index: Index) -> Diagnosis:
@@ -129,6 +130,11 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
     began, ended = next(
         index.rows("SELECT min(coalesce(arrived, time)), max(coalesce(arrived, time)) FROM events")
     )
+    span = 0 if began is None else ended - began
+    missed = let_through(index)
+    timed = {kind for kind, found in maps.items() if any(_tells_when(field) for field in found)}
+    rules = {kind: one.kind.rule for kind, one in kinds.items()}
+    windows = windows_of(index, timed, rules, span, missed)
     return Diagnosis(
         index.lines,
         total.total(),
@@ -136,15 +142,21 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
         ended,
         dict(total.most_common()),
         tuple(reports),
-        _late(index, began, ended),
+        _late(index, windows[0]),
         findings_of(index, kinds, learned, shown, samples),
         tuple(proposals_of(index, kinds, pools)),
-        let_through(index),
+        missed,
         over_time(index, began, ended),
+        windows,
     )
 
 
-def _late(index: Index, began: int | None, ended: int | None) -> Late:
+def _tells_when(field: Field) -> bool:
+    """Whether this field says when the thing happened, or its number."""
+    return (field.happened or field.counter) and not field.path.startswith(TRANSPORT)
+
+
+def _late(index: Index, windows: Windows) -> Late:
     histogram = {}
     before = -1
     for mark, name in (*MARKS, (1 << 62, "more")):
@@ -153,11 +165,8 @@ def _late(index: Index, began: int | None, ended: int | None) -> Late:
         )
         histogram[name] = number
         before = mark
-    longest, beyond = next(
-        index.rows("SELECT max(gap), count(*) FILTER (gap > ?) FROM copies", BEYOND)
-    )
-    span = 0 if began is None or ended is None else ended - began
-    return Late(histogram, longest or 0, beyond, max(0, span - BEYOND), late_bins(index))
+    (longest,) = next(index.rows("SELECT max(gap) FROM copies"))
+    return Late(histogram, longest or 0, windows.beyond, windows.observed, late_bins(index))
 
 
 def lines_of(index: Index) -> Iterator[dict[str, Any]]:

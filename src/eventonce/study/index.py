@@ -16,6 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+import msgspec
+
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture
@@ -46,6 +48,7 @@ COLUMNS: Final = {
     "time": "BIGINT",
     "replay": "UTINYINT",
     "content": "UBIGINT",
+    "essence": "UBIGINT",
     "key": "UBIGINT",
     "subject": "UBIGINT",
     "version": "BIGINT",
@@ -111,7 +114,7 @@ class Indexer:
         if not isinstance(event, Event):
             kind = self._kind(Kind("", "", ""))
             self._fault(event)
-            return f"{head}{kind}\t0\t{where}\t{sent}\t{receives}\t0\t\t0\t{_hash(raw)}\t\t\t\t\n"
+            return f"{head}{kind}\t0\t{where}\t{sent}\t{receives}\t0\t\t0\t{_hash(raw)}\t\t\t\t\t\n"
         source = _hash(event.source)
         if source not in self.names.sources:
             self.names.sources[source] = event.source
@@ -123,10 +126,11 @@ class Indexer:
             name, key = "", ""
         kind = self._kind(Kind(event.org, event.type, name))
         time = instant(event.time)
+        detail = bytes(event.detail_raw)
         return (
             f"{head}{kind}\t{source}\t{where}\t{sent}\t{receives}\t"
             f"{_hash(event.id) if event.id else 0}\t{'' if time is None else time}\t"
-            f"{1 if event.replay else 0}\t{_hash(bytes(event.detail_raw))}\t{key}\t"
+            f"{1 if event.replay else 0}\t{_hash(detail)}\t{_essence(detail)}\t{key}\t"
             f"{self._version(event)}\n"
         )
 
@@ -157,6 +161,25 @@ class Indexer:
         if claim.order is None:
             return "\t\t"
         return f"{_hash(claim.key)}\t{claim.order}\t{_hash(claim.digest)}"
+
+
+class _Notice(msgspec.Struct, gc=False):
+    """A detail that says something of its own notice beside what happened, as Genesys' does."""
+
+    body: msgspec.Raw = msgspec.field(name="eventBody", default=msgspec.Raw(b""))
+
+
+_notice: Final = msgspec.json.Decoder(_Notice).decode
+
+
+def _essence(detail: bytes) -> int:
+    """What happened, without what the source says of the notice."""
+    if b'"eventBody"' in detail:
+        try:
+            return _hash(bytes(_notice(detail).body) or detail)
+        except ValueError:
+            pass
+    return _hash(detail)
 
 
 def _fact(claim: Claim) -> int:

@@ -1,0 +1,266 @@
+"""Windows: for each length of memory, which share of the copies the keys in use would drop, and how
+many genuine events with them; without labels.
+
+Two events with one key are copies if they have the same transport id, or the same content. Any
+other drop is wrong, and is counted. What is left are genuine events that equal an earlier one to
+the letter: equal keys at distances that no retry reaches give their rate (the background).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.study.copies import SAME_SECOND, TOGETHER
+from eventonce.study.index import Index
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+GRID: Final = (
+    *(10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR),
+    *(6 * HOUR, DAY, 2 * DAY, 4 * DAY, 5 * DAY, 8 * DAY),
+)
+BEYOND: Final = 5 * DAY
+"""Milliseconds that no retry reaches: an equal event so late is a genuine repeat."""
+MOST_ROWS: Final = 500_000
+"""Lines that are looked at: of more, those of a share of the keys, and the counts are scaled."""
+PROPOSED: Final = "proposed rules"
+"""Stands where a rule's name does, for the keys that were learned."""
+RULES: Final = 10
+"""Rules that are told apart, those with most wrong drops first."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What a memory of this length would do."""
+
+    length: int
+    """Milliseconds."""
+    caught: int
+    """Copies that are dropped."""
+    share: float
+    """Of all copies, those under other keys too."""
+    differing: int
+    """Drops of events that differ from whatever ran under the key."""
+    repeats: float | None
+    """Expected drops of genuine events that equal an earlier one; None where the capture is too
+    short to tell."""
+    at_most: float | None
+    """The wrong drops, of both kinds together, that 95 % of such captures stay under."""
+
+    @property
+    def wrong(self) -> float:
+        """The expected wrong drops."""
+        return self.differing + (self.repeats or 0)
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """The windows of one rule, or of all together."""
+
+    rule: str
+    """Empty for all."""
+    copies: int
+    beyond: int
+    """Equal events at a distance that no retry reaches."""
+    observed: int
+    """Milliseconds of the capture that lie beyond that distance from its beginning."""
+    grid: tuple[Window, ...]
+
+
+class _Counts:
+    """What is counted of one rule."""
+
+    def __init__(self) -> None:
+        self.copies = 0
+        self.beyond = 0
+        self.caught = [0] * len(GRID)
+        self.differing = [0] * len(GRID)
+        self.repeats = [0.0] * len(GRID)
+
+    def add(self, other: _Counts) -> None:
+        """Count what the other counted too."""
+        self.copies += other.copies
+        self.beyond += other.beyond
+        for number in range(len(GRID)):
+            self.caught[number] += other.caught[number]
+            self.differing[number] += other.differing[number]
+            self.repeats[number] += other.repeats[number]
+
+
+def windows_of(
+    index: Index,
+    timed: Collection[int],
+    rules: dict[int, str],
+    span: int,
+    missed: int,
+) -> tuple[Windows, ...]:
+    """The windows of all rules together, and of those that drop genuine events.
+
+    `timed` are the kinds whose content says when it happened, so that equal content is a copy
+    however late it comes; `rules` has the rule of each kind; `missed` are the copies that no window
+    catches, because they have another key.
+    """
+    total = _Counts()
+    counts: dict[str, _Counts] = {"": total}
+    rows, one_in = _rows(index, "e.key")
+    for lines in _groups(rows):
+        told = counts.setdefault(rules.get(lines[0][1], ""), _Counts())
+        _count(lines, told, span, timed=lines[0][1] in timed)
+    for rule in [*counts][1:]:
+        total.add(counts[rule])
+    harmful = sorted(
+        (rule for rule in counts if rule and (counts[rule].differing[-1] or counts[rule].beyond)),
+        key=lambda rule: (-counts[rule].differing[-1], -counts[rule].beyond, rule),
+    )
+    found = [
+        _windows(rule, counts[rule], one_in, span, missed if not rule else 0)
+        for rule in ("", *harmful[:RULES])
+    ]
+    rows, one_in = _rows(index, "l.key")
+    proposed = _Counts()
+    for lines in _groups(rows):
+        _count(lines, proposed, span, timed=lines[0][1] in timed)
+    if proposed.copies:
+        found.append(_windows(PROPOSED, proposed, one_in, span, 0))
+    return tuple(found)
+
+
+def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    for _, group in groupby(rows, key=itemgetter(0)):
+        yield list(group)
+
+
+def _rows(index: Index, key: str) -> tuple[Iterator[tuple[Any, ...]], int]:
+    """Key, kind, arrival, transport id, content and essence of the lines that share their key with
+    others, by key; and which share of the keys they are of."""
+    index.run(
+        f"""
+        CREATE OR REPLACE TABLE shared AS
+        SELECT {key} AS key, e.kind, coalesce(e.arrived, e.time) AS came, e.id,
+               coalesce(l.content, e.content) AS content, e.essence, e.time
+        FROM events e LEFT JOIN learned l USING (line)
+        WHERE {key} IS NOT NULL AND replay = 0 AND coalesce(arrived, time) IS NOT NULL
+        QUALIFY count(*) OVER (PARTITION BY {key}) > 1
+        """  # noqa: S608  one of ours
+    )
+    (number,) = next(index.rows("SELECT count(*) FROM shared"))
+    one_in = max(1, -(-number // MOST_ROWS))
+    return index.rows("FROM shared WHERE hash(key) % ? = 0 ORDER BY key, came", one_in), one_in
+
+
+def _count(lines: Sequence[tuple[Any, ...]], told: _Counts, span: int, *, timed: bool) -> None:
+    """Count the lines of one key."""
+    first = lines[0][2]
+    latest = lines[-1][2]
+    facts = _facts(lines, timed=timed)
+    told.copies += len(lines) - len(set(facts))
+    if latest - first > BEYOND:
+        _count_repeats(lines, facts, told, span)
+    times = [line[2] for line in lines]
+    caught = lost = 0
+    for number, length in enumerate(GRID):
+        # A window that is longer than all there is does what the one before it does.
+        if not number or latest - first > GRID[number - 1]:
+            caught, lost = _dropped(times, facts, length)
+        told.caught[number] += caught
+        told.differing[number] += lost
+
+
+def _count_repeats(
+    lines: Sequence[tuple[Any, ...]], facts: Sequence[int], told: _Counts, span: int
+) -> None:
+    """Count pairs of equal events at distances that no retry reaches. As many lie at each distance
+    below it, if events repeat at random: of a fact with a mean of q in a window, each run is
+    followed by q drops."""
+    sent: dict[int, dict[int, int]] = {}
+    for line, fact in zip(lines, facts, strict=True):
+        # A delivery again of the same message is no repeat.
+        sent.setdefault(fact, {}).setdefault(line[3] or line[2], line[2])
+    for by_id in sent.values():
+        times = sorted(by_id.values())
+        pairs = sum(bisect_left(times, at - BEYOND) for at in times)
+        if not pairs:
+            continue
+        told.beyond += pairs
+        rate = pairs / len(times) / _exposure(BEYOND, span, span)
+        for number, length in enumerate(GRID):
+            mean = rate * _exposure(0, min(length, span), span)
+            told.repeats[number] += len(times) * mean / (1 + mean)
+
+
+def _dropped(times: Sequence[int], facts: Sequence[int], length: int) -> tuple[int, int]:
+    """How many copies such a window drops, and how many facts it never runs."""
+    until, caught = -1, 0
+    ran, dropped = set[int](), set[int]()
+    for at, fact in zip(times, facts, strict=True):
+        if at >= until:
+            until = at + length
+            ran.add(fact)
+        else:
+            caught += fact in ran or fact in dropped
+            dropped.add(fact)
+    return caught, len(dropped - ran)
+
+
+def _facts(lines: Sequence[tuple[Any, ...]], *, timed: bool) -> list[int]:
+    """For each line the number of the fact that it carries, as far as id and content tell."""
+    known: dict[tuple[str, int], tuple[int, int, int | None]] = {}
+    facts: list[int] = []
+    for number, (_, _, at, transport, content, essence, sent) in enumerate(lines):
+        names = [("content", content), ("essence", essence)]
+        if transport:
+            names.append(("id", transport))
+        fact = number
+        for name in names:
+            before = known.get(name)
+            if before and (name[0] != "essence" or timed or _at_once(before, at, sent)):
+                fact = before[0]
+                break
+        for name in names:
+            known[name] = (fact, at, sent)
+        facts.append(fact)
+    return facts
+
+
+def _at_once(before: tuple[int, int, int | None], at: int, sent: int | None) -> bool:
+    """Whether the source told the same twice at once, with another time of the notice."""
+    _, earlier, sent_before = before
+    if sent is None or sent_before is None:
+        return at - earlier <= SAME_SECOND
+    return at - earlier <= TOGETHER and abs(sent - sent_before) <= SAME_SECOND
+
+
+def _windows(rule: str, told: _Counts, one_in: int, span: int, missed: int) -> Windows:
+    observed = max(0, span - BEYOND)
+    copies = told.copies * one_in + missed
+    grid = []
+    counted = zip(GRID, told.caught, told.differing, told.repeats, strict=True)
+    for length, caught, differing, expected in counted:
+        repeats = at_most = None
+        if observed:
+            repeats = expected * one_in
+            bound = _exposure(0, min(length, span), span) / _exposure(BEYOND, span, span)
+            bound = expected / told.beyond if told.beyond else bound
+            at_most = (_upper(differing) + _upper(told.beyond) * bound) * one_in
+        share = caught * one_in / copies if copies else 1.0
+        grid.append(Window(length, caught * one_in, share, differing * one_in, repeats, at_most))
+    return Windows(rule, copies, told.beyond * one_in, observed, tuple(grid))
+
+
+def _exposure(begin: int, end: int, span: int) -> float:
+    """How much of a capture can show two events at distances from begin to end: the longer the
+    distance, the fewer pairs lie within the capture."""
+    return (end - begin) - (end**2 - begin**2) / (2 * span)
+
+
+def _upper(count: int) -> float:
+    """The mean below which a Poisson count is so small in 5 % of cases only (Wilson and Hilferty's
+    approximation: 3.0 for none)."""
+    n = count + 1
+    return float(n * (1 - 1 / (9 * n) + 1.645 / (3 * n**0.5)) ** 3)
