@@ -11,7 +11,7 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.aws import lambda_handler
-from eventonce.infra.template import CLOUDFORMATION
+from eventonce.infra.template import CONSUMER
 from tests.docs.pages import DOCS, broken_links
 
 PAGE = DOCS / "lambda.md"
@@ -37,7 +37,7 @@ def test_the_first_example_closes_a_call_once(monkeypatch: pytest.MonkeyPatch) -
     told = {"EVENTONCE_NAME": "crm-sync", "EVENTONCE_STORE": "memory:"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-        assert f"\n          {name}: !Ref" in CLOUDFORMATION
+        assert f"\n          {name}: !Ref" in CONSUMER.cloudformation
     function: dict[str, Any] = {"crm": Crm()}
     exec(blocks()[0], function)
     assert set(re.findall(r'os\.environ\["(\w+)"\]', blocks()[0])) == set(told)

@@ -380,3 +380,36 @@ def test_a_tap_needs_a_queue(run: Run, here: Path) -> None:
     result = run("run", "--from", "c.jsonl", "--tap", "t.jsonl")
     assert result.code == 2
     assert "--tap needs a queue" in result.err
+
+
+def test_a_capture_is_set_up_by_one_command_and_gets_a_copy_of_each_event(
+    run: Run, endpoint: str, name: str, here: Path
+) -> None:
+    place = ("--name", name, "--region", "eu-central-1", "--endpoint", endpoint)
+    result = run("infra", "apply", "--role", "capture", "--source", "com.example", *place)
+    assert result.code == 0, result.err
+    assert f"eventonce capture --queue sqs://{name}-capture --for 7d" in result.err
+    again = run("infra", "apply", "--role", "capture", "--source", "com.example", *place)
+    assert f"the stack {name}-capture is up to date" in again.out
+    bus = boto3.client("events", endpoint_url=endpoint)
+    entry = {"Source": "com.example", "DetailType": "call", "Detail": '{"call": 7}'}
+    bus.put_events(Entries=[entry])
+    bus.close()
+    until(lambda: left(f"sqs://{name}-capture?endpoint={endpoint}") == 1)
+    source = ("--queue", f"sqs://{name}-capture", "--endpoint", endpoint)
+    assert run("capture", *source).code == 0
+    assert numbers(here) == [7]
+
+
+def test_a_capture_may_be_set_up_with_a_log_group(
+    run: Run, endpoint: str, name: str, here: Path
+) -> None:
+    place = ("--name", name, "--region", "eu-central-1", "--endpoint", endpoint)
+    to = ("--parameter", "CaptureTo=log-group")
+    result = run("infra", "apply", "--role", "capture", "--source", "com.example", *to, *place)
+    assert result.code == 0, result.err
+    assert f"capture --log-group /aws/events/{name}-capture" in result.err
+    logs = boto3.client("logs", endpoint_url=endpoint)
+    groups = logs.describe_log_groups(logGroupNamePrefix=f"/aws/events/{name}")["logGroups"]
+    logs.close()
+    assert [group["retentionInDays"] for group in groups] == [14]

@@ -10,7 +10,7 @@ import pytest
 
 from eventonce import Rule
 from eventonce.config import Worker
-from eventonce.infra.template import CLOUDFORMATION
+from eventonce.infra.template import CONSUMER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
 SUMS = re.findall(r"`([\d,.]+ [^`=]*) = ([\d,.]+)`", PAGE)
@@ -53,6 +53,6 @@ def test_the_table_at_the_top_says_the_same() -> None:
 def test_it_reckons_with_the_defaults() -> None:
     assert Rule(name="any", key="detail.id").remember == 10 * 86_400_000
     for said in ("BatchSize: 10", "MemorySize: 256", "ReceiveMessageWaitTimeSeconds: 20"):
-        assert said in CLOUDFORMATION
+        assert said in CONSUMER.cloudformation
     assert Worker().wait == "5s"
     assert "every five seconds (`wait`)" in PAGE

@@ -235,7 +235,7 @@ def test_a_table_elsewhere_is_named_where_it_is_and_not_created(where: str) -> N
     assert (resources["Store"], resources["Letters"]) == (arn, f"{arn}/index/letters")
 
 
-@pytest.mark.parametrize("role", ["lambda", "worker", "operate", "send", "apply"])
+@pytest.mark.parametrize("role", ["lambda", "worker", "operate", "send", "capture", "apply"])
 def test_no_policy_reaches_beyond_what_it_names(role: iam.Role) -> None:
     made = planned(
         Infra(source=SOURCE),
@@ -246,6 +246,7 @@ def test_no_policy_reaches_beyond_what_it_names(role: iam.Role) -> None:
     # Names that nobody knows before: streams of a log, and what CloudFormation calls its own.
     open_ended = (
         "log-group:/aws/lambda/calls:*",
+        "log-group:/aws/events/calls-capture:*",
         "stack/calls/*",
         "policy/calls-*",
         "alarm:calls-*",

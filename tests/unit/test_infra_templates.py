@@ -20,11 +20,12 @@ from eventonce.core.reasons import GIVEN_UP
 from eventonce.infra import iam, template
 from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.infra.targets import Place
-from eventonce.infra.template import CLOUDFORMATION, TERRAFORM, cloudformation, terraform, values
+from eventonce.infra.template import CONSUMER, cloudformation, terraform, values
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
 
 HERE = Place("eu-central-1", "123456789012")
+CLOUDFORMATION, TERRAFORM = CONSUMER.cloudformation, CONSUMER.terraform
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
 LISTED = "subnet-0a1b2c3d,subnet-1a1b2c3d"
 BUSY = planned(

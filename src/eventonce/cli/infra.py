@@ -81,6 +81,13 @@ _parameter_option = click.option(
 
 
 @command.command("apply")
+@click.option(
+    "--role",
+    type=click.Choice(["consumer", "capture"]),
+    default="consumer",
+    show_default=True,
+    help="What it is for: a function or a worker; or a rule and a queue for `eventonce capture`.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show the change set.")
 @click.option(
     "--code",
@@ -89,18 +96,20 @@ _parameter_option = click.option(
 )
 @_parameter_option
 @_options
-def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
+def apply_plan(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Deploy the template through a CloudFormation change set.
 
     A second run changes nothing. A deployment that fails is rolled back.
     """
-    said, infra, plan = _plan(**options)
-    if infra.code:
+    capture = role == "capture"
+    said, infra, plan = _plan(**options, role="capture" if capture else "worker")
+    if infra.code and not capture:
         _refuse_embedded(plan, "apply")
     deployed = _stack().deploy(
         infra,
         plan,
         store=said.store if infra.code else "",
+        capture=capture,
         dry_run=dry_run,
         say=(lambda _: None) if as_json else click.echo,
     )
@@ -108,17 +117,21 @@ def apply_plan(*, dry_run: bool, as_json: bool, **options: Any) -> None:
         echo_json({"dry_run": dry_run, **msgspec.structs.asdict(deployed)})
         return
     if not deployed.steps:
-        click.echo(f"nothing to do: the stack {plan.name} is up to date")
+        stack = plan.capture if capture else plan.name
+        click.echo(f"nothing to do: the stack {stack} is up to date")
     for warning in deployed.warnings:
         notice(warning)
     if deployed.resources:
         click.echo(f"\n{table(list(deployed.resources.items()))}")
-    click.echo(f"\nnext: {_next(plan, dry_run=dry_run)}", err=True)
+    source = deployed.resources.get("CaptureFrom", "")
+    click.echo(f"\nnext: {_next(plan, source, dry_run=dry_run)}", err=True)
 
 
-def _next(plan: Plan, *, dry_run: bool) -> str:
+def _next(plan: Plan, source: str, *, dry_run: bool) -> str:
     if dry_run:
         return "the same command without --dry-run deploys it"
+    if source:
+        return f"{started_as()} capture {source} --for 7d"
     to = f"--queue sqs://{plan.queue}" if plan.theirs else f"--bus {plan.bus}"
     typed = started_as()
     run = f"{typed} run --queue sqs://{plan.queue}"
@@ -128,10 +141,10 @@ def _next(plan: Plan, *, dry_run: bool) -> str:
 _printed = options(
     click.option(
         "--role",
-        type=click.Choice(["lambda", "worker"]),
+        type=click.Choice(["lambda", "worker", "capture"]),
         default="lambda",
         show_default=True,
-        help="The consumer: a function, or a worker.",
+        help="The consumer: a function, or a worker. Or what a capture needs.",
     ),
     _parameter_option,
     _options,
@@ -146,8 +159,8 @@ def sam(*, role: Role, as_json: bool, **options: Any) -> None:
     With --json only the parameters, as `aws cloudformation` takes them.
     """
     found = _values("sam", role, options)
-    text = _indented(template.parameters(found)) if as_json else template.cloudformation(found)
-    click.echo(text, nl=as_json)
+    plain = template.cloudformation(found, template.template_of(role))
+    click.echo(_indented(template.parameters(found)) if as_json else plain, nl=as_json)
 
 
 @command.command("terraform")
@@ -158,14 +171,14 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
     With --json only the variables, a terraform.tfvars.json.
     """
     found = _values("terraform", role, options)
-    text = _indented(template.variables(found)) if as_json else template.terraform(found)
-    click.echo(text, nl=as_json)
+    plain = template.terraform(found, template.template_of(role))
+    click.echo(_indented(template.variables(found)) if as_json else plain, nl=as_json)
 
 
 @command.command("iam")
 @click.option(
     "--role",
-    type=click.Choice(["lambda", "worker", "operate", "send", "apply"]),
+    type=click.Choice(["lambda", "worker", "operate", "send", "capture", "apply"]),
     default="worker",
     show_default=True,
     help="Whose policy.",
@@ -179,7 +192,7 @@ def print_policy(*, role: iam.Role, as_json: bool, **options: Any) -> None:  # n
 
 
 def _values(command: str, role: Role, options: dict[str, Any]) -> template.Values:
-    _, infra, plan = _plan(**options)
+    _, infra, plan = _plan(**options, role=role)
     if role == "lambda":
         _refuse_embedded(plan, command)
     _warn(plan)
@@ -216,13 +229,17 @@ def _plan(
     store: str | None,
     *,
     matching: bool = True,
+    role: Role = "worker",
     parameters: Sequence[str] = (),
     **given: Any,
 ) -> tuple[Config, Infra, Plan]:
     """The file, with the options in place of its fields, and the plan that follows."""
     said = load(config)
     options = {key: value for key, value in given.items() if value is not None}
-    options["parameters"] = said.infra.parameters | dict(map(_parameter, parameters))
+    of = template.template_of(role)
+    # The parameters of the file are those of a consumer.
+    own = {} if of is template.CAPTURE else said.infra.parameters
+    options["parameters"] = own | dict(map(_parameter, parameters))
     if "pattern" in options:
         options["pattern"] = _pattern(options["pattern"])
     elif "source" in options:
@@ -230,14 +247,21 @@ def _plan(
     if name:
         options["name"] = name
     said = msgspec.structs.replace(said, name=name or said.name, store=store or said.store)
-    return said, *plan_of(said, msgspec.structs.replace(said.infra, **options), matching=matching)
+    asked = msgspec.structs.replace(said.infra, **options)
+    return said, *plan_of(said, asked, matching=matching, of=of)
 
 
-def plan_of(said: Config, asked: Infra, *, matching: bool) -> tuple[Infra, Plan]:
+def plan_of(
+    said: Config,
+    asked: Infra,
+    *,
+    matching: bool,
+    of: template.Template = template.CONSUMER,
+) -> tuple[Infra, Plan]:
     """The table `[infra]` with the place of its queue, and the plan that follows from the file."""
     infra = _placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
-        template.typed(parameter, text)
+        template.typed(parameter, text, of)
     return infra, planned(
         infra,
         name=said.name,

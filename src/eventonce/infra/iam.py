@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from eventonce.infra.plan import Plan
 from eventonce.infra.targets import Place, Target
 
-Role = Literal["lambda", "worker", "operate", "send", "apply"]
+Role = Literal["lambda", "worker", "operate", "send", "capture", "apply"]
 Statement = dict[str, Any]
 
 STORE: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
@@ -31,6 +31,7 @@ POLL: Final = (
 """The rights that Lambda uses in the function's name to receive its messages; the first is also the
 function's own, for `Retry(after=…)`."""
 
+CAPTURE: Final = ("DeleteMessage", "GetQueueUrl", "ReceiveMessage")
 SEND: Final = ("GetQueueUrl", "SendMessage")
 PUT: Final = ("DescribeEventBus", "PutEvents")
 LOGS: Final = ("CreateLogStream", "PutLogEvents")
@@ -90,6 +91,12 @@ def _statements(role: Role, plan: Plan, place: Place) -> list[Statement]:
             return [
                 _allow("Put", "events", PUT, place.bus(plan.bus)),
                 _allow("Send", "sqs", SEND, place.queue(plan.queue)),
+            ]
+        case "capture":
+            lines = place.arn("logs", f"log-group:{plan.capture_log_group}:*")
+            return [
+                _allow("Receive", "sqs", CAPTURE, place.queue(plan.capture_queue)),
+                _allow("Read", "logs", ["FilterLogEvents"], lines),
             ]
         case "apply":
             return _apply(plan, place)

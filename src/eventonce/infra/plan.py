@@ -132,6 +132,26 @@ class Plan(msgspec.Struct, frozen=True):
         return self.queue.removesuffix(FIFO) + "-undelivered"
 
     @property
+    def capture(self) -> str:
+        """The name of the stack around a capture."""
+        return f"{self.name}-capture"
+
+    @property
+    def capture_rule(self) -> str:
+        """The rule that copies events for a capture; a rule has 64 characters."""
+        return f"{self.rule[:56]}-capture"
+
+    @property
+    def capture_queue(self) -> str:
+        """The queue of a capture, which is no FIFO queue: the order of arrival is to be seen."""
+        return f"{self.queue.removesuffix(FIFO)}-capture"
+
+    @property
+    def capture_log_group(self) -> str:
+        """The log group of a capture."""
+        return f"/aws/events/{self.capture}"
+
+    @property
     def letter_queue(self) -> str:
         """The queue for dead letters, if the stack creates it: empty if it is one of the others, or
         in another region or account."""

@@ -61,30 +61,36 @@ def deploy(
     plan: Plan,
     *,
     store: str = "",
+    capture: bool = False,
     dry_run: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Deployed:
     """Deploy the template, or only show its change set; a second deployment changes nothing.
 
-    `store` is the URI for a function whose store is not on DynamoDB.
+    `store` is the URI for a function whose store is not on DynamoDB. With `capture` it is the
+    template of a capture.
     """
-    if not _NAME.fullmatch(plan.name):
+    name = plan.capture if capture else plan.name
+    if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"infra apply: the name of a stack cannot be {plan.name!r}: expected letters, digits "
+            f"infra apply: the name of a stack cannot be {name!r}: expected letters, digits "
             f"and '-', a letter first. Write another name into [infra]"
         )
-    what = f"CloudFormation stack {plan.name}"
+    what = f"CloudFormation stack {name}"
     with _clients(infra, what) as client:
         cloudformation = client("cloudformation")
-        there = _stack(cloudformation, plan.name)
+        there = _stack(cloudformation, name)
         account = infra.account or str(client("sts").get_caller_identity()["Account"])
         place = Place(cloudformation.meta.region_name, account)
-        role: template.Role = "lambda" if infra.code else "worker"
-        wanted = {"StoreUri": store, **template.values(plan, role, place, infra.parameters)}
-        wanted.setdefault("CreateBus", _creates_bus(client("events"), plan, there))
+        role: template.Role = "capture" if capture else "lambda" if infra.code else "worker"
+        wanted = template.values(plan, role, place, infra.parameters)
+        if not capture:
+            wanted = {"StoreUri": store, **wanted}
+            wanted.setdefault("CreateBus", _creates_bus(client("events"), plan, there))
         _check(what, there, wanted, given=infra.parameters)
-        body = template.CLOUDFORMATION.replace(CODE, f"CodeUri: {infra.code or NO_CODE}\n")
-        change = _ChangeSet(cloudformation, plan.name, what, there)
+        body = template.template_of(role).cloudformation
+        body = body.replace(CODE, f"CodeUri: {infra.code or NO_CODE}\n")
+        change = _ChangeSet(cloudformation, name, what, there)
         try:
             steps = change.create(body, template.parameters(wanted))
             for step in steps:
@@ -93,9 +99,9 @@ def deploy(
                 change.execute()
         finally:
             change.clean_up()
-        outputs = (_stack(cloudformation, plan.name) or {}).get("Outputs", ())
+        outputs = (_stack(cloudformation, name) or {}).get("Outputs", ())
     warnings = plan.warnings
-    if plan.table is not None and not plan.table.is_in(place.region):
+    if not capture and plan.table is not None and not plan.table.is_in(place.region):
         warnings.append(
             f"the table {plan.table.name} is in another region or at another endpoint: "
             f"`eventonce store create` creates it there"
@@ -111,12 +117,13 @@ def _check(
     if not there or there["StackStatus"] == REVIEW:
         return
     held = _parameters(there)
-    if not held.keys() >= {"ConsumerName", "EventPattern"}:
+    mark = "ConsumerName" if "ConsumerName" in wanted else "CaptureTo"
+    if not held.keys() >= {mark, "EventPattern"}:
         raise ConfigError(
             f"{what}: it exists, and is not eventonce's: an update would delete its resources. "
             f"Choose another name, in [infra] or with --name"
         )
-    if held["Role"] == "lambda" != wanted["Role"] and "Role" not in given:
+    if held.get("Role") == "lambda" != wanted["Role"] and "Role" not in given:
         raise ConfigError(
             f"{what}: it runs a function, which would be deleted. Name its code with --code "
             f"s3://BUCKET/KEY, or replace it by a worker with --parameter Role=worker"

@@ -1,6 +1,8 @@
-"""The two templates, `template.yaml` and `main.tf`, and the values of their parameters.
+"""The templates of a consumer, `template.yaml` and `main.tf`, and of a capture, `capture.yaml` and
+`capture.tf`; and the values of their parameters.
 
-Both files take the same parameters, `QueueName` of the one being `queue_name` of the other.
+Both files of a pair take the same parameters, `QueueName` of the one being `queue_name` of the
+other.
 """
 
 from __future__ import annotations
@@ -19,18 +21,50 @@ from eventonce.rules.tomltext import meant
 
 Value = str | int | list[str]
 Values = dict[str, Value]
-Role = Literal["lambda", "worker"]
-
-CLOUDFORMATION: Final = files("eventonce.infra").joinpath("template.yaml").read_text("utf-8")
-TERRAFORM: Final = files("eventonce.infra").joinpath("main.tf").read_text("utf-8")
+Role = Literal["lambda", "worker", "capture"]
 
 _PARAMETER: Final = re.compile(r"^  (\w+):\n    Type: (\w+)\n", re.MULTILINE)
-PARAMETERS: Final = dict(_PARAMETER.findall(CLOUDFORMATION))
-"""The parameters of the template, each with its type."""
+
+
+class Template:
+    """One set of resources, in the words of CloudFormation and of Terraform."""
+
+    def __init__(self, yaml: str, tf: str) -> None:
+        folder = files("eventonce.infra")
+        self.cloudformation = folder.joinpath(yaml).read_text("utf-8")
+        self.terraform = folder.joinpath(tf).read_text("utf-8")
+        self.parameters: dict[str, str] = dict(_PARAMETER.findall(self.cloudformation))
+        """Each with its type."""
+
+
+CONSUMER: Final = Template("template.yaml", "main.tf")
+CAPTURE: Final = Template("capture.yaml", "capture.tf")
+
+
+def template_of(role: Role) -> Template:
+    """The template of what a capture needs, or of a consumer, which is a function or a worker."""
+    return CAPTURE if role == "capture" else CONSUMER
 
 
 def values(plan: Plan, role: Role, place: Place, given: Mapping[str, str]) -> Values:
     """The parameters of a plan; `given` ones win."""
+    found = _of_capture(plan) if role == "capture" else _of_consumer(plan, role, place)
+    for name, text in given.items():
+        found[name] = typed(name, text, template_of(role))
+    return found
+
+
+def _of_capture(plan: Plan) -> Values:
+    return {
+        "BusName": plan.bus,
+        "RuleName": plan.capture_rule,
+        "EventPattern": json.dumps(plan.pattern),
+        "QueueName": plan.capture_queue,
+        "LogGroupName": plan.capture_log_group,
+    }
+
+
+def _of_consumer(plan: Plan, role: Role, place: Place) -> Values:
     found: Values = {
         "Name": plan.name,
         "Role": role,
@@ -51,8 +85,6 @@ def values(plan: Plan, role: Role, place: Place, given: Mapping[str, str]) -> Va
     }
     if plan.letters is not None and not plan.letter_queue:
         found["LetterQueueArn"] = iam.queue_arn(plan.letters, place)
-    for name, text in given.items():
-        found[name] = typed(name, text)
     return found
 
 
@@ -76,13 +108,14 @@ def _flag(value: bool) -> str:  # noqa: FBT001  its only argument
     return "true" if value else "false"
 
 
-def typed(name: str, text: str) -> Value:
+def typed(name: str, text: str, of: Template = CONSUMER) -> Value:
     """The value of a parameter from its text; ConfigError if the template has no such parameter."""
-    kind = PARAMETERS.get(name)
+    known = of.parameters
+    kind = known.get(name)
     if kind is None:
         raise ConfigError(
-            f"infra: the template has no parameter {name}{meant(name, PARAMETERS)}; the parameters "
-            f"are {', '.join(PARAMETERS)}"
+            f"infra: the template has no parameter {name}{meant(name, known)}; the parameters "
+            f"are {', '.join(known)}"
         )
     if kind == "CommaDelimitedList":
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -118,9 +151,9 @@ def variables(found: Values) -> dict[str, Any]:
     }
 
 
-def cloudformation(found: Values) -> str:
+def cloudformation(found: Values, of: Template = CONSUMER) -> str:
     """The template with these defaults; its comments and their order stay."""
-    text = CLOUDFORMATION
+    text = of.cloudformation
     for said in parameters(found):
         name, value = said.values()
         before = rf"(?m)^(  {name}:\n    Type: .*\n)(?:    Default: .*\n)?"
@@ -128,9 +161,9 @@ def cloudformation(found: Values) -> str:
     return text
 
 
-def terraform(found: Values) -> str:
+def terraform(found: Values, of: Template = CONSUMER) -> str:
     """The module with these defaults."""
-    text = TERRAFORM
+    text = of.terraform
     for name, value in variables(found).items():
         # A text of the user's own is not interpolated.
         literal = json.dumps(value).replace("${", "$${").replace("%{", "%%{")
