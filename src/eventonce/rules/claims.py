@@ -4,7 +4,8 @@ that makes its claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from operator import itemgetter
 from typing import Any, Final, Literal
 from zlib import crc32
@@ -67,6 +68,7 @@ _WHOLE: Final = 16
 _AFTER_TIME: Final = 13
 """Bytes of a key's digest: of the whole key, and of one that begins with its time."""
 
+Hashes = Callable[..., Callable[[], blake2b]]
 Claimer = Callable[[Event, int], Claim]
 """Makes an event's claim, under this nonce; raises Incomplete where the key has a hole."""
 
@@ -246,16 +248,23 @@ class Keyring(msgspec.Struct, frozen=True):
     digest: Hasher
     by: Hasher | None
     """None without a secret: nothing is hidden then, and a checksum is quicker."""
+    deliveries: Iterator[int]
+    """Numbers for deliveries that have no name."""
 
 
 def keyring(secret: bytes = b"") -> Keyring:
     """The functions of this secret."""
     by = hasher(4, secret) if secret else None
-    return Keyring(secret=key_of(secret), digest=hasher(8, secret), by=by)
+    return Keyring(secret=key_of(secret), digest=hasher(8, secret), by=by, deliveries=count())
 
 
 def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
     """The function that makes the claims of this key, for events of this one's kind."""
+    make = _always if key.kind == "run" else _by_parts
+    return make(key, _hashes(key, consumer, event, keyring), keyring)
+
+
+def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
     # What is looked up here is not looked up for every event.
     extract, plain, pick = key.extract, key.plain, key.pick
     prefixed, shared = key.prefixed, key.shared
@@ -264,7 +273,6 @@ def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
     digest_of, by_of, forced = keyring.digest, keyring.by, key.rule.on_replay == "force"
     lease, remember, attempts, sliding = _terms(key.rule)
     unchanged_within = int(key.rule.unchanged_within)
-    fresh = _hashes(key, consumer, event, keyring)
     whole, after_time = fresh(_WHOLE), fresh(_AFTER_TIME)
     joined, bare = forced or shared, content_of is None and order_of is None
 
@@ -319,22 +327,23 @@ def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
     return claim
 
 
-def unique_claim(
-    key: Key, consumer: str, event: Event, keyring: Keyring, delivery: str, nonce: int
-) -> Claim:
-    """A claim that no other delivery shares, so that it always runs: nothing tells this event from
+def _always(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
+    """Claims that no other delivery shares, so that each runs: nothing tells this event from
     another. A source that brings a delivery again by itself gives it a name, by which its attempts
     are counted. The key never comes again, so it is not remembered for longer than a run lasts.
     """
-    hash_ = _hashes(key, consumer, event, keyring)(16)()
-    hash_.update(packed(delivery))
+    whole, deliveries = fresh(_WHOLE), keyring.deliveries
     lease, remember, attempts, sliding = _terms(key.rule)
-    return Claim(hash_.digest(), nonce, lease, min(remember, lease), attempts, b"", sliding)
+
+    def claim(event: Event, nonce: int) -> Claim:
+        hash_ = whole()
+        hash_.update(packed(event.delivery or f"{nonce}-{next(deliveries)}"))
+        return Claim(hash_.digest(), nonce, lease, min(remember, lease), attempts, b"", sliding)
+
+    return claim
 
 
-def _hashes(
-    key: Key, consumer: str, event: Event, keyring: Keyring
-) -> Callable[..., Callable[[], blake2b]]:
+def _hashes(key: Key, consumer: str, event: Event, keyring: Keyring) -> Hashes:
     """Hashes, by size and replay, that have taken in everything of a key but its parts: consumer,
     organisation and type. A scope stands in a list, and so is no type's name.
 

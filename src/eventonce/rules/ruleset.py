@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import count
 from typing import Final
 
 import msgspec
@@ -18,7 +17,6 @@ from eventonce.rules.claims import (
     claimer,
     compiled,
     keyring,
-    unique_claim,
 )
 from eventonce.rules.explanation import Explanation, explanation, refusal
 from eventonce.rules.expressions import Path, parse, parse_path, paths
@@ -101,7 +99,6 @@ class Ruleset:
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
         self._keys: dict[Rule, _Keys] = {}
         self._kinds: dict[Names, _Kind] = {}
-        self._deliveries = count()
 
     @cached_property
     def headers(self) -> frozenset[str]:
@@ -211,9 +208,6 @@ class Ruleset:
                     continue
 
     def _claim(self, key: Key, event: Event, nonce: int, by: Keyring) -> Claim:
-        if key.kind == "run":
-            delivery = event.delivery or f"{nonce}-{next(self._deliveries)}"
-            return unique_claim(key, self.name, event, by, delivery, nonce)
         try:
             return claimer(key, self.name, event, by)(event, nonce)
         except (ValueError, RecursionError) as error:
