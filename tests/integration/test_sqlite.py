@@ -17,7 +17,7 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore, admin, connections, store
 from eventonce.stores.sqlite.uri import Location
 from eventonce.types import Claim, Settlement
-from tests.helpers import PATIENCE
+from tests.helpers import PATIENCE, until
 
 NOW = 1_790_000_000_000
 LEASE = 60_000
@@ -106,6 +106,14 @@ def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore
         assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
 
 
+@pytest.mark.parametrize("token", [-1, 0, 1])
+def test_a_completion_of_what_nobody_claimed_leaves_no_record(
+    sqlite: SQLiteStore, token: int
+) -> None:
+    assert sqlite.settle([Settlement(fact(1), token, "complete")], NOW) == ["unknown"]
+    assert sqlite.stats().records == 0
+
+
 def test_a_completed_fact_takes_no_more_than_eighty_bytes(path: Path) -> None:
     chance = random.Random(1)
     with closing(SQLiteStore(path)) as sqlite:
@@ -146,6 +154,17 @@ def test_a_sweep_goes_on_where_another_handle_stopped_and_begins_again(path: Pat
         complete(sqlite, facts(30, 34))
         assert sqlite.sweep(8, late) == 8
         assert sqlite.sweep(100, late + 864_000_000) == 10
+
+
+def test_a_round_of_sweeps_begins_with_the_very_first_key(sqlite: SQLiteStore) -> None:
+    complete(sqlite, [fact(bytes([first]) * 16) for first in range(256)])
+    assert sqlite.sweep(1_000, NOW) == 0
+    assert sqlite.sweep(1_000, NOW + 864_000_000) == 256
+
+
+def test_the_size_of_a_store_is_that_of_its_files(path: Path, sqlite: SQLiteStore) -> None:
+    sqlite.claim([fact(1)], NOW)
+    assert sqlite.stats().bytes == sum(one.stat().st_size for one in path.parent.iterdir())
 
 
 def test_room_that_was_swept_is_used_again(path: Path) -> None:
@@ -189,6 +208,46 @@ def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
 def effects(sqlite: SQLiteStore) -> int:
     with sqlite.transaction() as transaction:
         return int(transaction.connection.execute("SELECT count(*) FROM effects").fetchone()[0])
+
+
+def test_another_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    def write() -> None:
+        with closing(raw(path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+    (verdict,) = sqlite.claim([fact(1, nonce=2**70)], NOW)
+    assert verdict.kind == "error"
+    write()
+    with pytest.raises(LookupError), sqlite.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE theirs (n)")
+        raise LookupError
+    write()
+
+
+def test_a_transaction_knows_what_the_file_did_and_what_its_caller_did(
+    sqlite: SQLiteStore,
+) -> None:
+    with sqlite.transaction() as transaction:
+        assert transaction.failed(StoreUnavailable("the disk is full"))
+        assert not transaction.failed(StoreError("commit() is refused"))
+        assert not transaction.failed(LookupError())
+
+
+def test_a_call_that_waited_while_the_store_was_closed_does_not_open_it_again(
+    sqlite: SQLiteStore,
+) -> None:
+    waiting = sqlite._connections.lock._calls
+    with ThreadPoolExecutor() as pool:
+        with sqlite.transaction():
+            closed = pool.submit(sqlite.close)
+            until(lambda: len(waiting) == 1)
+            called = pool.submit(sqlite.claim, [fact(1)], NOW)
+            until(lambda: len(waiting) == 2)
+        closed.result(PATIENCE)
+        with pytest.raises(StoreError, match="this store was closed"):
+            called.result(PATIENCE)
 
 
 def test_the_callers_own_errors_stay_as_they_are(sqlite: SQLiteStore) -> None:
