@@ -105,6 +105,16 @@ def test_events_and_their_copies_are_answered(place: Place) -> None:
         assert serving.ask(path="/openapi.json").body["openapi"] == "3.1.0"
 
 
+def test_a_tap_writes_what_arrives(place: Place) -> None:
+    with place.serving("", "--tap", "arrivals.jsonl") as serving:
+        for name in "aab":
+            serving.ask(call(name))
+        serving.process.send_signal(signal.SIGTERM)
+        assert serving.ended()[0] == 0
+    lines = (place.folder / "arrivals.jsonl").read_text().splitlines()
+    assert [json.loads(line)["channel"] for line in lines] == ["http:/events"] * 3
+
+
 def test_more_requests_than_the_bound_are_sent_away_for_a_moment(place: Place) -> None:
     place.hold("a")
     place.hold("b")
