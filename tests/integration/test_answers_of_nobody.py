@@ -5,10 +5,8 @@ Through boto3 and a real HTTP server, as an endpoint behind a captive portal wou
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -22,6 +20,7 @@ from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement
 from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated
+from tests.servers.http import Handler, served
 
 ANSWERS = {
     "nothing": b"",
@@ -38,36 +37,25 @@ EVENT = {"id": "1", "source": "s", "detail-type": "call", "detail": {"call": 1}}
 CLAIM = Claim(b"\x01" * 16, nonce=1, lease=60_000, remember=60_000, attempts=5)
 
 
-class Nobody(BaseHTTPRequestHandler):
+class Nobody(Handler):
     """Says 200 to everything."""
 
-    answer = b""
+    said = b""
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(200)
-        self.send_header("content-type", "text/html")
-        self.send_header("content-length", str(len(self.answer)))
-        self.end_headers()
-        self.wfile.write(self.answer)
-
-    def log_message(self, *_: object) -> None:
-        """Not on stderr."""
+    def reply(self) -> None:
+        self.body()
+        self.answer(200, self.said, [("content-type", "text/html")])
 
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[str]:
-    with emulated(), ThreadingHTTPServer(("127.0.0.1", 0), Nobody) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
-        serving.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        serving.join()
+    with emulated(), served(Nobody) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(params=ANSWERS)
 def endpoint(portal: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(Nobody, "answer", ANSWERS[request.param])
+    monkeypatch.setattr(Nobody, "said", ANSWERS[request.param])
     monkeypatch.setattr(sending, "PAUSE", 0.0)
     return portal
 

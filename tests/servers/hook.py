@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tests.servers.http import Handler, served
 
 
 class Call(NamedTuple):
@@ -61,49 +61,24 @@ def hooked(certificate: tuple[Path, Path] | None = None) -> Iterator[Hook]:
     """A running receiver; over TLS if it has a certificate and its key."""
     hook = Hook()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiver(Handler):
         protocol_version = "HTTP/1.1"
         timeout = 30
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+        def reply(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            call = Call(self.path, headers, body, self.client_address[1])
+            call = Call(self.path, headers, self.body(), self.client_address[1])
             hook.calls.append(call)
-            reply = hook.answer(call)
-            if reply is None:
+            said = hook.answer(call)
+            if said is None:
                 self.close_connection = True
-                return
-            with suppress(ConnectionError):
-                self.send_response(reply.status)
-                for name, value in (*reply.headers, ("Content-Length", str(len(reply.body)))):
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(reply.body)
+            else:
+                self.answer(said.status, said.body, said.headers)
 
-        def log_message(self, *_: Any) -> None: ...
-
-    class Server(ThreadingHTTPServer):
-        # Callers that come at once may all wait to be let in; the system sends a sixth one away.
-        request_queue_size = 128
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    # SettleResult connections of a test's clients must not keep the receiver from ending.
-    server.block_on_close = False
+    tls = None
     if certificate is not None:
         hook.scheme = "https"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-    hook.port = int(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+    with served(Receiver, tls) as hook.port:
         yield hook
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -20,12 +20,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tests.helpers import PATIENCE
 from tests.servers import missing
+from tests.servers.http import served
 
 API = "/2018-06-01/runtime"
 RETRIES = 2
@@ -189,22 +190,16 @@ def environment(
         missing("the Lambda runtime is not installed (pip install awslambdaric)")
     with (
         tempfile.TemporaryDirectory(prefix="eventonce-lambda-") as folder,
-        ThreadingHTTPServer(("127.0.0.1", 0), _Api) as server,
+        served(_Api) as port,
     ):
         for name, text in ({"function.py": code} if isinstance(code, str) else code).items():
             Path(folder, name).write_text(text, encoding="utf-8")
-        server.daemon_threads = True
-        made = Environment(server.server_port, Path(folder), handler, env or {}, timeout)
-        _environments[server.server_port] = made
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+        made = _environments[port] = Environment(port, Path(folder), handler, env or {}, timeout)
         try:
             yield made
         finally:
             made.close()
-            server.shutdown()
-            thread.join()
-            del _environments[server.server_port]
+            del _environments[port]
 
 
 _environments: dict[int, Environment] = {}

@@ -11,12 +11,11 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
+
+from tests.servers.http import served
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:calls"
 HOST = "sns.eu-central-1.amazonaws.com"
@@ -238,12 +239,5 @@ def sns_host(folder: Path) -> Iterator[Sns]:
         def log_message(self, *_: object) -> None:
             """Nothing: the tests look at what was asked."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        sns.port = int(server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield sns
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Handler) as sns.port:
+        yield sns

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -24,6 +24,7 @@ from eventonce.aws import direct, errors
 from eventonce.aws.direct import DirectClient, Endpoint, NoCredentialsError, ServiceError
 from eventonce.aws.sessions import Access
 from eventonce.errors import StoreUnavailable
+from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
 
 REGION = "eu-central-1"
@@ -210,35 +211,21 @@ def throttle(to: BaseHTTPRequestHandler) -> None:
 def serving(tls: ssl.SSLContext | None = None) -> Iterator[Service]:
     service = Service()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(Handler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
             super().setup()
             service.connections += 1
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
+        def reply(self) -> None:
+            self.body()
             service.asked.append({name.lower(): value for name, value in self.headers.items()})
             (service.answers.pop(0) if service.answers else say(200))(self)
 
-        def log_message(self, *_: object) -> None:
-            """Not on stderr."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        if tls is not None:
-            server.socket = tls.wrap_socket(
-                server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        service.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
-        try:
-            yield service
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Answering, tls) as port:
+        service.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        yield service
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -18,6 +18,7 @@ from eventonce.aws import lambda_handler
 from eventonce.web import Serve, receiver, sns
 from eventonce.web.authentication import Authenticator
 from eventonce.web.sns import FETCHES, MAX_ANSWER, Fetches, fetched
+from tests.servers.http import Handler, served
 from tests.unit.asking import JSON, ask, asked
 from tests.unit.endpoint import PATIENT, Endpoint, call
 
@@ -127,22 +128,17 @@ def server() -> Iterator[Callable[[Page], str]]:
     """An HTTP server that answers as it is told, for the requests of the receiver's own."""
     page: list[Page] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Answering(Handler):
+        def reply(self) -> None:
             page[0](self)
 
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
+    with served(Answering) as port:
 
         def answering(with_: Page) -> str:
             page[:] = [with_]
-            return f"http://127.0.0.1:{serving.server_address[1]}/"
+            return f"http://127.0.0.1:{port}/"
 
         yield answering
-        serving.shutdown()
 
 
 def replying(status: int, body: bytes, **headers: str) -> Page:

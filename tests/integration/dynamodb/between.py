@@ -7,12 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tests.helpers import PATIENCE
+from tests.servers.http import Handler, served
 
 
 class Reply(NamedTuple):
@@ -86,50 +86,32 @@ def standing(url: str) -> Iterator[Between]:
     """Stand before this endpoint until the block is left."""
     between = Between(url)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Forwarding(Handler):
         protocol_version = "HTTP/1.1"
         wbufsize = 65_536
         disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        def reply(self) -> None:
             operation = self.headers.get("x-amz-target", "").rpartition(".")[2]
             headers = {
                 name: value
                 for name, value in self.headers.items()
                 if name.lower() not in ("host", "content-length", "connection", "expect")
             }
-            reply = between.answer(operation, body, headers)
+            reply = between.answer(operation, self.body(), headers)
             if reply is None:
                 self.close_connection = True
                 return
-            with suppress(ConnectionError):
-                self.send_response_only(reply.status)
-                for name, value in reply.headers.items():
-                    if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                        self.send_header(name, value)
-                self.send_header("content-length", str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
+            dropped = ("content-length", "transfer-encoding", "connection")
+            said = [it for it in reply.headers.items() if it[0].lower() not in dropped]
+            self.answer(reply.status, reply.body, said)
 
-        def log_message(self, *_: object) -> None:
-            """Quietly."""
+        def send_response(self, code: int, message: str | None = None) -> None:
+            self.send_response_only(code, message)  # the date and the server are the emulator's
 
-    class Server(ThreadingHTTPServer):
-        # Who finds no room in the queue is not refused, but comes again after a second.
-        request_queue_size = 128
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), Handler)
-    between.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(Forwarding) as port:
+        between.url = f"http://127.0.0.1:{port}"
         yield between
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def refuse(code: str, message: str = "told so", status: int = 400) -> Trick:

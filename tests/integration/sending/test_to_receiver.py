@@ -7,9 +7,7 @@ import json
 import secrets
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,48 +18,33 @@ from eventonce.envelope import read_body
 from eventonce.http_report import respond
 from eventonce.sending import renewed
 from tests.integration.sending.sent import Send, event
+from tests.servers.http import Handler, served
 
 
-class Receiver(BaseHTTPRequestHandler):
+class Receiver(Handler):
     """Answers like the receiver, with a consumer behind it."""
 
     consumer: Consumer
 
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers["content-length"]))
+    def reply(self) -> None:
+        raw = self.body()
         repeated = self.headers.get("x-repeat")
         if repeated:
-            self._answered(403, f"repeated:\n{repeated}".encode())
+            self.answer(403, f"repeated:\n{repeated}".encode())
             return
         if self.path == "/elsewhere":
-            self._answered(404, b'{"reason": "events go to POST /events"}')
+            self.answer(404, b'{"reason": "events go to POST /events"}')
             return
-        answer = respond(self.consumer.process(read_body(raw)), 0)
-        self._answered(answer.status, answer.body)
-
-    def _answered(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
+        said = respond(self.consumer.process(read_body(raw)), 0)
+        self.answer(said.status, said.body)
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
     consumer = Consumer("memory:", handler=lambda _: None)
     handler = type("R", (Receiver,), {"consumer": consumer})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    # It looks this often whether it shall end.
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/events"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(handler) as port:
+        yield f"http://127.0.0.1:{port}/events"
     consumer.close()
 
 
