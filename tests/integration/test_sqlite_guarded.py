@@ -141,30 +141,18 @@ def test_a_connection_closed_behind_our_back_costs_its_own_run_alone(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     def handler(job: Job) -> None:
-        insert(job.connection, job.event.detail["call"])
-        if job.event.detail["call"] == 2:
+        number = job.event.detail["call"]
+        insert(job.connection, number)
+        if number in (2, 3):
             sqlite3.Connection.close(job.connection)
+        if number == 3:
+            insert(job.connection, 5)
 
     consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
-    outcomes = consumer.process([call(1), call(2), call(3)])
-    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done"]
+    outcomes = consumer.process([call(number) for number in range(1, 5)])
+    assert [outcome.status for outcome in outcomes] == ["done", "failed", "failed", "done"]
     assert isinstance(outcomes[1].error, StoreError)
-    assert effects(path) == [1, 3]
-
-
-def test_a_handler_that_closes_and_then_fails_costs_its_own_run_alone(
-    path: Path, sqlite: SQLiteStore
-) -> None:
-    def handler(job: Job) -> None:
-        insert(job.connection, job.event.detail["call"])
-        if job.event.detail["call"] == 1:
-            sqlite3.Connection.close(job.connection)
-            insert(job.connection, 4)
-
-    consumer = Consumer(sqlite, rules=RULE, handler=handler, clock=lambda: NOW)
-    outcomes = consumer.process([call(1), call(2)])
-    assert [outcome.status for outcome in outcomes] == ["failed", "done"]
-    assert effects(path) == [2]
+    assert effects(path) == [1, 4]
 
 
 def test_a_part_can_be_taken_back_by_a_savepoint(path: Path, sqlite: SQLiteStore) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from eventonce.types import Action
 from tests.unit.one_key import REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
 
@@ -106,21 +108,13 @@ def test_a_duplicate_at_a_tie_is_not_answered_with_another_versions_result() -> 
     assert (latest.order, other.order) == (1, 1)
 
 
-def test_the_latest_sixteen_versions_of_one_order_are_known() -> None:
+@pytest.mark.parametrize(("action", "kind"), [("complete", "duplicate"), ("bury", "dead")])
+def test_the_latest_sixteen_versions_of_one_order_are_known(action: Action, kind: str) -> None:
     key = Key()
     versions = [state(1, b"%d" % number, number + 1) for number in range(17)]
     for version in versions:
-        key.done(version, T0)
-    assert [key.claim(version, T0 + 1).kind for version in versions[1:]] == ["duplicate"] * 16
-    assert key.claim(versions[0], T0 + 1).kind == "run"
-
-
-def test_the_latest_sixteen_versions_given_up_at_one_order_are_known() -> None:
-    key = Key()
-    versions = [state(1, b"%d" % number, number + 1) for number in range(17)]
-    for version in versions:
-        assert key.settle("bury", version, key.claim(version, T0), T0) == "kept"
-    assert [key.claim(version, T0 + 1).kind for version in versions[1:]] == ["dead"] * 16
+        assert key.settle(action, version, key.claim(version, T0), T0) == "kept"
+    assert [key.claim(version, T0 + 1).kind for version in versions[1:]] == [kind] * 16
     assert key.claim(versions[0], T0 + 1).kind == "run"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from eventonce.aws.sqs import Entry, Queue
 from tests.helpers import Run, call, statuses
-from tests.integration.letters.queues import TOML, Make, consumer_of, effects, filled
+from tests.integration.letters.queues import TOML, Made, Make, consumer_of, effects, filled
 
 BRIDGE = {
     "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",
@@ -62,14 +62,7 @@ def test_what_took_effect_meanwhile_is_deleted_and_not_run(make: Make, run: Run)
     assert queue.visible() == []
 
 
-@pytest.mark.usefixtures("existing_store")
-def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
-    make: Make, run: Run
-) -> None:
-    """In the very queue that is being read: each letter is run once, and is there once."""
-    queue = make()
-    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
-        consumer.process([call(1), call(2)])
+def assert_both_given_up_again(queue: Made, run: Run) -> None:
     Path("stern.py").write_text(
         "from eventonce import Reject\n"
         "runs = []\n"
@@ -80,6 +73,17 @@ def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
     assert json.loads(redriven.err) == {"dead": 2}
     assert sorted(sys.modules.pop("stern").runs) == ["id-1", "id-2"]
     assert queue.said("reason") == ["rejected by the handler: still not"] * 2
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
+    make: Make, run: Run
+) -> None:
+    """In the very queue that is being read: each letter is run once, and is there once."""
+    queue = make()
+    with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
+        consumer.process([call(1), call(2)])
+    assert_both_given_up_again(queue, run)
     assert run("list", "--from", "store").out == "no dead letters\n"
     assert len(run("list", "--json").documents) == 2
 
@@ -91,16 +95,7 @@ def test_what_another_left_in_the_queue_for_our_letters_is_run_once_too(
     """One queue may be a redrive policy's and take letters: those of this run are not its own."""
     queue = make()
     Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE), Entry(call(2).decode())])
-    Path("sternest.py").write_text(
-        "from eventonce import Reject\n"
-        "runs = []\n"
-        "def refuse(job):\n    runs.append(job.event.id)\n    raise Reject('still not')\n"
-    )
-    Path("eventonce.toml").write_text(f'letters = "{queue.uri}"\n{TOML}')
-    redriven = run("redrive", "--handler", "sternest:refuse", "--json")
-    assert json.loads(redriven.err) == {"dead": 2}
-    assert sorted(sys.modules.pop("sternest").runs) == ["id-1", "id-2"]
-    assert queue.said("reason") == ["rejected by the handler: still not"] * 2
+    assert_both_given_up_again(queue, run)
 
 
 @pytest.mark.usefixtures("existing_store")
