@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eventonce.rules import Ruleset
+from eventonce.study.cost import cost
 from eventonce.study.guards import AGAIN, CRASH, OUTAGE, RECIPES, Look, RulesGuard
 from tests.helpers import Run, ruled, write_lines
 
@@ -116,3 +117,55 @@ def test_a_truth_of_another_capture_is_refused(run: Run, simulated: tuple[Path, 
     assert "belongs to another" in result.err
     truth.write_bytes(b"\n".join(truth.read_bytes().splitlines()[:10]))
     assert run("backtest", capture, "--truth", truth).code == 2
+
+
+def test_powertools_runs_again_after_a_crash_and_forgets_after_an_hour() -> None:
+    hour = 3_600_000
+    powertools = RECIPES[-1]
+    looks = [
+        look(0, 1, CRASH)._replace(remember=hour),
+        look(30_000, 2)._replace(remember=hour),
+        look(65_000, 1, AGAIN)._replace(remember=hour),
+        look(64_000 + hour, 3)._replace(remember=hour),
+        look(66_000 + hour, 4)._replace(remember=hour),
+    ]
+    decided = [(it.line, status) for it, status in powertools.decide(looks)]
+    # The second is refused while the first is in progress, and comes again when that is over.
+    assert decided == [(1, "run"), (2, "copy"), (3, "copy"), (4, "run")]
+    away = [look(0, 1, OUTAGE), look(65_000, 1, AGAIN)]
+    assert [status for _, status in powertools.decide(away)] == ["run"]
+
+
+def test_the_cost_of_a_million_events_is_that_of_the_page() -> None:
+    """docs/cost.md has the arithmetic: a million facts a month, remembered for ten days."""
+    million, day = 1_000_000, 86_400_000
+    facts = cost(
+        span=30 * day,
+        runs=million,
+        versions=0,
+        copies=0,
+        remembered=million * 10 * day,
+        keys=million,
+    )
+    assert facts is not None
+    assert facts.dynamodb_dollars == pytest.approx(1.25 + 0.0221, abs=1e-4)
+    megabytes = [facts.redis_bytes, facts.postgres_bytes, facts.sqlite_bytes]
+    assert [round(size / 1e6, 1) for size in megabytes] == [40.3, 65.0, 21.7]
+    copies = cost(span=30 * day, runs=0, versions=0, copies=million, remembered=0, keys=0)
+    assert copies is not None
+    assert copies.dynamodb_dollars == 0.75
+    states = cost(span=day, runs=million, versions=million, copies=0, remembered=0, keys=0)
+    assert states is not None
+    assert states.dynamodb_dollars == pytest.approx(30 * 1.375)
+
+
+def test_the_cost_of_a_month_is_shown_for_rules_and_not_for_recipes(
+    run: Run, simulated: tuple[Path, Path]
+) -> None:
+    capture, _ = simulated
+    words = ("backtest", capture, "-p", "genesys", "--window", "1d", "--recipes")
+    long, short, *others = run(*words, "--json").documents[0]
+    assert 9 < long["cost"]["records"] / short["cost"]["records"] < 11
+    assert long["cost"]["dynamodb_writes"] < short["cost"]["dynamodb_writes"]
+    assert {one["cost"] for one in others} == {None}
+    assert "at the pace of the capture" in run(*words).out.lower()

@@ -17,6 +17,7 @@ from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
+from eventonce.study.cost import ASSUMED
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
 from eventonce.study.page.backtested import backtest_page
@@ -171,7 +172,33 @@ def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
         else "drops that differ: dropped, though the content differs from that of the event it is "
         "said to be a copy of.\nruns alike: run, though the content is that of an earlier run."
     )
-    return "\n\n".join(filter(None, [said, table(rows, head=head, indent=2), notes, examples]))
+    parts = [said, table(rows, head=head, indent=2), notes, _costs(results), examples]
+    return "\n\n".join(filter(None, parts))
+
+
+def _costs(results: Sequence[Result]) -> str:
+    rows = [
+        (
+            one.guard,
+            one.cost.events,
+            f"${one.cost.dynamodb_dollars:.2f}",
+            one.cost.records,
+            *(
+                f"{size / 1e6:.1f} MB"
+                for size in (
+                    one.cost.redis_bytes,
+                    one.cost.postgres_bytes,
+                    one.cost.sqlite_bytes,
+                )
+            ),
+        )
+        for one in results
+        if one.cost
+    ]
+    if not rows:
+        return ""
+    head = ("a month", "events", "DynamoDB", "records", "Redis", "PostgreSQL", "SQLite")
+    return f"{table(rows, head=head, indent=2)}\n\n{ASSUMED}"
 
 
 def _examples(

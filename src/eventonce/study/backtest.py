@@ -17,7 +17,8 @@ from eventonce.errors import ConfigError
 from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
-from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
+from eventonce.study.cost import Cost, cost
+from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look, RulesGuard
 from eventonce.study.index import MASK, Scratch
 from eventonce.types import Event
 
@@ -70,6 +71,8 @@ class Result(msgspec.Struct, frozen=True):
     """Lines beyond the first of a fact, by the truth."""
     span: int = 0
     """Milliseconds from the first arrival of the capture to the last."""
+    cost: Cost | None = None
+    """Of eventonce, a month at this pace."""
 
     @property
     def recall(self) -> float | None:
@@ -104,7 +107,7 @@ def backtest(
         for number, guard in enumerate(guards):
             scratch.load("decided", DECIDED, _decided(scratch, number, guard))
         return [
-            _result(scratch, number, guard.name, lines, known=truth is not None)
+            _result(scratch, number, guard, lines, known=truth is not None)
             for number, guard in enumerate(guards)
         ]
 
@@ -146,7 +149,9 @@ def _read(
                 seen.append(f"{number}\t{key}\t{at + LATER}\t{lines}\t{told}\t{AGAIN}\n".encode())
         if len(seen) >= 200_000:
             scratch.load("looks", LOOKS, seen)
+            scratch.load("lines", LINES, contents)
             seen.clear()
+            contents.clear()
     scratch.load("looks", LOOKS, seen)
     scratch.load("lines", LINES, contents)
     if facts is not None and next(facts, None) is not None:
@@ -203,7 +208,7 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
                 ran = look.line
 
 
-def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool) -> Result:
+def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: bool) -> Result:
     def rows(query: str) -> Iterator[tuple[Any, ...]]:
         return scratch.rows(
             query.replace("$guard", str(number))
@@ -259,8 +264,26 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
         ORDER BY d.line LIMIT 3
         """
     )
+    spent = None
+    if isinstance(guard, RulesGuard):
+        versions, remembered, keys = one(
+            """
+            SELECT (SELECT count(*) FROM decided JOIN looks USING (guard, line)
+                    WHERE guard = $guard AND status = 'run' AND stamp >= 0 AND fault <> $again),
+                   coalesce(sum(remember), 0)::BIGINT, count(*)
+            FROM (SELECT max(remember) AS remember FROM looks WHERE guard = $guard GROUP BY key)
+            """
+        )
+        spent = cost(
+            span=span,
+            runs=ran,
+            versions=versions,
+            copies=dropped + superseded,
+            remembered=remembered,
+            keys=keys,
+        )
     return Result(
-        name,
+        guard.name,
         lines,
         ran,
         dropped,
@@ -273,4 +296,5 @@ def _result(scratch: Scratch, number: int, name: str, lines: int, *, known: bool
         tuple((line, beside) for line, beside in examples),
         copies,
         span,
+        spent,
     )

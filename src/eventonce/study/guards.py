@@ -177,6 +177,39 @@ class Recipe(NamedTuple):
                 yield look, "run"
 
 
+class Powertools:
+    """Powertools' idempotency with a function's context: a record in progress, which ends with the
+    function's time, then one that is complete for an hour.
+
+    Each write is one conditional step. A copy of what is in progress fails, and comes again.
+    """
+
+    def __init__(self, name: str, key: Callable[[Arrival, Any], str]) -> None:
+        self.name = name
+        self._key = key
+
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:
+        if not isinstance(arrival.event, Event):
+            return None
+        return _digest(self.name, self._key(arrival, detail)), 0, 0, 60 * MINUTE, 0
+
+    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        complete_until = in_progress_until = -1
+        again: list[Look] = []
+        for look in _in_time(looks, again):
+            if look.fault == OUTAGE:
+                continue
+            if look.at < complete_until:
+                yield look, "copy"
+            elif look.at < in_progress_until:
+                heappush(again, look._replace(at=look.at + LATER, fault=AGAIN))
+            elif look.fault == CRASH:
+                in_progress_until = look.at + MINUTE
+            else:
+                complete_until = look.at + look.remember
+                yield look, "run"
+
+
 def _in_time(looks: Iterable[Look], again: list[Look]) -> Iterator[Look]:
     """The deliveries of a key as they arrive, with those that are brought again meanwhile."""
     for look in looks:
@@ -236,7 +269,7 @@ def _whole_message(arrival: Arrival, _: Any) -> str:
     return hashlib.sha256(bytes(getattr(arrival.event, "raw", b""))).hexdigest()
 
 
-RECIPES: Final = (
+RECIPES: Final[tuple[Guard, ...]] = (
     Recipe("event.id in a cache for 5 minutes (SET NX)", _id, 5 * MINUTE, atomic=True),
     Recipe("conversation id for 10 seconds (GET, then SETEX)", _conversation, 10_000),
     Recipe("newest timestamp per conversation", _conversation, 10**12, newest=True),
@@ -256,5 +289,6 @@ RECIPES: Final = (
         redelivered=True,
     ),
     Recipe("event.id in a table for ever (unique insert, then work)", _id, 10**14, atomic=True),
+    Powertools("Powertools' idempotency, hash of the detail for an hour", _whole_detail),
 )
 """What people do about copies, as forums and vendors advise it; docs/recipes.md has the sources."""

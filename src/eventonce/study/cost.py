@@ -1,0 +1,76 @@
+"""What remembering costs a month, on each store, at the pace of a capture.
+
+Units and bytes are the measured ones of docs/cost.md, which has the arithmetic and the sources of
+the prices; a test holds both to each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MONTH: Final = 30 * 86_400_000
+WRITE_UNITS: Final = 2
+"""Of DynamoDB, for an event that runs."""
+COPY_UNITS: Final = (1, 1)
+"""Write and read units of DynamoDB for a copy, at the most: many at once take a read unit each."""
+WRITE_PRICE: Final = 0.625
+READ_PRICE: Final = 0.125
+"""Dollars for a million units, on demand."""
+STORED_PRICE: Final = 0.25
+"""Dollars for a gigabyte and month of DynamoDB."""
+ITEM_BYTES: Final = 221
+LINGERS: Final = 2 * 86_400_000
+"""Milliseconds for which DynamoDB may keep an expired item."""
+REDIS_BYTES: Final = 121
+POSTGRES_BYTES: Final = 195
+SQLITE_BYTES: Final = 65
+
+ASSUMED: Final = (
+    "At the pace of the capture for 30 days; one attempt an event; prices of us-east-1 on demand, "
+    "and bytes a record, as docs/cost.md has them. Records are those alive at a time, for as long "
+    "as each rule remembers."
+)
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """A month of one guard."""
+
+    events: int
+    records: int
+    """Alive at a time."""
+    dynamodb_writes: int
+    dynamodb_reads: int
+    dynamodb_dollars: float
+    redis_bytes: int
+    postgres_bytes: int
+    sqlite_bytes: int
+
+
+def cost(
+    *, span: int, runs: int, versions: int, copies: int, remembered: int, keys: int
+) -> Cost | None:
+    """The cost of what was counted in so many milliseconds; None where there was no time.
+
+    `versions` are those of the runs that told a state; `remembered` is the sum of the durations for
+    which the keys are remembered.
+    """
+    if span <= 0:
+        return None
+    months = MONTH / span
+    records = round(remembered / span)
+    writes = round((WRITE_UNITS * runs + COPY_UNITS[0] * copies) * months)
+    reads = round((versions + COPY_UNITS[1] * copies) * months)
+    kept = records + round(keys * LINGERS / span)
+    dollars = (writes * WRITE_PRICE + reads * READ_PRICE) / 1e6
+    return Cost(
+        round((runs + copies) * months),
+        records,
+        writes,
+        reads,
+        round(dollars + kept * ITEM_BYTES * STORED_PRICE / 1e9, 4),
+        records * REDIS_BYTES,
+        records * POSTGRES_BYTES,
+        records * SQLITE_BYTES,
+    )
