@@ -116,7 +116,9 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     assert kept(story) == ["done"]
 
 
-def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None:
+def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def refuse(verb: str, asked: Sequence[Any]) -> list[str]:
         extends = verb == "settle" and asked[0].action == "extend"
         return ["fenced"] * len(asked) if extends else []
@@ -131,6 +133,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease() -> None
         [call(1)]
     )
     assert outcome.result is True
+    assert "outlived its lease, another run took over" in caplog.text
 
 
 def test_a_handler_that_begins_after_its_lease_was_lost_can_see_it() -> None:

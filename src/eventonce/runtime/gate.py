@@ -262,7 +262,7 @@ class Gate:
                 self._sleep(own, now)
                 return
             due = [run for hold in looked for run in hold.runs if _due(run) <= now]
-            live = [run for run in due if run.token and not run.finished]
+            live = [run for run in due if not run.finished]
             overdue = [run for run in live if is_overdue(run, now)]
             live = [run for run in live if run not in overdue]
             for run in due:

@@ -1,0 +1,150 @@
+"""The gate: what it notes of runs, when its timer looks, what that settles, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.runtime import gate as gates
+from eventonce.runtime import lane
+from eventonce.runtime.gate import Gate
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.harness import ManualClock
+from eventonce.types import Claim, Settlement
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses, until
+
+CLAIM = Claim(b"a", 1, 60_000, 864_000_000, 5)
+
+
+def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
+    asked: list[str] = []
+    store = WatchedStore(lambda verb, _: asked.append(verb))
+    elsewhere, here = (Consumer(store, rules=ruled(), handler=lambda _: None) for _ in range(2))
+    with elsewhere.once(call(0)):
+        asked.clear()
+        with ThreadPoolExecutor() as pool:
+            assert statuses(pool.submit(here.process, [call(0)]).result(PATIENCE)) == ["busy"]
+    assert asked == ["claim", "settle"]
+
+
+def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits() -> None:
+    clock, woken = ManualClock(), list[str]()
+    gate = Gate(MemoryStore(clock=clock))
+    outlived, last = (Claim(b"a", nonce, 1_000, 864_000_000, 5) for nonce in (1, 2))
+    gate.claim([outlived])
+    clock.advance(2)
+    gate.claim([last])
+    assert gate.when_ended(b"a", lambda: woken.append("woken"))
+    gate.let_go(None, [outlived])
+    assert woken == []
+    gate.let_go(None, [last])
+    assert woken == ["woken"]
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle"])
+def test_the_child_of_a_fork_waits_for_no_call_of_its_parent(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "LONGEST_CALL", 10 * PATIENCE)
+    under_way, go = threading.Event(), threading.Event()
+
+    def look(asked: str, _: object) -> None:
+        if asked == verb and not under_way.is_set():
+            under_way.set()
+            assert go.wait(PATIENCE)
+
+    gate = Gate(WatchedStore(look))
+    items: list[Any] = [CLAIM if verb == "claim" else Settlement(CLAIM, 1, "complete")]
+    with ThreadPoolExecutor() as pool:
+        parents = pool.submit(getattr(gate, verb), items)
+        assert under_way.wait(PATIENCE)
+        gates._begin_anew()
+        try:
+            assert pool.submit(getattr(gate, verb), items).result(PATIENCE)
+        finally:
+            go.set()
+        parents.result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "became", "then"),
+    [
+        ({"shadow": True}, "done", "unguarded", "unguarded"),
+        ({"attempts": 2}, "failed", "dead", "dead"),
+    ],
+    ids=["unguarded", "given up"],
+)
+def test_the_timer_settles_what_returned_and_leaves_the_rest_to_the_engine(
+    rule: dict[str, Any],
+    before: str,
+    became: str,
+    then: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
+    settled = threading.Event()
+    store = WatchedStore(lambda verb, _: settled.set() if verb == "settle" else None)
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-1" and became == "dead":
+            raise LookupError
+        if job.event.id == "id-3":
+            assert settled.wait(PATIENCE)
+
+    with Consumer(store, rules=ruled(**rule), handler=handler) as consumer:
+        assert statuses(consumer.process([call(1)])) == [before]
+        settled.clear()
+        outcomes = consumer.process([call(1), call(2), call(3)])
+        assert statuses(outcomes) == [became, "done", "done"]
+        assert statuses(consumer.process([call(1)])) == [then]
+
+
+def test_the_timer_sleeps_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
+    looks: list[float] = []
+    look = Gate._look
+
+    def counted(gate: Gate, *asked: Any) -> float:
+        looks.append(time.monotonic())
+        return look(gate, *asked)
+
+    monkeypatch.setattr(Gate, "_look", counted)
+    with Consumer("memory:", rules=ruled(), handler=lambda _: until(lambda: len(looks) > 3)) as one:
+        one.process([call(1), call(2)])
+    assert looks[3] - looks[0] > 0.1
+
+
+def timer_of(consumer: Consumer) -> threading.Thread:
+    gate: Any = consumer.runtime.gate
+    with consumer.once(call(0)):
+        timer = gate._timer
+        until(lambda: gate._wake._waiters)
+    assert isinstance(timer, threading.Thread)
+    return timer
+
+
+def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "IDLE", 10 * PATIENCE)
+    consumer = Consumer("memory:", rules=ruled())
+    timer = timer_of(consumer)
+    assert timer.daemon
+    consumer.close()
+    timer.join(PATIENCE)
+    assert not timer.is_alive()
+
+
+def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "IDLE", 0.01)
+    consumer = Consumer("memory:", rules=ruled(lease=0.03))
+    timer = timer_of(consumer)
+    timer.join(PATIENCE)
+    assert not timer.is_alive()
