@@ -99,6 +99,8 @@ def test_a_capture_goes_on_where_it_ended(run: Run, own: str, here: Path) -> Non
     assert numbers(here) == [0, 1, 2]
     assert "goes on after 2 events" in result.err
     assert "3 since the capture began" in result.err
+    assert "next: eventonce diagnose capture.jsonl.zst" in result.err
+    assert run("diagnose", "capture.jsonl.zst").code == 0
 
 
 def test_a_capture_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
@@ -312,6 +314,10 @@ def test_objects_are_each_read_once_and_a_broken_one_is_named(
     assert result.code == 1
     assert "broken.gz cannot be read to its end" in result.err
     assert numbers(here)[4] == 5
+    # Once it is whole, what was not read of it is.
+    s3.put_object(Bucket=name, Key="a/2026/11/16/12/broken.gz", Body=packed)
+    assert run("capture", *source).code == 0
+    assert numbers(here) == [1, 2, 3, 4, 5, 1, 2]
     assert run("capture", *source, "--json").documents[0]["events"] == 0
     s3.close()
 

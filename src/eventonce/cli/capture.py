@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue, parse, same
-from eventonce.cli import FAILED
+from eventonce.cli import FAILED, started_as
 from eventonce.cli.options import (
     Settings,
     endpoint_option,
@@ -278,11 +279,14 @@ def _in(uri: str, region: str | None, endpoint: str | None) -> str:
 def _progress(recorder: Recorder) -> Callable[[Progress], None]:
     """A line that is written over, on a terminal."""
     shown = sys.stderr is not None and sys.stderr.isatty()
-    began = time.monotonic()
+    lately = deque([(time.monotonic(), 0)], maxlen=10)
 
     def told(done: Progress) -> None:
         if shown:
-            rate = done.lines / max(1.0, time.monotonic() - began)
+            now = time.monotonic()
+            since, before = lately[0]
+            lately.append((now, done.lines))
+            rate = (done.lines - before) / max(1.0, now - since)
             text = f"{done.lines:,} events, {_bytes(recorder.written)}, {rate:,.0f} a second"
             last = datetime.fromtimestamp(done.last / 1000, UTC).strftime("%H:%M:%S")
             more = f", the last at {last} UTC" if done.last else ", none yet"
@@ -319,6 +323,8 @@ def _say(done: Progress, recorder: Recorder, change: Anonymiser | None, *, as_js
         }
         document["types"] = kinds
         text = "\n".join([_fields(kinds), text]) if kinds else text
+    if recorder.lines:
+        text += f"\nnext: {started_as()} diagnose {recorder.pattern}"
     emit(document, text, as_json=as_json, err=not as_json)
 
 

@@ -28,6 +28,10 @@ PROBE: Final = "aws-logs-write-test"
 """The file by which CloudWatch Logs tries whether it may write an export."""
 
 
+class NoInput(ConfigError):
+    """There is nothing to read, and may be later."""
+
+
 class Input:
     """One file or object, which can be read more than once."""
 
@@ -113,7 +117,7 @@ def _objects(uri: str, found: list[Input], others: list[str]) -> None:
         elif not key.endswith("/"):
             _add(key.removeprefix(prefix), one, name, found, others)
     if len(found) + len(others) == before:
-        raise ConfigError(f"s3://{bucket_name}/{prefix}: there is no object of this prefix")
+        raise NoInput(f"s3://{bucket_name}/{prefix}: there is no object of this prefix")
 
 
 def _add(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 from eventonce.envelope.captured import Arrived, own_line
-from eventonce.errors import ConfigError
+from eventonce.errors import SourceUnavailable
 from eventonce.sources.compression import Unreadable
 from eventonce.sources.files import EVENT_BYTES, events_of
-from eventonce.sources.inputs import Input, Place, inputs
+from eventonce.sources.inputs import Input, NoInput, Place, inputs
 from eventonce.sources.json_stream import Long
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture import TICK, Brought
 
 POLL: Final = 30.0
 """Seconds between two looks for new files or objects."""
+
+log = logging.getLogger("eventonce.capture")
 
 Position = dict[str, Any]
 
@@ -32,8 +35,8 @@ class FileFeed:
         self._follow = follow
         self._done: dict[str, None] = {}
         """Digests of the names of those that were read to their end."""
-        self._current, self._events = "", 0
-        """The one that is being read, and how many of its events were brought."""
+        self._begun: dict[str, int] = {}
+        """The same of those that were not, with how many of their events were brought."""
         self._untold = 0
 
     def __str__(self) -> str:
@@ -42,7 +45,7 @@ class FileFeed:
     def resume(self, position: Position | None) -> None:
         if position is not None:
             self._done = dict.fromkeys(position["done"])
-            self._current, self._events = position["current"], position["events"]
+            self._begun = dict(position["begun"])
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
         while True:
@@ -50,8 +53,6 @@ class FileFeed:
                 digest = blake2b(one.name.encode(), digest_size=8).hexdigest()
                 if digest not in self._done:
                     yield from self._read(one, digest)
-                    self._done[digest] = None
-                    self._current, self._events = "", 0
             if not self._follow:
                 return
             for _ in range(int(POLL / TICK)):
@@ -59,7 +60,7 @@ class FileFeed:
                 yield ()
 
     def position(self) -> Position:
-        return {"done": list(self._done), "current": self._current, "events": self._events}
+        return {"done": list(self._done), "begun": self._begun}
 
     def committed(self) -> None:
         """Files and objects stay where they are."""
@@ -74,23 +75,26 @@ class FileFeed:
     def _found(self) -> list[Input]:
         try:
             found, passed_over = inputs(self._places)
-        except ConfigError:
+        except NoInput:
             if not self._follow:
                 raise
             return []
-        if passed_over and passed_over not in self.notes:
-            self.notes.append(passed_over)
+        except SourceUnavailable as error:
+            if not self._follow or not self._done:
+                raise
+            log.warning("%s; trying again in %g s", error, POLL)
+            return []
+        if passed_over:
+            self._note(passed_over)
         return found
 
     def _read(self, one: Input, digest: str) -> Iterator[Sequence[Brought]]:
-        if digest != self._current:
-            self._current, self._events = digest, 0
-        before, number = self._events, 0
+        before, number = self._begun.get(digest, 0), 0
         try:
             for chunk in one.chunks(EVENT_BYTES):
                 if isinstance(chunk, Long):
                     self.broken = True
-                    self.notes.append(
+                    self._note(
                         f"{one.name}{chunk.place} was not read: an event of more than "
                         f"{EVENT_BYTES} bytes"
                     )
@@ -98,11 +102,19 @@ class FileFeed:
                 some = list(events_of(chunk))
                 left = some[max(0, before - number) :]
                 number += len(some)
-                self._events = max(before, number)
+                self._begun[digest] = max(before, number)
                 yield [self._brought(raw) for raw in left]
         except (OSError, Unreadable) as error:
+            # Not done: the network may be back at the next look, or the file be whole.
             self.broken = True
-            self.notes.append(f"{one.name} cannot be read to its end: {error}")
+            self._note(f"{one.name} cannot be read to its end: {error}")
+            return
+        self._begun.pop(digest, None)
+        self._done[digest] = None
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _brought(self, raw: bytes) -> Brought:
         line = own_line(raw)

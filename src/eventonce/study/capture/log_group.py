@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.clock import wall_clock
 from eventonce.envelope.captured import Arrived, own_line
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.study.capture import TICK, Brought
 
 READ_TIMEOUT: Final = 30.0
@@ -26,6 +27,8 @@ OVERLAP: Final = 5 * 60_000
 FUNCTIONS: Final = "/aws/lambda/"
 """How the log groups of functions begin: only the lines of a tap are events there."""
 TAPPED: Final = "{ $.eventonce = 1 }"
+
+log = logging.getLogger("eventonce.capture")
 
 Position = dict[str, Any]
 
@@ -63,11 +66,18 @@ class LogGroupFeed:
             self._at, self._seen = position["at"], dict(position["seen"])
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
+        answered = False
         while True:
             # A line that came late must be found, but none that was not asked for.
             back = OVERLAP if self._follow else 0
-            for page in self._pages(max(self._begin, self._at - back)):
-                yield self._new(page)
+            try:
+                for page in self._pages(max(self._begin, self._at - back)):
+                    yield self._new(page)
+                    answered = True
+            except SourceUnavailable as error:
+                if not self._follow or not answered:
+                    raise
+                log.warning("%s; trying again in %g s", error, POLL)
             if not self._follow or (self._end is not None and wall_clock() >= self._end):
                 return
             for _ in range(int(POLL / TICK)):

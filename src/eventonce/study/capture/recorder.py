@@ -90,6 +90,12 @@ class Recorder:
         return self._at.position
 
     @property
+    def pattern(self) -> str:
+        """What a shell makes all files of this capture of, in their order."""
+        finished = any(self.path.parent.glob(f"{self._stem}-*Z{self._ending}"))
+        return str(self.path.with_name(f"{self._stem}*{self._ending}") if finished else self.path)
+
+    @property
     def lines(self) -> int:
         """Lines in all files of this capture."""
         return self._at.lines
