@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest import SkipTest
 
 import msgspec
@@ -148,7 +148,7 @@ class Worker(msgspec.Struct, frozen=True):
 
     def ready(self) -> None:
         """Wait until it has opened the store."""
-        self._hear()
+        self.hear()
 
     def go(self) -> None:
         """Let it begin."""
@@ -156,7 +156,7 @@ class Worker(msgspec.Struct, frozen=True):
 
     def said(self) -> Iterator[Log]:
         """What it says, piece by piece, until it has done its task."""
-        while (piece := self._hear()) is not None:
+        while (piece := self.hear()) is not None:
             yield piece
 
     def kill(self) -> None:
@@ -193,14 +193,12 @@ class Worker(msgspec.Struct, frozen=True):
         except (EOFError, OSError):
             return
 
-    def _hear(self) -> Log | None:
+    def hear(self) -> Any:
+        """What it says next: None when it is ready, and when it has done; EOFError if it died."""
         assert self.pipe.poll(HANG_TIMEOUT), "a worker hangs"
-        try:
-            said = self.pipe.recv()
-        except EOFError:
-            raise AssertionError("a worker died") from None
+        said = self.pipe.recv()
         assert not isinstance(said, str), f"a worker failed:\n{said}"
-        return said if isinstance(said, Log) else None
+        return said
 
 
 def _states(pid: int) -> Iterator[str]:
@@ -234,11 +232,18 @@ def spawn(factory: StoreFactory, target: Callable[..., None], *args: object) -> 
     return Worker(process, here)
 
 
-def _begin(environment: dict[str, str], target: Callable[..., None], *args: object) -> None:
+def _begin(
+    environment: dict[str, str], target: Callable[..., None], pipe: Connection, *args: object
+) -> None:
     """In the new process, whose server began with the environment of an earlier time."""
     os.environ.clear()
     os.environ.update(environment)
-    target(*args)
+    try:
+        target(pipe, *args)
+    except EOFError:
+        return
+    except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits
+        pipe.send(traceback.format_exc())
 
 
 @contextmanager
@@ -255,12 +260,9 @@ def worker_to_kill(factory: StoreFactory, work: Work, task: Task) -> Iterator[Wo
 
 def _work(pipe: Connection, factory: StoreFactory, work: Work, task: Task) -> None:
     """In the new process."""
-    try:
-        with opened(factory) as store:
-            pipe.send(None)
-            pipe.recv()
-            for piece in work(store, task):
-                pipe.send(piece)
+    with opened(factory) as store:
         pipe.send(None)
-    except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits
-        pipe.send(traceback.format_exc())
+        pipe.recv()
+        for piece in work(store, task):
+            pipe.send(piece)
+    pipe.send(None)
