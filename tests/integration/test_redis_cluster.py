@@ -20,13 +20,13 @@ from eventonce.types import Claim, Settlement
 from tests.helpers import PATIENCE, until
 from tests.integration.granted import answered
 from tests.integration.test_redis_clients import fork_and_work, works
+from tests.servers.relay import relaying
 from tests.servers.valkey import (
     SLOTS,
     STEADY,
     Node,
     ValkeyCluster,
     clustered,
-    door,
     frozen,
     low_port,
     serving,
@@ -260,14 +260,14 @@ def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> N
     """As behind a configuration endpoint, or the name of a service whose pods are new."""
     with ExitStack() as replaced, _whole() as new:
         old = replaced.enter_context(_whole())
-        leading = replaced.enter_context(door(old.port))
+        leading = replaced.enter_context(relaying(old.port))
         store = RedisStore.from_uri(f"redis+cluster://127.0.0.1:{leading.port}")
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
         old.process.kill()
         old.process.wait()
         with pytest.raises(StoreUnavailable):
             store.claim([fact(*new_keys(1))])
-        leading.to = new.port
+        leading.server = new.port
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
         works(store)
         store.close()

@@ -16,7 +16,8 @@ from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Action, Claim, Settlement
 from tests.helpers import until
 from tests.servers import free_port
-from tests.servers.valkey import Node, door, frozen, serving, valkey
+from tests.servers.relay import relaying
+from tests.servers.valkey import Node, frozen, serving, valkey
 
 ACTIONS: Sequence[Action] = ("complete", "release", "bury", "extend")
 
@@ -112,10 +113,10 @@ def test_a_replica_is_told_apart_and_used_once_it_leads() -> None:
 
 def test_an_address_may_lead_to_another_server() -> None:
     """As a provider's primary endpoint does after a failover, under connections that still live."""
-    with serving() as first, serving() as second, door(first.port) as leading:
+    with serving() as first, serving() as second, relaying(first.port) as leading:
         store = RedisStore.from_uri(f"redis://127.0.0.1:{leading.port}")
         assert store.claim([_claim()])[0].kind == "run"
-        leading.to = second.port
+        leading.server = second.port
         first.client().replicaof("127.0.0.1", second.port)
         assert store.claim([_claim()])[0].kind == "run"
         assert second.client().dbsize() == 1

@@ -11,13 +11,13 @@ import hashlib
 import hmac
 import socket
 import struct
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, quote
 
 from tests.servers.aws import CREDENTIALS, REGION
+from tests.servers.relay import Relay, accepting
 
 ASK = b"R" + struct.pack("!ii", 8, 3)
 """AuthenticationCleartextPassword."""
@@ -26,63 +26,30 @@ _REFUSAL = b"SFATAL\0C28000\0MPAM authentication failed for user\0\0"
 REFUSE = b"E" + struct.pack("!i", 4 + len(_REFUSAL)) + _REFUSAL
 
 
-class Door:
+class Door(Relay):
     """Lets in who shows a good token."""
 
     def __init__(self, server: int) -> None:
-        self._server = server
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._lines: list[socket.socket] = [self._listener]
-        self.port = int(self._listener.getsockname()[1])
+        super().__init__(server)
         self.tokens: list[str] = []
         """What was shown, one a connection."""
 
-    def accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._lines.append(client)
-            threading.Thread(target=self._admit, args=(client,), daemon=True).start()
-
-    def _admit(self, client: socket.socket) -> None:
-        with suppress(OSError), client:
-            startup = _message(client, b"")
-            client.sendall(ASK)
-            token = _message(client, client.recv(1))[5:-1].decode()
-            self.tokens.append(token)
-            words = startup[8:].split(b"\0")
-            settings = dict(zip(words[::2], words[1::2], strict=False))
-            if not good(token, self.port, settings[b"user"].decode()):
-                client.sendall(REFUSE)
-                return
-            with socket.create_connection(("127.0.0.1", self._server)) as server:
-                self._lines.append(server)
-                server.sendall(startup)
-                back = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
-                back.start()
-                _pass_on(client, server)
-                back.join()
-
-    def close(self) -> None:
-        for line in self._lines:
-            with suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
-            line.close()
+    def admit(self, client: socket.socket) -> bytes | None:
+        startup = _message(client, b"")
+        client.sendall(ASK)
+        token = _message(client, client.recv(1))[5:-1].decode()
+        self.tokens.append(token)
+        words = startup[8:].split(b"\0")
+        settings = dict(zip(words[::2], words[1::2], strict=False))
+        if good(token, self.port, settings[b"user"].decode()):
+            return startup
+        client.sendall(REFUSE)
+        return None
 
 
 def _message(client: socket.socket, kind: bytes) -> bytes:
     length = client.recv(4, socket.MSG_WAITALL)
     return kind + length + client.recv(struct.unpack("!i", length)[0] - 4, socket.MSG_WAITALL)
-
-
-def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while piece := source.recv(1 << 16):
-            sink.sendall(piece)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
 
 
 def good(token: str, port: int, user: str) -> bool:
@@ -116,11 +83,5 @@ def good(token: str, port: int, user: str) -> bool:
 @contextmanager
 def guarding(server: int) -> Iterator[Door]:
     """A door before this port, on a loopback port of its own."""
-    door = Door(server)
-    thread = threading.Thread(target=door.accept, daemon=True)
-    thread.start()
-    try:
+    with accepting(Door(server)) as door:
         yield door
-    finally:
-        door.close()
-        thread.join(5)

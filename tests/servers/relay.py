@@ -6,16 +6,21 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 Passes = Callable[[int], bool]
 """Asked before each piece is passed on, by its number: False cuts the connection instead."""
 
 
+R = TypeVar("R", bound="Relay")
+
+
 class Relay:
     """Passes bytes on, in pieces as they come."""
 
-    def __init__(self, server: int, passes: Passes) -> None:
-        self._server = server
+    def __init__(self, server: int, passes: Passes = lambda _: True) -> None:
+        self.server = server
+        """The port that new connections are led to; it may change."""
         self._passes = passes
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
@@ -35,7 +40,12 @@ class Relay:
             except OSError:
                 return
             try:
-                server = socket.create_connection(("127.0.0.1", self._server))
+                first = self.admit(client)
+                if first is None:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self.server))
+                server.sendall(first)
             except OSError:
                 # The server is away: whoever comes is sent away too, and the next one is let in.
                 client.close()
@@ -46,6 +56,10 @@ class Relay:
                 threading.Thread(
                     target=self._pass_on, args=(source, sink, asks), daemon=True
                 ).start()
+
+    def admit(self, client: socket.socket) -> bytes | None:
+        """What the server is told first, of whom it lets in; None for whom it does not."""
+        return b""
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, asks: bool) -> None:
         with suppress(OSError):
@@ -80,7 +94,13 @@ class Relay:
 @contextmanager
 def relaying(server: int, passes: Passes = lambda _: True) -> Iterator[Relay]:
     """A relay to this port, on a loopback port of its own."""
-    relay = Relay(server, passes)
+    with accepting(Relay(server, passes)) as relay:
+        yield relay
+
+
+@contextmanager
+def accepting(relay: R) -> Iterator[R]:
+    """It accepts until the block is left."""
     thread = threading.Thread(target=relay.accept, daemon=True)
     thread.start()
     try:

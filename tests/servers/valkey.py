@@ -10,9 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -227,50 +226,6 @@ def sentinel(primary: int, *settings: str, binary: Binary = valkey) -> Iterator[
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         with running([binary(), str(config), "--sentinel"], lambda: answers(port)):
             yield port
-
-
-class Door:
-    """An address that leads to a server, and later perhaps to another one."""
-
-    def __init__(self, port: int, to: int) -> None:
-        self.port = port
-        self.to = to
-
-
-@contextmanager
-def door(to: int) -> Iterator[Door]:
-    """A door on a loopback port; who came through it stays with the server he was led to."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        leading = Door(listening.getsockname()[1], to)
-
-        def lead() -> None:
-            while True:
-                try:
-                    inside, _ = listening.accept()
-                except OSError:
-                    return
-                try:
-                    outside = socket.create_connection(("127.0.0.1", leading.to))
-                except OSError:
-                    # The server is away: whoever comes is sent away too, and the next one let in.
-                    inside.close()
-                    continue
-                for ends in ((inside, outside), (outside, inside)):
-                    threading.Thread(target=_carry, args=ends, daemon=True).start()
-
-        threading.Thread(target=lead, daemon=True).start()
-        yield leading
-        listening.shutdown(socket.SHUT_RDWR)
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while said := source.recv(65_536):
-            target.sendall(said)
-    for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-        end.close()
 
 
 def caught_up(replica: Node, primary: Node) -> None:
