@@ -140,6 +140,7 @@ def test_whatever_a_plain_handler_raises_in_its_thread_is_that_events_failure(
     with Consumer(store, rules=RULE, handler=handler, threads=1) as consumer:
         outcomes = asyncio.run(consumer.process_async([call(0), call(1)]))
     assert statuses(outcomes) == ["failed", "done"]
+    assert isinstance(outcomes[0].error, Exception)
     with Consumer(store, rules=RULE, handler=lambda _: None) as after:
         assert statuses(after.process([call(0), call(1)])) == ["done", "duplicate"]
 

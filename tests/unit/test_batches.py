@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventonce import Consumer, Rule, envelope
 from eventonce.core.plan import Plan
 from eventonce.errors import Reject, StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
 from tests.helpers import WatchedStore, away
 
@@ -162,7 +165,9 @@ def test_an_outage_inside_a_transaction_is_no_attempt_of_the_events() -> None:
     away = Away(store, StoreUnavailable("no connection slots"))
     with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
         for _ in range(10):
-            assert [it.status for it in consumer.process([call("e")])] == ["failed"]
+            (outcome,) = consumer.process([call("e")])
+            assert outcome.reason == "StoreUnavailable: no connection slots"
+            assert outcome.status == "failed"
     with Consumer(store, rules=FACT, handler=lambda _: None) as back:
         assert [it.status for it in back.process([call("e")])] == ["done"]
 
@@ -172,6 +177,21 @@ def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
     with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
         told = [consumer.process([call("e")])[0].status for _ in range(3)]
     assert told == ["failed", "dead", "dead"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"), [(StoreUnavailable("the disk is full"), "failed"), (ValueError(), "dead")]
+)
+def test_what_the_disk_does_in_a_handlers_transaction_is_no_attempt_of_the_events(
+    raised: Exception, status: str, tmp_path: Path
+) -> None:
+    def handler(job: Job) -> None:
+        assert job.connection is not None
+        raise raised
+
+    rule = msgspec.structs.replace(FACT, attempts=1)
+    with Consumer(SQLiteStore(tmp_path / "a.db"), rules=rule, handler=handler) as consumer:
+        assert [consumer.process([call("e")])[0].status for _ in range(2)] == [status] * 2
 
 
 def test_whatever_must_come_again_says_when() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import lambda_handler
 from eventonce.errors import StoreUnavailable
+from eventonce.runtime import inline
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
@@ -250,6 +252,13 @@ def test_plain_code_on_a_loop_does_not_hold_it_to_wait_for_a_copy(
         return status
 
     assert asyncio.run(story()) == "busy"
+
+
+def test_where_nobody_has_imported_asyncio_there_is_no_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "asyncio")
+    assert not inline._on_loop()
 
 
 def test_a_cancelled_batch_waits_for_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
