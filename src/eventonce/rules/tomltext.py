@@ -140,6 +140,7 @@ ELSEWHERE: Final = (
     "letters",
     "unhandled",
     "keep_headers",
+    "tap",
     "worker",
     "serve",
     "infra",
