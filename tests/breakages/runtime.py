@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ def lane_made_with(**changed: Any) -> Callable[[Patch], None]:
     def plant(patch: Patch) -> None:
         made = Lane.__init__
 
-        def init(self: Any, call: Any, key: Any = None, abandon: Any = None) -> None:
+        def init(self: Any, call: Any, key: Any, abandon: Any = None) -> None:
             named = {"call": call, "key": key, "abandon": abandon}
             made(self, **{k: changed[k](v) if k in changed else v for k, v in named.items()})
 
@@ -128,7 +129,7 @@ def cancels_only(self: Any, ticket: Any) -> None:
 BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "lane: a call has a key twice",
-        lane_made_with(key=lambda _: None),
+        lane_made_with(key=lambda _: lambda _: os.urandom(8)),
         test_lane.test_a_call_has_each_key_once,
     ),
     Breakage(

@@ -52,10 +52,10 @@ class Lane(Generic[Item, Answer]):
     def __init__(
         self,
         call: Callable[[Sequence[Item]], list[Answer]],
-        key: Callable[[Item], bytes] | None = None,
+        key: Callable[[Item], bytes],
         abandon: Callable[[Sequence[Item], list[Answer]], None] | None = None,
     ) -> None:
-        """With `key`, a call has each key once. `abandon` is told the answers nobody waits for."""
+        """A call has each `key` once. `abandon` is told the answers nobody waits for."""
         self._call = call
         self._key = key
         self._abandon = abandon
@@ -185,11 +185,11 @@ class Lane(Generic[Item, Answer]):
     def _join(self, items: Sequence[Item]) -> None:
         """Those who wait join the call, as far as they fit."""
         key, size = self._key, len(items)
-        keys = {key(item) for item in items} if key is not None else set()
+        keys = {key(item) for item in items}
         joined: list[_Entry[Item, Answer]] = []
         left: deque[_Entry[Item, Answer]] = deque()
         for entry in self._waiting:
-            own = {key(item) for item in entry.items} if key is not None else set()
+            own = {key(item) for item in entry.items}
             if entry.apart or size + len(entry.items) > MOST or not keys.isdisjoint(own):
                 left.append(entry)
                 continue
