@@ -13,10 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
+from eventonce.cli.output import table
 from eventonce.sending import Outgoing, Refusal, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
 from tests.unit.made import classic
@@ -341,3 +343,31 @@ def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
 )
 def test_what_is_no_such_entry_is_sent_as_it_is(raw: bytes) -> None:
     assert published(raw, "") == [raw]
+
+
+# Tables
+
+
+def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
+    shown = table([("a", 1, "one"), ("bc", 12_345, "many")], head=("name", "events", "how"))
+    assert click.unstyle(shown).splitlines() == [
+        "name  events  how",
+        "a          1  one",
+        "bc    12,345  many",
+    ]
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_on_a_terminal_the_last_column_is_cut_or_goes_on_below_itself(
+    wrap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    long = "as many words as no narrow terminal has room for"
+    lines = table([(7, long)], indent=2, wrap=wrap).splitlines()
+    assert max(map(len, lines)) <= 30
+    if wrap:
+        assert " ".join(" ".join(lines).split()) == f"7 {long}"
+        assert {line[:5] for line in lines[1:]} == {"     "}
+    else:
+        assert lines == ["  7  as many words as no narr…"]

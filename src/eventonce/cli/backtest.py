@@ -12,7 +12,8 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
-from eventonce.cli.output import check_files, echo_json, made_by, table
+from eventonce.cli.output import check_files, counted, echo_json, table, wrapped
+from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
@@ -20,7 +21,7 @@ from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.cost import ASSUMED
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
-from eventonce.study.page.backtested import backtest_page
+from eventonce.study.page.backtested import backtest_page, sentence
 
 MASKED: Final = 24
 """Characters of a value that are shown, where values are shown at all."""
@@ -151,35 +152,35 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
-    if known:
-        head: tuple[str, ...] = ("guard", "ran", "dropped", "superseded", "lost", "copies run")
-        rows: list[tuple[object, ...]] = [
-            (one.guard, one.ran, one.dropped, one.superseded, one.lost, one.let_through)
-            for one in results
-        ]
-    else:
-        head = ("guard", "ran", "dropped", "superseded", "drops that differ", "runs alike")
-        rows = [
-            (one.guard, one.ran, one.dropped, one.superseded, one.differing, one.alike)
-            for one in results
-        ]
-    letters = sum(one.dead_letters for one in results[:1])
-    said = f"{results[0].lines} events" + (f", {letters} of them dead letters" if letters else "")
+    wrong = ("lost", "copies run") if known else ("drops that differ", "runs alike")
+    head = (*wrong, "ran", "dropped", "superseded", "guard")
+    rows = [
+        (
+            one.differing if one.lost is None else one.lost,
+            one.alike if one.let_through is None else one.let_through,
+            *(one.ran, one.dropped, one.superseded, one.guard),
+        )
+        for one in results
+    ]
+    letters = results[0].dead_letters
+    said = first_sentence(sentence(results))
+    if letters:
+        said += f"\n{counted(letters, 'event')} would be dead letters."
     notes = (
         "superseded: versions that a state rule need not run, older than the one applied or the "
         "same state."
         if known
         else "drops that differ: dropped, though the content differs from that of the event it is "
-        "said to be a copy of.\nruns alike: run, though the content is that of an earlier run."
+        "said to be a copy of. runs alike: run, though the content is that of an earlier run."
     )
-    parts = [said, table(rows, head=head, indent=2), notes, _costs(results), examples]
+    compared = table(rows, head=head, indent=2, wrap=True)
+    parts = [said, compared, wrapped(notes), _costs(results), examples]
     return "\n\n".join(filter(None, parts))
 
 
 def _costs(results: Sequence[Result]) -> str:
     rows = [
         (
-            one.guard,
             one.cost.events,
             f"${one.cost.dynamodb_dollars:.2f}",
             one.cost.records,
@@ -191,14 +192,15 @@ def _costs(results: Sequence[Result]) -> str:
                     one.cost.sqlite_bytes,
                 )
             ),
+            one.guard,
         )
         for one in results
         if one.cost
     ]
     if not rows:
         return ""
-    head = ("a month", "events", "DynamoDB", "records", "Redis", "PostgreSQL", "SQLite")
-    return f"{table(rows, head=head, indent=2)}\n\n{ASSUMED}"
+    head = ("events", "DynamoDB", "records", "Redis", "PostgreSQL", "SQLite", "a month with")
+    return f"{table(rows, head=head, indent=2, wrap=True)}\n\n{wrapped(ASSUMED)}"
 
 
 def _examples(

@@ -23,11 +23,12 @@ from eventonce.cli.output import (
     check_files,
     counted,
     echo_json,
-    made_by,
     one_line,
     printable,
     table,
+    wrapped,
 )
+from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
@@ -37,7 +38,8 @@ from eventonce.study.diagnose import Diagnosis, KindReport, Late, diagnose, line
 from eventonce.study.examples import of_causes, read
 from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
-from eventonce.study.page.diagnosis import diagnosis_page
+from eventonce.study.page.diagnosis import diagnosis_page, sentence
+from eventonce.study.page.scales import duration
 from eventonce.study.proposals import toml
 from eventonce.study.windows import BEYOND, GRID, Windows
 
@@ -46,6 +48,8 @@ STATES: Final = "genesys:latest"
 
 SHORTLY: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
 """Milliseconds of the windows that are shown of each rule."""
+TYPES: Final = 12
+"""Types that are shown; a page shows them all."""
 WIDTH: Final = 32
 """Characters of the longest bar."""
 
@@ -122,23 +126,15 @@ def _document(found: Diagnosis) -> dict[str, Any]:
 
 
 def _report(found: Diagnosis) -> str:
-    share = f"{found.copies / max(1, found.lines):.1%}"
-    span = ""
-    if found.began is not None and found.ended is not None:
-        span = f" in {_about(found.ended - found.began)}"
-    parts = [
-        click.style(
-            f"{counted(found.lines, 'event')}{span}, "
-            f"{counted(found.copies, 'copy', 'copies')} ({share})",
-            bold=True,
-        )
-    ]
+    parts = [first_sentence(sentence(found))]
     if found.copies:
-        parts += [_causes(found), _types(found), _lateness(found.late), _windows(found.windows)]
+        parts += [_causes(found), _lateness(found.late), _windows(found.windows)]
     if found.findings:
         parts.append(_titled("Worth a look", _findings(found.findings)))
     if found.proposals:
         parts.append(_titled("Proposed rules", _indented(printable(toml(found.proposals)))))
+    if found.copies:
+        parts.append(_types(found))
     maps = [_fields(kind) for kind in found.kinds[:3] if kind.fields and kind.copies]
     if maps:
         parts.append(_titled("Fields of the types with most copies", "\n\n".join(maps)))
@@ -147,23 +143,23 @@ def _report(found: Diagnosis) -> str:
 
 def _causes(found: Diagnosis) -> str:
     rows = [(number, cause, REMEDIES[cause]) for cause, number in found.causes.items()]
-    return _titled("Copies by cause", table(rows, indent=2))
+    return _titled("Copies by cause", table(rows, indent=2, wrap=True))
 
 
 def _types(found: Diagnosis) -> str:
-    rows = [
-        (
-            kind.copies,
-            kind.events,
-            kind.type,
-            kind.rule,
-            ", ".join(f"{number} {cause}" for cause, number in kind.causes.items()),
-        )
-        for kind in found.kinds
-        if kind.copies
-    ]
-    head = ("copies", "events", "type", "rule", "causes")
-    return _titled("Types with copies", table(rows, head=head, indent=2))
+    kinds = [kind for kind in found.kinds if kind.copies]
+    rows = [(kind.copies, kind.events, kind.type, _mostly(kind)) for kind in kinds[:TYPES]]
+    head = ("copies", "events", "type", "mostly")
+    text = table(rows, head=head, indent=2)
+    rest = len(kinds) - TYPES
+    if rest > 0:
+        text += f"\n  … and {counted(rest, 'type')} more: --html and --json have them all"
+    return _titled("Types with copies", text)
+
+
+def _mostly(kind: KindReport) -> str:
+    cause, copies = next(iter(kind.causes.items()))
+    return cause if copies == kind.copies else f"{cause} ({copies:,})"
 
 
 def _lateness(late: Late) -> str:
@@ -174,10 +170,10 @@ def _lateness(late: Late) -> str:
     ]
     cover = next((length for length in GRID if length > late.longest), late.longest + 1)
     said = (
-        f"The latest copy comes after {_about(late.longest)}: a window of {duration_text(cover)} "
+        f"The latest copy comes after {duration(late.longest)}: a window of {duration_text(cover)} "
         "covers all of them."
     )
-    return _titled("How late copies come", f"{table(rows, indent=2)}\n  {said}")
+    return _titled("How late copies come", f"{table(rows, indent=2)}\n{wrapped(said, 2)}")
 
 
 def _windows(found: Sequence[Windows]) -> str:
@@ -187,8 +183,10 @@ def _windows(found: Sequence[Windows]) -> str:
         (
             duration_text(window.length),
             f"{window.share:.1%}",
-            f"{window.wrong:.0f}" if window.repeats is not None else f"{window.differing} or more",
-            "not known" if window.at_most is None else f"{window.at_most:.0f}",
+            f"{window.wrong:,.0f}"
+            if window.repeats is not None
+            else f"{window.differing:,} or more",
+            "not known" if window.at_most is None else f"{window.at_most:,.0f}",
         )
         for window in whole.grid
     ]
@@ -202,15 +200,16 @@ def _windows(found: Sequence[Windows]) -> str:
         head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")
         texts.append(table(rules, head=head, indent=2))
     if whole.observed:
-        texts.append(
-            f"  {counted(whole.beyond, 'pair')} of equal events are further apart than any retry "
+        said = (
+            f"{counted(whole.beyond, 'pair')} of equal events are further apart than any retry "
             f"reaches ({duration_text(BEYOND)}): so often events repeat by themselves."
         )
     else:
-        texts.append(
-            "  Not enough yet to see events that repeat by themselves: the capture must be longer "
+        said = (
+            "Not enough yet to see events that repeat by themselves: the capture must be longer "
             f"than {duration_text(BEYOND)}."
         )
+    texts.append(wrapped(said, 2))
     return _titled("What windows would do", "\n".join(texts))
 
 
@@ -218,16 +217,8 @@ def _findings(found: Sequence[Finding]) -> str:
     texts = []
     for text, some in groupby(found, key=lambda finding: finding.text):
         rows = [(one.count, one.type, f"line {one.lines[0]}" if one.lines else "") for one in some]
-        texts.append(f"  {one_line(text)}\n{table(rows, indent=4)}")
-    return "\n".join(texts)
-
-
-def _about(milliseconds: int) -> str:
-    """A duration as people say it."""
-    for unit, name in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")):
-        if milliseconds >= 2 * unit:
-            return f"{milliseconds / unit:.1f} {name}"
-    return f"{milliseconds / 1000:.1f} seconds"
+        texts.append(f"{wrapped(text, 2)}\n{table(rows, indent=4)}")
+    return "\n\n".join(texts)
 
 
 def _fields(kind: KindReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
@@ -16,21 +17,53 @@ import msgspec
 from eventonce.errors import ConfigError
 
 
-def table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: int = 0) -> str:
-    """The rows under their head; on a terminal the last column is cut where the screen ends."""
-    texts = [[one_line(str(cell)) for cell in row] for row in ([head, *rows] if head else rows)]
-    if not texts:
-        return ""
+def table(
+    rows: Sequence[Sequence[object]],
+    *,
+    head: Sequence[str] = (),
+    indent: int = 0,
+    wrap: bool = False,
+) -> str:
+    """The rows under their head; a column of numbers stands to the right. On a terminal the last
+    column is cut where the screen ends, or goes on below itself."""
+    if not rows:
+        return one_line("  ".join(head))
+    counts = [all(type(cell) is int for cell in column) for column in zip(*rows, strict=True)]
+    texts = [[_cell(cell) for cell in row] for row in ([head, *rows] if head else rows)]
     widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
     taken = indent + sum(widths[:-1]) + 2 * (len(widths) - 1)
-    room = get_terminal_size().columns - taken if sys.stdout.isatty() else sys.maxsize
+    room = max(get_terminal_size().columns - taken, 20) if sys.stdout.isatty() else sys.maxsize
     lines = []
     for number, row in enumerate(texts):
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        last = row[-1] if len(row[-1]) <= max(room, 20) else row[-1][: max(room, 20) - 1] + "…"
+        *cells, last = (
+            cell.rjust(width) if count else cell.ljust(width)
+            for cell, width, count in zip(row, widths, counts, strict=True)
+        )
+        last = last.rstrip()
+        if len(last) > room and wrap:
+            last = f"\n{' ' * taken}".join(_parted(last, room))
+        elif len(last) > room:
+            last = last[: room - 1] + "…"
         line = " " * indent + "  ".join([*cells, last]).rstrip()
         lines.append(click.style(line, bold=True) if head and number == 0 else line)
     return "\n".join(lines)
+
+
+def _cell(cell: object) -> str:
+    return f"{cell:,}" if type(cell) is int else one_line(str(cell))
+
+
+def _parted(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """A paragraph no wider than the terminal; in a file it is one line."""
+    pad = " " * indent
+    if not sys.stdout.isatty():
+        return pad + one_line(text)
+    room = max(get_terminal_size().columns - indent, 20)
+    return "\n".join(pad + line for line in _parted(one_line(text), room))
 
 
 def with_table(text: str, rows: Sequence[Sequence[object]]) -> str:
@@ -40,7 +73,7 @@ def with_table(text: str, rows: Sequence[Sequence[object]]) -> str:
 
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 event`, `2 events`; `many` is the plural where it is not `one` with an s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def one_line(text: str) -> str:
@@ -83,15 +116,6 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
     for file in written:
         if file is not None and any(file.resolve().is_relative_to(it) for it in folders):
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
-
-
-def made_by(captures: Sequence[Path | str]) -> str:
-    """What a page says of its making: the command, and the names of the captures."""
-    # A bucket's options are for the command, and not for whoever reads the page.
-    shown = [it.partition("?")[0] if isinstance(it, str) else it.name or str(it) for it in captures]
-    names = ", ".join(shown[:3])
-    more = f" and {len(captures) - 3} more" if len(captures) > 3 else ""
-    return f"Made by {click.get_current_context().command_path} of {names}{more}."
 
 
 def standard_output() -> BinaryIO:

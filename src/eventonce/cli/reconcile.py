@@ -11,11 +11,12 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
-from eventonce.cli.output import check_files, counted, emit, made_by, table
+from eventonce.cli.output import check_files, counted, emit, table, wrapped
+from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
-from eventonce.study.page.reconciled import reconciled_page
+from eventonce.study.page.reconciled import reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 
 _capture = CapturePath()
@@ -77,8 +78,8 @@ def command(
 
 def _report(found: Reconciled) -> str:
     lines = [
-        f"{counted(found.expected, 'event')} expected, {found.seen} seen, {found.both} in both: "
-        + click.style(f"{found.missing} never arrived", bold=True)
+        first_sentence(sentence(found)),
+        f"{counted(found.seen, 'event')} seen, {found.both:,} in both.",
     ]
     if found.types:
         rows = [(number, kind) for kind, number in found.types.items()]
@@ -87,7 +88,9 @@ def _report(found: Reconciled) -> str:
         lines.append(f"{counted(found.keyless, 'line')} without a key could not be compared.")
     if found.neither is not None:
         lines.append(
-            f"If both are captures of one bus, about {found.neither:.0f} events are in neither "
-            "(Chapman's estimate: it holds if each list lost its events by chance)."
+            wrapped(
+                f"If both are captures of one bus, about {found.neither:,.0f} events are in "
+                "neither (Chapman's estimate: it holds if each list lost its events by chance)."
+            )
         )
     return "\n".join(lines)

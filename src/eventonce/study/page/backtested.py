@@ -8,7 +8,17 @@ from typing import Any, Final
 from eventonce.study.backtest import Result
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, figure, table
-from eventonce.study.page.markup import THIN, Html, counted, joined, number, share, tag
+from eventonce.study.page.markup import (
+    THIN,
+    Html,
+    Key,
+    Sentence,
+    counted,
+    lead,
+    number,
+    share,
+    tag,
+)
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 
@@ -26,7 +36,7 @@ def backtest_page(
 ) -> Page:
     """The page of a backtest; `events` has the fields of the lines of the examples."""
     known = results[0].lost is not None
-    page = Page("What each guard would have done", _lead(results), made=made)
+    page = Page("What each guard would have done", lead(sentence(results)), made=made)
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
     pairs = list(_pairs(results, events, values=values))
@@ -40,40 +50,38 @@ def backtest_page(
     return page
 
 
-def _lead(results: Sequence[Result]) -> Html:
+def sentence(results: Sequence[Result]) -> Sentence:
+    """What a backtest says, in a sentence or two."""
     first = results[0]
     ours = [one for one in results if one.guard.startswith(OURS)]
     theirs = [one for one in results if not one.guard.startswith(OURS)]
-    began = f"In {duration(first.span)}: " if first.span else ""
-    said: list[object] = [began, tag("b", counted(first.lines, "event"))]
+    said: list[str | Key] = [f"In {duration(first.span)}: " if first.span else ""]
+    said.append(Key(counted(first.lines, "event")))
     if first.copies is not None:
-        said += [", ", tag("b", share(first.copies, first.lines)), " of them copies"]
+        said += [", ", Key(share(first.copies, first.lines)), " of them copies"]
     said.append(". ")
-    lost, through = (_most(theirs, place) for place in (0, 1))
-    if theirs and first.lost is not None:
-        who = "Your guard loses " if len(theirs) == 1 else "The usual recipes lose up to "
-        then = " and lets " if len(theirs) == 1 else " and let up to "
-        said += [who, _harm(lost), then, _harm(through), " copies through; "]
-    elif theirs:
-        said += ["The usual recipes drop up to ", _harm(lost), " events whose content differs; "]
+    if theirs:
+        lost, through = (_harm(max(_both(one)[place] for one in theirs)) for place in (0, 1))
+        if first.lost is None:
+            said += ["The usual recipes drop up to ", lost, " events whose content differs; "]
+        elif len(theirs) == 1:
+            said += ["Your guard loses ", lost, " and lets ", through, " copies through; "]
+        else:
+            said += ["The usual recipes lose up to ", lost, " and let up to ", through]
+            said.append(" copies through; ")
     if ours:
-        best = min(ours, key=_wrong)
-        said += [best.guard, " ", *_told(best), "."]
-    return joined(*said)
+        best = min(ours, key=_both)
+        wrong, again = (_harm(value) for value in _both(best))
+        said += (
+            [best.guard, " drops ", wrong, " such events."]
+            if first.lost is None
+            else [best.guard, " loses ", wrong, " and lets ", again, " through."]
+        )
+    return said
 
 
-def _harm(value: int) -> Html:
-    return tag("b", number(value), class_="harm" if value else None)
-
-
-def _told(one: Result) -> list[object]:
-    if one.lost is None:
-        return [_harm(one.differing), ": below is shown in which fields"]
-    return ["loses ", _harm(one.lost), " and lets ", _harm(one.let_through or 0), " through"]
-
-
-def _wrong(one: Result) -> tuple[int, int]:
-    return _both(one)
+def _harm(value: int) -> Key:
+    return Key(number(value), harm=value > 0)
 
 
 def _both(one: Result) -> tuple[int, int]:
@@ -81,10 +89,6 @@ def _both(one: Result) -> tuple[int, int]:
     if one.lost is None:
         return one.differing, one.alike
     return one.lost, one.let_through or 0
-
-
-def _most(results: Sequence[Result], place: int) -> int:
-    return max((_both(one)[place] for one in results), default=0)
 
 
 def _meaning(*, known: bool) -> str:
@@ -104,7 +108,7 @@ def _meaning(*, known: bool) -> str:
 def guards(results: Sequence[Result]) -> plots.Plot:
     """A bar for what each guard loses, and one for what it lets through."""
     known = results[0].lost is not None
-    best = min(results, key=_wrong)
+    best = min(results, key=_both)
     return plots.bars(
         "What each guard loses and lets through" if known else "What each guard drops and runs",
         f"{best.guard} does least wrong: {_both(best)[0]} and {_both(best)[1]}.",

@@ -13,7 +13,18 @@ from eventonce.study.findings import Finding
 from eventonce.study.over_time import DECADE, OverTime
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
-from eventonce.study.page.markup import Html, counted, data, joined, number, share, tag
+from eventonce.study.page.markup import (
+    Html,
+    Key,
+    Sentence,
+    counted,
+    data,
+    joined,
+    lead,
+    number,
+    share,
+    tag,
+)
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
 from eventonce.study.proposals import toml
@@ -40,7 +51,7 @@ def diagnosis_page(
     made: str,
 ) -> Page:
     """The page of a diagnosis; `events` has the fields of the lines of the examples."""
-    page = Page("What the copies of a capture are", _lead(found), made=made)
+    page = Page("What the copies of a capture are", lead(sentence(found)), made=made)
     if found.copies:
         _copies(page, found)
     if found.proposals:
@@ -80,18 +91,17 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
     return f"line {number(line)}", events[line]
 
 
-def _lead(found: Diagnosis) -> Html:
+def sentence(found: Diagnosis) -> Sentence:
+    """What a diagnosis says, in a sentence or two."""
     began = f"In {_span(found)}: " if found.began is not None else ""
-    lines = tag("b", counted(found.lines, "event"))
+    events = Key(counted(found.lines, "event"))
     if not found.copies:
-        return joined(began, lines, ", and no copy among them.")
-    copies = joined(tag("b", share(found.copies, found.lines)), " of them copies")
+        return [began, events, ", and no copy among them."]
+    copies = Key(share(found.copies, found.lines))
+    told: list[str | Key] = [began, events, ", ", copies, " of them copies. The rules in use "]
     if not found.let_through:
-        return joined(began, lines, ", ", copies, ". The rules in use recognise every one.")
-    through = tag("b", number(found.let_through), class_="harm")
-    return joined(
-        began, lines, ", ", copies, ". The rules in use let ", through, " of them through."
-    )
+        return [*told, "recognise every one."]
+    return [*told, "let ", Key(number(found.let_through), harm=True), " of them through."]
 
 
 def _span(found: Diagnosis) -> str:

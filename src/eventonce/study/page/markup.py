@@ -5,8 +5,9 @@ Events hold whatever their senders write, and a page is sent to people who trust
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 LONGEST: Final = 240
 """Characters of a text that are shown; a value may have a hundred thousand."""
@@ -46,6 +47,29 @@ def joined(*inside: object) -> Html:
             part if isinstance(part, Html) else escape(printable(_plain(part)))
             for part in inside
             if part is not None
+        )
+    )
+
+
+class Key(NamedTuple):
+    """A word of a report's first sentence that stands out; harm is what should not be."""
+
+    text: str
+    harm: bool = False
+
+
+Sentence = Sequence[str | Key]
+"""The first sentence of a report, for a page and for a terminal."""
+
+
+def lead(sentence: Sentence) -> Html:
+    """The sentence as markup."""
+    return joined(
+        *(
+            tag("b", word.text, class_="harm" if word.harm else None)
+            if isinstance(word, Key)
+            else word
+            for word in sentence
         )
     )
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure
-from eventonce.study.page.markup import counted, joined, number, share, tag
+from eventonce.study.page.markup import Key, Sentence, counted, lead, number, share
 from eventonce.study.reconcile import Reconciled
 
 
 def reconciled_page(found: Reconciled, *, made: str) -> Page:
     """The page of two lists that were compared."""
-    expected = tag("b", counted(found.expected, "event"))
-    lost = tag("b", number(found.missing), class_="harm" if found.missing else None)
-    part = f" ({share(found.missing, found.expected)})" if found.missing else ""
-    page = Page(
-        "What never arrived",
-        joined(expected, " expected: ", lost, part, " never arrived."),
-        made=made,
-    )
+    page = Page("What never arrived", lead(sentence(found)), made=made)
     rows = [
         ("expected", number(found.expected), "Events of the first list."),
         ("seen", number(found.seen), "Events of the second list."),
@@ -41,6 +34,13 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
             "Not compared", f"{counted(found.keyless, 'line')} without a key could not be compared."
         )
     return page
+
+
+def sentence(found: Reconciled) -> Sentence:
+    """What was found, in a sentence."""
+    part = f" ({share(found.missing, found.expected)})" if found.missing else ""
+    missing = Key(number(found.missing), harm=found.missing > 0)
+    return [Key(counted(found.expected, "event")), " expected: ", missing, part, " never arrived."]
 
 
 def _neither(found: Reconciled) -> str | None:

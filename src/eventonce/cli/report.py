@@ -1,0 +1,27 @@
+"""What the reports of the study share: the first sentence, and what a page says of its making."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from eventonce.cli.output import wrapped
+from eventonce.study.page.markup import THIN, Sentence
+
+
+def first_sentence(sentence: Sentence) -> str:
+    """The first sentence of a report, with the spaces of its numbers as a keyboard has them."""
+    plain = "".join(word if isinstance(word, str) else word.text for word in sentence)
+    typed = plain.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
+    return click.style(wrapped(typed), bold=True)
+
+
+def made_by(captures: Sequence[Path | str]) -> str:
+    """What a page says of its making: the command, and the names of the captures."""
+    # A bucket's options are for the command, and not for whoever reads the page.
+    shown = [it.partition("?")[0] if isinstance(it, str) else it.name or str(it) for it in captures]
+    names = ", ".join(shown[:3])
+    more = f" and {len(captures) - 3} more" if len(captures) > 3 else ""
+    return f"Made by {click.get_current_context().command_path} of {names}{more}."
