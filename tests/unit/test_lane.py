@@ -85,10 +85,11 @@ def test_a_call_has_each_key_once() -> None:
     store = Store()
     with ThreadPoolExecutor() as pool:
         scene = Scene(Lane(store.call, key), store, pool)
-        asked = [scene.asks("a1"), scene.asks("a2", "b"), scene.asks("c")]
+        asked = [scene.asks("a1"), scene.asks("a2", "b"), scene.asks("c1"), scene.asks("c2")]
         scene.go()
-        assert [one.result(PATIENCE) for one in asked] == [["A1"], ["A2", "B"], ["C"]]
-    assert store.calls == [["first"], ["a1", "c"], ["a2", "b"]]
+        answers = [one.result(PATIENCE) for one in asked]
+    assert answers == [["A1"], ["A2", "B"], ["C1"], ["C2"]]
+    assert store.calls == [["first"], ["a1", "c1"], ["a2", "b", "c2"]]
 
 
 def test_a_call_is_no_longer_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,6 @@ class Lane(Generic[Item, Answer]):
         except StoreUnavailable as error:
             for entry in joined:
                 entry.error = error
-                entry.wake()
             raise
         except Exception:  # noqa: BLE001  whose it is will be seen
             # One of them was refused for what it is: each is asked apart from the others.
