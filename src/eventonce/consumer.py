@@ -164,9 +164,10 @@ class Consumer:
     ) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
-        planned = self.runtime.plan(events)
-        outcomes = await self.runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT, wait))
-        return self.runtime.tell(outcomes, started)
+        runtime = self.runtime
+        planned = runtime.plan(events, number=runtime.awaiting.door().nonce())
+        outcomes = await runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT, wait))
+        return runtime.tell(outcomes, started)
 
     @overload
     def once(self, event: Incoming) -> AbstractContextManager[Job]: ...

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,10 @@ _AGAIN: Final = frozenset((408, 429))
 
 SOONEST_RETRY: Final = 1
 """Seconds: Retry-After takes whole ones."""
+
+
+JSON: Final[Mapping[str, str]] = MappingProxyType({"content-type": "application/json"})
+"""The headers of an answer that has no others."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -56,11 +61,16 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many ran, were copies, or failed, and how many there were of each status."""
     statuses: dict[Status, int] = {}
     for outcome in outcomes:
-        statuses[outcome.status] = statuses.get(outcome.status, 0) + 1
-    counted = statuses.get
-    copies = sum(number for status, number in statuses.items() if status in COPIES)
-    processed = counted("done", 0) + counted("unguarded", 0)
-    errors = len(outcomes) - processed - copies - counted("ignored", 0)
+        status = outcome.status
+        statuses[status] = statuses.get(status, 0) + 1
+    processed = copies = errors = 0
+    for status, number in statuses.items():
+        if status in ("done", "unguarded"):
+            processed += number
+        elif status in COPIES:
+            copies += number
+        elif status != "ignored":
+            errors += number
     return {
         "processed": processed,
         "duplicates": copies,
@@ -72,15 +82,16 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     """One response for all events: if one must come again, the sender is told to send again."""
     counted = counts(outcomes)
-    headers = {"content-type": "application/json"}
-    again = counted["statuses"].keys() - ACKNOWLEDGED
+    headers: Mapping[str, str] = JSON
+    again = [one for one in counted["statuses"] if one not in ACKNOWLEDGED]
     if again:
-        status = max(MEANINGS[one].http for one in again)
+        status = max([MEANINGS[one].http for one in again])
         latest = max(one.retry_at or now for one in outcomes if one.status in again)
         # An earlier retry would only be refused again.
-        headers["retry-after"] = str(max(SOONEST_RETRY, ceil((latest - now) / 1000)))
+        wait = max(SOONEST_RETRY, ceil((latest - now) / 1000))
+        headers = {**JSON, "retry-after": str(wait)}
     else:
-        status = min((MEANINGS[one].http for one in counted["statuses"]), default=200)
+        status = min([MEANINGS[one].http for one in counted["statuses"]], default=200)
     events = [
         EventReport(
             one.event.id if one.event is not None else "",

@@ -80,8 +80,6 @@ Steps = Generator[Request, Any, None]
 class Batch:
     """The events of one call: their plans, their runs, and the steps that bring each to an end."""
 
-    __slots__ = ("_consumer", "_now", "_planned", "runs")
-
     def __init__(
         self, planned: Sequence[Plan | Refusal], consumer: str, clock: Callable[[], int]
     ) -> None:
@@ -129,22 +127,67 @@ class Batch:
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
 
-    def _together(self, runs: Sequence[Run]) -> Steps:
-        """Bring these, each of another key, to their outcomes."""
-        times = 0
+    def _together(self, runs: Sequence[Run]) -> Steps:  # noqa: PLR0912  see below
+        """Bring these, each of another key, to their outcomes, in rounds: claim, run and settle.
+
+        One generator for all rounds: to make another, and to pass requests and answers through it,
+        costs as much as what is decided here.
+        """
+        times, alone = 0, False
+        busy: list[Run] = []
+        suspects: list[Run] = []
+        """Those that ended a process, or stood beside one that did."""
         while True:
-            busy: list[Run] = []
-            for run in (yield from self._round(runs, busy, alone=False)):
-                # It ended a process, or stood beside one that did. It is asked for again, alone, so
-                # that nothing is held meanwhile that would be lost with it.
-                yield from self._round([run], busy, alone=True)
+            is_alone: bool | None = False
+            if alone or not self.admitted():
+                is_alone = yield Enter(alone)
+            if is_alone is None:
+                # Not returned: whoever takes it over when its lease has ended must know what it is.
+                for run in runs:
+                    run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
+            else:
+                if is_alone:
+                    for run in runs:
+                        run.claim = msgspec.structs.replace(run.claim, alone=True)
+                granted: list[Run] = []
+                refused: list[Run] = []
+                for run, verdict in zip(runs, (yield from _verdicts(runs)), strict=True):
+                    if verdict.kind == "run" and not run.claim.peek:
+                        run.token = verdict.token
+                        run.attempt = verdict.attempt
+                        if verdict.spared:
+                            run.spared = verdict.spared
+                        # Alone, or, where others did not end in time, beside them.
+                        (suspects if verdict.alone and not alone else granted).append(run)
+                    elif _runs_anyway(run, verdict):
+                        shadow = "shadow: " if run.plan.rule.shadow else ""
+                        run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
+                        granted.append(run)
+                    else:
+                        run.outcome = _suppressed(run, verdict, self._now)
+                        run.redelivery = verdict.redelivery
+                        refused.append(run)
+                        if verdict.kind == "busy":
+                            busy.append(run)
+                if refused:
+                    yield from self._keep_letters(refused)
+                if granted:
+                    yield Execute(granted)
+                    yield from self._conclude(granted)
+                # Whoever gets an exception out of the steps leaves when he has freed what is held.
+                self.leave(runs)
+            if suspects:
+                # Asked for again, alone, so that nothing is held meanwhile that would be lost with
+                # it.
+                runs, alone = [suspects.pop(0)], True
+                continue
             # Nothing is held now: nobody can wait for us while we wait for him.
             if not busy or not (yield Wait([run.claim for run in busy], times)):
                 return
             for run in busy:
                 if run.claim.alone:
                     run.claim = msgspec.structs.replace(run.claim, alone=False)
-            runs = busy
+            runs, busy, alone = busy, [], False
             times += 1
 
     def _refuse(self, refusals: Sequence[Refusal]) -> Generator[Request, Any, list[Outcome]]:
@@ -171,52 +214,6 @@ class Batch:
             for one in refusals
         ]
 
-    def _round(  # noqa: PLR0912  a generator more costs as much as all that is decided here
-        self, runs: Sequence[Run], busy: list[Run], *, alone: bool
-    ) -> Generator[Request, Any, list[Run]]:
-        """Claim, run and settle these; those that should run alone are given back, and not run."""
-        if alone or not self.admitted():
-            is_alone = yield Enter(alone)
-            if is_alone is None:
-                # Not returned: whoever takes it over when its lease has ended must know what it is.
-                for run in runs:
-                    run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
-                return []
-            if is_alone:
-                for run in runs:
-                    run.claim = msgspec.structs.replace(run.claim, alone=True)
-        granted: list[Run] = []
-        suspects: list[Run] = []
-        refused: list[Run] = []
-        for run, verdict in zip(runs, (yield from _verdicts(runs)), strict=True):
-            if verdict.kind == "run" and not run.claim.peek:
-                run.token = verdict.token
-                run.attempt = verdict.attempt
-                if verdict.spared:
-                    run.spared = verdict.spared
-                (suspects if verdict.alone else granted).append(run)
-            elif _runs_anyway(run, verdict):
-                shadow = "shadow: " if run.plan.rule.shadow else ""
-                run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
-                granted.append(run)
-            else:
-                run.outcome = _suppressed(run, verdict, self._now)
-                run.redelivery = verdict.redelivery
-                refused.append(run)
-                if verdict.kind == "busy":
-                    busy.append(run)
-        if refused:
-            yield from self._keep_letters(refused)
-        if alone:
-            # Alone, or, where others did not end in time, beside them.
-            granted, suspects = granted + suspects, []
-        if granted:
-            yield Execute(granted)
-            yield from self._conclude(granted)
-        # Whoever gets an exception out of the steps leaves when he has freed what is held.
-        self.leave(runs)
-        return suspects
-
     def _conclude(self, runs: Sequence[Run]) -> Steps:
         """Settle what ran. A dead letter is written before its burial: a crash between the two
         leaves the letter."""
@@ -224,7 +221,14 @@ class Batch:
         failed = []
         for run in runs:
             if run.error is None:
-                run.outcome = _returned(run, now)
+                plan = run.plan
+                run.outcome = (
+                    _not_done(run, now)
+                    if run.unguarded or run.lost or run.kept in REFUSED
+                    else Outcome(
+                        plan.event, "done", run.note, plan.rule.name, run.claim.key, run.value
+                    )
+                )
             else:
                 run.outcome = _raised(run, run.error, now)
                 failed.append(run)
@@ -352,7 +356,11 @@ def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]
         if run.plan.older:
             older += [(len(claims) - 1, claim) for claim in run.plan.older]
     if not older:
-        return (yield from _asked(claims))
+        try:
+            own: Sequence[Verdict] = yield Ask(claims)
+        except StoreUnavailable as error:
+            return [Verdict("error", error=error)] * len(claims)
+        return own
     decided: dict[int, Verdict] = {}
     while older:
         # A call holds each key once, and two events may have had one key under an older rule.
@@ -416,7 +424,9 @@ def settlement(run: Run) -> Settlement:
     return Settlement(run.claim, run.token, "return" if spared else "release")
 
 
-def _returned(run: Run, now: int) -> Outcome:
+def _not_done(run: Run, now: int) -> Outcome:
+    """Of a run that returned, or did not begin, and has no completion of its own, or a doubtful
+    one."""
     if run.lost and run.job is None:
         return _again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:

@@ -5,7 +5,7 @@ One place for every way in: `process`, `filter`, `redrive` and everything that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope.reader import NoEvent
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
-from eventonce.types import Event, Outcome
+from eventonce.types import Claim, Event, Outcome
 
 Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 """What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
@@ -100,7 +100,9 @@ class Planner:
         """The plan for one event; without a route for somebody who runs no handler."""
         try:
             rule, claim = self.rules.plan(event, nonce)
-            older = self.rules.also(event, rule, nonce)
+            older: Sequence[Claim] = ()
+            if rule.also or self.rules.rotated:
+                older = self.rules.also(event, rule, nonce)
         except EnvelopeError as error:
             outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
             return Refusal(outcome, envelope.kept(event))

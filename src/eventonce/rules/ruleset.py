@@ -97,6 +97,8 @@ class Ruleset:
         self.name = name
         self.rules = tuple(rules)
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
+        self.rotated = bool(self._older)
+        """Whether there are records under an older secret, too."""
         self._keys: dict[Rule, _Keys] = {}
         self._kinds: dict[Names, _Kind] = {}
 
@@ -124,7 +126,7 @@ class Ruleset:
 
     def also(self, event: Event, rule: Rule, nonce: int) -> list[Claim]:
         """Claims that only look, on the keys this event had under older rules and secrets."""
-        if not rule.also and not self._older:
+        if not rule.also and not self.rotated:
             return []
         keys = self._chosen(event).keys
         current = self.plan(event, nonce)[1]

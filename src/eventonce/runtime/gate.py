@@ -114,10 +114,12 @@ class Gate:
             hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / SHARE
         if hold.shared:
             hold.look = min(hold.look, now + SETTLE_INTERVAL)
-        with self._lock:
-            self._holds.add(hold)
-            if hold.look < self._next_look:
-                self._start_or_wake(hold.look)
+        # Without the lock, for it is one step; the timer looks at a copy.
+        self._holds.add(hold)
+        if hold.look < self._next_look:
+            with self._lock:
+                if hold.look < self._next_look:
+                    self._start_or_wake(hold.look)
 
     def let_go(self, hold: Hold | None, claims: Sequence[Claim]) -> None:
         """The outcomes of these claims are known: stop keeping their leases, and wake whoever waits
@@ -169,7 +171,7 @@ class Gate:
     def held(self) -> list[Run]:
         """All runs whose leases are kept."""
         with self._lock:
-            return [run for hold in self._holds for run in hold.runs]
+            return [run for hold in list(self._holds) for run in hold.runs]
 
     def salvage(self, runs: Sequence[Run]) -> None:
         """Interrupted: complete what returned, free the rest, as far as the store still answers.
@@ -257,7 +259,7 @@ class Gate:
             now = time.monotonic()
             if self._timer is not own:
                 return
-            looked = [hold for hold in self._holds if hold.look <= now]
+            looked = [hold for hold in list(self._holds) if hold.look <= now]
             if not looked:
                 self._sleep(own, now)
                 return
@@ -283,7 +285,9 @@ class Gate:
     def _sleep(self, own: threading.Thread, now: float) -> None:
         """A quiet consumer's timer sleeps; a batch with an earlier need wakes it. It is not woken
         by every batch: that would cost more than a quick handler does."""
-        looks = [hold.look for hold in self._holds]
+        # A batch that comes while this looks finds the lock, and wakes it.
+        self._next_look = inf
+        looks = [hold.look for hold in list(self._holds)]
         self._next_look = min([*looks, now + IDLE])
         called = self._wake.wait(self._next_look - now)
         if not called and not self._holds and self._timer is own:

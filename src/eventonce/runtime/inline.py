@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 class Inline(Visit):
     """A batch, its handlers one after the other; those to be awaited side by side, on a loop."""
 
-    __slots__ = ("outcomes",)
-
     outcomes: list[Outcome]
     """Of all events, once `until_executed` has come to the end."""
 

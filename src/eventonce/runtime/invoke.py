@@ -98,8 +98,11 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
     if (run.lost or run.plan.deadline is not None) and not starts(run):
         return
     run.started = time.monotonic()
-    handler, job = run.plan.handler, run.start()
+    plan = run.plan
+    handler = plan.handler
     assert handler is not None
+    # As `run.start` does it, without the call.
+    job = run.job = Job(plan.event, run.claim, plan.rule.name, run.token, run.attempt)
     scope = Scope(run, job, transactions) if transactions is not None else None
     try:
         value = handler(job)
@@ -113,7 +116,10 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         if _ends_the_process(error):
             raise
     else:
-        engine.finish(run, value)
+        if value is None:
+            run.finished = True
+        else:
+            engine.finish(run, value)
         if scope is not None:
             scope.keep()
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eventonce.core import engine
 from eventonce.core.plan import Plan, Refusal, Run
@@ -21,6 +21,7 @@ from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
+from eventonce.runtime.nonces import MAX_NONCE, nonce
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
 from eventonce.runtime.visit import CopyWait
@@ -29,6 +30,10 @@ from eventonce.types import Job, Outcome
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
 
+
+STRIDE: Final = 0x9E3779B97F4A6
+"""Between the nonces of one turn: even, so that all of them are odd and none is 0, and far apart,
+because a batch may use the numbers after its own."""
 
 ScopeOf = Callable[[Run, Job], "AsyncScope | None"]
 """The transaction of a handler, where its store has some for async handlers."""
@@ -49,19 +54,18 @@ class Asynchronous:
         self._lock = threading.Lock()
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
-        self._door: Door | None = None
+        self._door: Entrance | None = None
         self._transaction_threads = TransactionThreads()
 
     async def process(
         self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> list[Outcome]:
         """Bring every event to its outcome, on the running loop."""
-        loop = asyncio.get_running_loop()
-        stages, door = self._door_of(loop)
+        door = self.door()
         context = copy_context()
         context.run(INSIDE.set, True)
-        ends: list[asyncio.Future[None]] = [loop.create_future()]
-        starter = _Starter(door, self._scope_of)
+        ends: list[asyncio.Future[None]] = [door.loop.create_future()]
+        starter = _Starter(door, self._scope_of) if self._runtime.routes.asynchronous else None
         ticket = Ticket(
             self._runtime,
             planned,
@@ -70,13 +74,14 @@ class Asynchronous:
             context=context,
             starter=starter,
         )
-        stages.submit(ticket)
+        door.submit(ticket)
         try:
             await ends[0]
         except asyncio.CancelledError:
             # What runs in a thread cannot be stopped, and keeps its lease to its end.
-            stages.give_up(ticket)
-            starter.cancel()
+            door.stages.give_up(ticket)
+            if starter is not None:
+                starter.cancel()
             await _ended(ticket, ends)
             raise
         return ticket.result()
@@ -114,16 +119,19 @@ class Asynchronous:
             return None
         return AsyncScope(run, job, self._transactions, self._transaction_threads)
 
-    def _door_of(self, loop: asyncio.AbstractEventLoop) -> tuple[Stages, Door]:
+    def door(self) -> Entrance:
+        """The way from the running loop into this consumer's stages."""
+        loop = asyncio.get_running_loop()
         self._fresh()
+        door = self._door
+        if door is not None and door.loop is loop:
+            return door
         # Loops of several threads may be the first at the same moment.
         with self._lock:
-            stages, door = self._stages, self._door
-            if stages is None:
-                stages = self._stages = Stages(self._runtime, self._threads)
-            if door is None or door.loop is not loop:
-                door = self._door = Door(loop)
-            return stages, door
+            if self._stages is None:
+                self._stages = Stages(self._runtime, self._threads)
+            self._door = door = Entrance(loop, self._stages)
+            return door
 
     def _fresh(self) -> None:
         if self._process != os.getpid():
@@ -157,6 +165,33 @@ class Door:
         while self._waiting:
             function, argument = self._waiting.popleft()
             function(argument)
+
+
+class Entrance(Door):
+    """The way from an event loop into the stages, and back: those who come in one turn of the loop
+    go together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stages: Stages) -> None:
+        super().__init__(loop)
+        self.stages = stages
+        self._coming: list[Ticket] = []
+        self._nonce = 0
+
+    def nonce(self) -> int:
+        """A nonce for the batch that is submitted next: drawn anew for each turn of the loop, and
+        for each other batch of the turn made from that."""
+        self._nonce = (self._nonce + STRIDE) & MAX_NONCE if self._coming else nonce()
+        return self._nonce
+
+    def submit(self, ticket: Ticket) -> None:
+        """Send this on its way, with all others of this turn of the loop."""
+        if not self._coming:
+            self.loop.call_soon(self._send)
+        self._coming.append(ticket)
+
+    def _send(self) -> None:
+        coming, self._coming = self._coming, []
+        self.stages.submit(coming)
 
 
 class _Starter:

@@ -1,18 +1,36 @@
-"""Slots: threads that run one plain handler at a time, no more of them than are needed."""
+"""Slots: threads that run one plain handler at a time, and what is to be done around handlers; no
+more of them than are needed."""
 
 from __future__ import annotations
 
+import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
+Later = tuple[float, int, Callable[[], None]]
+"""A call, by the moment it is due and a number of its own."""
 
 QUICK: Final = 0.001
-"""Seconds in which one thread alone runs what waits, one after the other. While some still wait the
-threads are doubled again and again: slow handlers soon run side by side, and quick ones, which cost
-less than a thread's wake-up, have few threads."""
+"""Seconds in which one thread alone does what waits, one after the other. Where it is held up for
+longer the threads are doubled again and again: slow handlers soon run side by side, and quick ones,
+which cost less than a thread's wake-up, have few threads."""
+
+FEW: Final = 4
+"""Handlers that end between two looks where they are no quick ones."""
+
+SELDOM: Final = 4
+"""Times `QUICK` between two looks where all is quick; so many of them without anything to see
+before nobody looks any more."""
+LOOKS: Final = 25
+
+CALLS: Final = 3
+"""Threads more than run handlers: to claim, to settle and to keep dead letters while all do."""
 
 
 class Slots(Generic[Item]):
@@ -25,65 +43,120 @@ class Slots(Generic[Item]):
         self._some = threading.Condition(self._lock)
         self._watch = threading.Condition(self._lock)
         self._waiting: deque[Item] = deque()
-        self._nested: deque[Item] = deque()
+        self._nested: deque[Callable[[], None]] = deque()
         """What handlers wait for that hold a slot: it goes before all others."""
+        self._calls: deque[Callable[[], None]] = deque()
+        self._later: list[Later] = []
+        self._numbers = count()
         self._threads: set[threading.Thread] = set()
+        self._running = 0
+        """Threads that run handlers."""
         self._idle = 0
         self._called = 0
         """Idle threads that were called and have not come yet."""
+        self._taken = 0
+        self._moved = 0.0
+        """How many were begun, and when the last of them was, by the monotonic clock."""
         self._watcher: threading.Thread | None = None
+        self._sleeps = False
+        """Whether the watcher must be woken."""
         self._closed = False
-        self._ending = threading.Event()
+        self._ending = threading.Lock()
+        self._ending.acquire()
 
     @property
     def busy(self) -> int:
-        """Handlers that run."""
-        return len(self._threads) - self._idle
+        """Threads that run handlers."""
+        return self._running
 
     def put(self, items: Iterable[Item], *, nested: bool = False) -> None:
         """Run these; `nested` is for those whom a handler waits for, which holds a slot itself."""
         with self._lock:
             if nested:
-                self._nested.extend(items)
-                if self._idle > self._called:
-                    self._call(1)
-                else:
-                    self._start()
-                return
-            self._waiting.extend(items)
-            if len(self._threads) == self._idle and not self._called:
-                self._call(1)
-            if len(self._waiting) > 1 or self._idle < len(self._threads):
-                self._watched()
+                for item in items:
+                    self._nest(lambda item=item: self._work(item))  # type: ignore[misc]
+            else:
+                self._waiting.extend(items)
+                self._see_to_it()
+
+    def call(self, call: Callable[[], None], *, nested: bool = False) -> None:
+        """Make this call soon: after the handlers that a thread has begun with, and whether or not
+        all slots are taken."""
+        with self._lock:
+            if nested:
+                self._nest(call)
+            else:
+                self._calls.append(call)
+                self._see_to_it()
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Later:
+        """Make this call after so many seconds; what it is forgotten by."""
+        with self._lock:
+            later = (time.monotonic() + seconds, next(self._numbers), call)
+            heapq.heappush(self._later, later)
+            self._watched()
+            return later
+
+    def forget(self, later: Later) -> None:
+        """Do not make this call any more; nothing happens if it was made."""
+        with self._lock, suppress(ValueError):
+            self._later.remove(later)
+            heapq.heapify(self._later)
+            # Perhaps it was all that was waited for.
+            self._watch.notify()
 
     def clear(self) -> list[Item]:
         """Take back what has not begun."""
         with self._lock:
-            waiting = [*self._nested, *self._waiting]
-            self._nested.clear()
+            waiting = list(self._waiting)
             self._waiting.clear()
             return waiting
 
     def close(self) -> None:
-        """Run what waits, and end the threads."""
+        """Do what waits, and end the threads."""
         with self._lock:
-            self._closed = True
-            self._ending.set()
+            if not self._closed:
+                self._closed = True
+                self._ending.release()
             # All at once, for nobody looks on any more.
-            self._call(len(self._waiting))
+            self._call(len(self._waiting) + len(self._calls))
             self._some.notify_all()
             self._watch.notify_all()
-            threads = [*self._threads, *([self._watcher] if self._watcher else [])]
-        for thread in threads:
-            if thread is not threading.current_thread():
+        while True:
+            with self._lock:
+                threads = self._threads | ({self._watcher} if self._watcher else set())
+            threads.discard(threading.current_thread())
+            if not threads:
+                return
+            for thread in threads:
                 thread.join()
+
+    def _nest(self, call: Callable[[], None]) -> None:
+        self._nested.append(call)
+        if self._idle > self._called:
+            self._call(1)
+        else:
+            self._start()
+
+    def _see_to_it(self) -> None:
+        """Something waits: see to it that a thread comes to it; the lock is the caller's."""
+        if threading.current_thread() in self._threads:
+            # It comes to it itself; unless it is held up before.
+            self._watched()
+            return
+        awake = len(self._threads) - self._idle + self._called
+        if not awake or time.monotonic() - self._moved > QUICK:
+            self._call(1)
+        if awake or len(self._waiting) + len(self._calls) > 1:
+            self._watched()
 
     def _call(self, many: int) -> None:
         awake = min(many, self._idle - self._called)
         if awake > 0:
             self._called += awake
             self._some.notify(awake)
-        for _ in range(min(many - max(0, awake), self._most - len(self._threads))):
+        most = self._most + CALLS
+        for _ in range(min(many - max(0, awake), most - len(self._threads))):
             self._start()
 
     def _start(self) -> None:
@@ -92,28 +165,43 @@ class Slots(Generic[Item]):
         thread.start()
 
     def _slot(self) -> None:
-        while (item := self._take()) is not None:
-            self._work(item[0])
+        while (work := self._next()) is not None:
+            work()
 
-    def _take(self) -> tuple[Item] | None:
-        if self._waiting and not self._nested and len(self._threads) <= self._most:
-            # Without the lock, for there is nothing to decide: it costs as much as a quick handler.
-            try:
-                return (self._waiting.popleft(),)
-            except IndexError:
-                """Another thread was first."""
+    def _next(self) -> Callable[[], None] | None:
+        """What this thread does next, once there is something; None if it is not needed."""
         with self._lock:
-            while not self._nested:
-                if len(self._threads) > self._most or (self._closed and not self._waiting):
+            while True:
+                self._moved = time.monotonic()
+                if self._nested:
+                    return self._nested.popleft()
+                if self._calls:
+                    return self._calls.popleft()
+                if self._waiting and self._running < self._most:
+                    self._running += 1
+                    return self._one_by_one
+                if self._closed or len(self._threads) > self._most + CALLS:
                     self._threads.discard(threading.current_thread())
                     return None
-                if self._waiting:
-                    return (self._waiting.popleft(),)
                 self._idle += 1
                 self._some.wait()
                 self._idle -= 1
                 self._called = max(0, self._called - 1)
-            return (self._nested.popleft(),)
+
+    def _one_by_one(self) -> None:
+        """Run what waits. Without the lock, for it costs as much as a quick handler."""
+        try:
+            while self._waiting and not self._nested:
+                try:
+                    item = self._waiting.popleft()
+                except IndexError:
+                    return  # another thread was first
+                self._taken += 1
+                self._moved = time.monotonic()
+                self._work(item)
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def _watched(self) -> None:
         """See to it that nothing waits for a slow handler while threads are to be had."""
@@ -122,21 +210,47 @@ class Slots(Generic[Item]):
                 target=self._look_on, name="eventonce-slots", daemon=True
             )
             self._watcher.start()
-        else:
+        elif self._sleeps:
+            self._sleeps = False
             self._watch.notify()
 
     def _look_on(self) -> None:
+        looks, pause, taken = 0, QUICK, -1
         while True:
             with self._lock:
-                while (not self._waiting or self._full()) and not self._closed:
-                    self._watch.wait()
-                if self._closed:
-                    return
-            if self._ending.wait(QUICK):
-                return
-            with self._lock:
-                if self._waiting and not self._full():
-                    self._call(min(len(self._waiting), max(1, self.busy)))
+                self._bring_due()
+                if not self._waiting and not self._calls:
+                    looks += 1
+                    if not self._rests(looks):
+                        return
+                    looks = looks if looks <= LOOKS else 0
+                else:
+                    looks, held_up = 0, self._taken - taken < FEW
+                    pause = QUICK if held_up else min(pause * 2, QUICK * SELDOM)
+                    if held_up and taken >= 0:
+                        self._call_more()
+                taken = self._taken
+            self._ending.acquire(timeout=pause)
 
-    def _full(self) -> bool:
-        return len(self._threads) >= self._most and self._idle <= self._called
+    def _rests(self, looks: int) -> bool:
+        """Nothing waits: sleep if that has been so for a while; whether to look on."""
+        if self._closed and not self._later:
+            self._watcher = None
+            return False
+        if self._closed or looks > LOOKS:
+            self._sleeps = True
+            left = self._later[0][0] - time.monotonic() if self._later else None
+            # A run without end is waited for without end; nobody sleeps that long.
+            self._watch.wait(None if left is None else min(max(0.0, left), 60.0))
+            self._sleeps = False
+        return True
+
+    def _bring_due(self) -> None:
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:
+            self._calls.append(heapq.heappop(self._later)[2])
+            self._call(1)
+
+    def _call_more(self) -> None:
+        free = min(len(self._waiting), self._most - self._running, max(1, self._running))
+        self._call(max(free, 1 if self._calls else 0))

@@ -36,19 +36,18 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
 class Visit(Batch):
     """One batch in this process."""
 
-    __slots__ = ("_copy_wait", "_waits_since", "hold", "nested", "requests", "runtime")
+    hold: Hold | None = None
+    _waits_since = 0.0
 
     def __init__(
         self, runtime: Runtime, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> None:
-        super().__init__(planned, runtime.name, runtime.clock)
+        Batch.__init__(self, planned, runtime.name, runtime.clock)
         self.runtime = runtime
         self.requests = self.steps()
-        self.hold: Hold | None = None
         self._copy_wait = copy_wait
         self.nested = INSIDE.get()
         """Whether a handler waits for it."""
-        self._waits_since = 0.0
 
     def admitted(self) -> bool:
         """Whether the batch could enter beside others at once."""

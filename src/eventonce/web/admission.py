@@ -121,7 +121,7 @@ class Admission:
 
     def refusal(self, size: int) -> Answer | None:
         """The answer to a request with a body of this size that cannot come in now."""
-        if len(self) >= self._limits.concurrency:
+        if len(self._under_way) >= self._limits.concurrency:
             return self._refuse(f"{len(self)} requests are under way, and that is the limit")
         return self._too_much(size)
 
@@ -184,16 +184,16 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._due: dict[int, tuple[float, Callable[[], object]]] = {}
+        self._due: dict[int, tuple[float, Callable[..., object], tuple[object, ...]]] = {}
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose timer runs."""
 
-    def set(self, call: Callable[[], object]) -> int:
+    def set(self, call: Callable[..., object], *given: object) -> int:
         """Make this call in time; the number it is cleared by."""
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        self._due[number] = (loop.time() + self._seconds, call)
+        self._due[number] = (loop.time() + self._seconds, call, given)
         if self._loop is not loop:
             self._loop = loop
             loop.call_later(self._seconds, self._fire, loop)
@@ -206,10 +206,10 @@ class Deadlines:
     def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         while self._due:
-            number, (due, call) = next(iter(self._due.items()))
+            number, (due, call, given) = next(iter(self._due.items()))
             if due > now:
                 loop.call_at(due, self._fire, loop)
                 return
             del self._due[number]
-            call()
+            call(*given)
         self._loop = None

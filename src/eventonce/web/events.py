@@ -73,20 +73,22 @@ class Events:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         size = _declared(headers)
-        refused = self._refused(headers, size)
+        known = self._authenticator.knows(headers)
+        refused = self._refused(headers, size, known=known)
         if refused is not None:
             await send_answer(understood(refused, headers), send)
             return
         request = self._admission.enter(size)
         try:
-            await self._take(request, headers, receive, send)
+            body = await self._body(request, receive)
+            if body is not None:
+                await self._take(body, headers, send, known=known)
         finally:
             self._admission.leave(request)
 
-    def _refused(self, headers: Mapping[str, str], size: int) -> Answer | None:
+    def _refused(self, headers: Mapping[str, str], size: int, *, known: bool) -> Answer | None:
         """What can be said before a byte of the body is read."""
-        authenticator = self._authenticator
-        if not authenticator.knows(headers) and not authenticator.is_signed(headers):
+        if not known and not self._authenticator.is_signed(headers):
             return self._unauthenticated()
         if size > self._limits.max_body:
             return _unreadable(headers) or self._too_large()
@@ -99,34 +101,40 @@ class Events:
         return refuse(413, f"the body is larger than {self._limits.max_body} bytes")
 
     async def _take(
-        self, request: Request, headers: Mapping[str, str], receive: Receive, send: Send
+        self, body: bytes | Answer, headers: Mapping[str, str], send: Send, *, known: bool
     ) -> None:
-        body = await self._body(request, receive)
-        if body is None:
-            return
-        events = await self._read(headers, body) if isinstance(body, bytes) else body
-        if isinstance(events, Answer):
-            await send_answer(understood(events, headers), send)
-            return
-        if self._tap is not None:
-            now = wall_clock()
-            self._tap([Arrived(event, CHANNEL, "", now) for event in events])
+        """Answer a request whose body is there, or was not taken."""
         late: list[asyncio.Task[None]] = []
-
-        def answer_now() -> None:
-            self._admission.warn_of_slow()
-            answer = understood(self._unsettled(events), headers)
-            late.append(asyncio.ensure_future(send_answer(answer, send)))
-
-        number = self._answering.set(answer_now)
-        try:
-            answer = await self._settled(events)
-        finally:
-            self._answering.clear(number)
+        if isinstance(body, Answer):
+            answer = body
+        else:
+            events = await self._read(headers, body, known=known)
+            if isinstance(events, Answer):
+                answer = events
+            else:
+                if self._tap is not None:
+                    now = wall_clock()
+                    self._tap([Arrived(event, CHANNEL, "", now) for event in events])
+                number = self._answering.set(self._answer_now, events, headers, send, late)
+                try:
+                    answer = await self._settled(events)
+                finally:
+                    self._answering.clear(number)
         if late:
             await late[0]
         else:
             await send_answer(understood(answer, headers), send)
+
+    def _answer_now(
+        self,
+        events: Sequence[Event | bytes],
+        headers: Mapping[str, str],
+        send: Send,
+        late: list[asyncio.Task[None]],
+    ) -> None:
+        self._admission.warn_of_slow()
+        answer = understood(self._unsettled(events), headers)
+        late.append(asyncio.ensure_future(send_answer(answer, send)))
 
     async def _body(self, request: Request, receive: Receive) -> bytes | Answer | None:
         """The body, or why it is not taken; None if the client went away.
@@ -136,16 +144,10 @@ class Events:
         """
         task = asyncio.current_task()
         assert task is not None
-        late = False
-
-        def give_up() -> None:
-            nonlocal late
-            late = True
-            task.cancel()
-
+        late: list[bool] = []
         pieces: list[bytes] = []
         size = 0
-        number = self._reading.set(give_up)
+        number = self._reading.set(_give_up, task, late)
         try:
             while True:
                 message = await receive()
@@ -171,7 +173,7 @@ class Events:
             self._reading.clear(number)
 
     async def _read(
-        self, headers: Mapping[str, str], body: bytes
+        self, headers: Mapping[str, str], body: bytes, *, known: bool
     ) -> Sequence[Event | bytes] | Answer:
         topics = self._authenticator.must_prove(headers)
         if topics is not None:
@@ -179,7 +181,7 @@ class Events:
             if isinstance(found, Answer):
                 return found
             headers, body = found.headers, found.body
-        proved = topics is not None
+        proved = known or topics is not None
         if len(body) <= SMALL:
             return self._events(headers, body, proved=proved)
         read = partial(self._events, headers, body, proved=proved)
@@ -206,14 +208,16 @@ class Events:
     def _events(
         self, headers: Mapping[str, str], body: bytes, *, proved: bool
     ) -> Sequence[Event | bytes] | Answer:
-        if not proved and not self._authenticator.knows(headers):
+        if not proved:
             complaint = self._authenticator.complaint(headers, body, time.time())
             if complaint:
                 return self._unauthenticated(complaint)
-        public = {name: value for name, value in headers.items() if name != self._key_header}
+        public = headers
+        if self._key_header in public:
+            public = {name: value for name, value in public.items() if name != self._key_header}
         if "svix-id" in public and "webhook-signature" not in public:
             # An older name of the same header: one rule knows both. The other is not signed here.
-            public["webhook-id"] = public["svix-id"]
+            public = {**public, "webhook-id": public["svix-id"]}
         try:
             return read_body(
                 body,
@@ -245,6 +249,11 @@ class Events:
         return respond(
             [Outcome(event, "busy", STILL_RUNNING, retry_at=again) for event in read], now
         )
+
+
+def _give_up(task: asyncio.Task[None], late: list[bool]) -> None:
+    late.append(True)
+    task.cancel()
 
 
 def _declared(headers: Mapping[str, str]) -> int:

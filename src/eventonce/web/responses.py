@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.http_report import SOONEST_RETRY, Answer
+from eventonce.http_report import JSON, SOONEST_RETRY, Answer
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -49,20 +49,26 @@ def refuse(status: int, reason: str = "", headers: Mapping[str, str] | None = No
     """The answer to a request that is not taken."""
     kind = KINDS[status]
     said = msgspec.json.encode(Refusal(reason or kind.means))
-    known = {"content-type": "application/json", **kind.headers}
-    return Answer(status, {**known, **(headers or {})}, said)
+    return Answer(status, {**JSON, **kind.headers, **(headers or {})}, said)
 
 
 def in_json(document: object, status: int = 200) -> Answer:
     """The document as an answer."""
-    return Answer(status, {"content-type": "application/json"}, msgspec.json.encode(document))
+    return Answer(status, JSON, msgspec.json.encode(document))
+
+
+_JSON: Final = (b"content-type", b"application/json")
 
 
 async def send_answer(answer: Answer, send: Send) -> None:
     """Send it, head and body."""
-    headers = [
-        (name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()
-    ]
+    if answer.headers is JSON:
+        headers = [_JSON]
+    else:
+        headers = [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in answer.headers.items()
+        ]
     headers.append((b"content-length", b"%d" % len(answer.body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -158,6 +158,7 @@ class Worker:
 
     def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Plan these, and send each on its way."""
+        tickets = []
         for one in deliveries:
             began = time.perf_counter()
             ticket = Ticket(
@@ -169,7 +170,8 @@ class Worker:
                 starter=self._starter,
             )
             ticket.cancelled = self._draining
-            self._stages.submit(ticket)
+            tickets.append(ticket)
+        self._stages.submit(tickets)
 
     def _ended(self, one: Delivery, began: float, ticket: Ticket) -> None:
         """Its outcome is known: acknowledge it, or let it come again."""

@@ -55,11 +55,16 @@ def pack(record: Record) -> bytes:
             by=record.by,
         )
     ):
-        try:
-            return _LEASE.pack(HELD, record.attempt, record.nonce, record.held_until) + record.by
-        except struct.error as error:
-            raise OverflowError(*error.args) from None
+        return held(record.attempt, record.nonce, record.held_until, record.by)
     return LISTED + _encoder.encode(msgspec.structs.astuple(record)[1:])
+
+
+def held(attempt: int, nonce: int, held_until: int, by: bytes) -> bytes:
+    """The body of a fact that was granted; an `OverflowError` as above."""
+    try:
+        return _LEASE.pack(HELD, attempt, nonce, held_until) + by
+    except struct.error as error:
+        raise OverflowError(*error.args) from None
 
 
 def unpack(token: int, until: int, body: bytes) -> Record:

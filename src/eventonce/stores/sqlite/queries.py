@@ -20,7 +20,7 @@ import msgspec
 
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
-from eventonce.stores.sqlite.codec import DONE, lives_until, pack, unpack
+from eventonce.stores.sqlite.codec import DONE, held, lives_until, pack, unpack
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 ROWS: Final = (256, 64, 16, 4, 1)
@@ -105,29 +105,29 @@ def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdic
     """What the law gives these claims if none of their keys is known, and the rows to write."""
     granted: dict[bytes, Verdict] = {}
     values: Values = []
-    facts: dict[tuple[int, int, int], tuple[Verdict, int, int, bytearray]] = {}
+    facts: dict[tuple[int, int], tuple[Verdict, Record, int]] = {}
     # Of claims on the same key the first stays first.
     for claim in sorted(claims, key=_key):
         key = claim.key
         if claim.order is None:
-            # Facts on the same terms differ in nothing but their key and `by`, which comes last.
-            terms = (claim.lease, claim.remember, claim.nonce)
-            fact = facts.get(terms)
-            if fact is None:
-                fact = facts[terms] = _grant(msgspec.structs.replace(claim, by=b""), now)
-            verdict, token, until, body = fact
-            values += (bytearray(key), token, until, body + claim.by)
+            # Facts on the same terms differ in nothing but their key, their nonce and their `by`.
+            terms = (claim.lease, claim.remember)
+            if terms not in facts:
+                facts[terms] = _grant(claim, now)
+            verdict, record, until = facts[terms]
+            body = bytearray(held(record.attempt, claim.nonce, record.held_until, claim.by))
         else:
-            verdict, token, until, body = _grant(claim, now)
-            values += (bytearray(key), token, until, body)
+            verdict, record, until = _grant(claim, now)
+            body = bytearray(pack(record))
+        values += (bytearray(key), record.token, until, body)
         granted[key] = verdict
     return granted, values
 
 
-def _grant(claim: Claim, now: int) -> tuple[Verdict, int, int, bytearray]:
+def _grant(claim: Claim, now: int) -> tuple[Verdict, Record, int]:
     verdict, record = ledger.judge(None, claim, now)
     record = cast("Record", record)  # the law writes down what it grants
-    return verdict, record.token, lives_until(record), bytearray(pack(record))
+    return verdict, record, lives_until(record)
 
 
 def _judge(
