@@ -8,7 +8,7 @@ from pathlib import Path
 
 NAMES = (
     *("fact", "version", "walk", "demo", "figures"),
-    *("causes", "lateness", "fields", "guards"),
+    *("causes", "lateness", "windows", "fields", "guards"),
 )
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 

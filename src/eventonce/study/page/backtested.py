@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from eventonce.study.backtest import Result
+from eventonce.study.cost import ASSUMED
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, figure, table
 from eventonce.study.page.markup import (
@@ -39,6 +40,26 @@ def backtest_page(
     page = Page("What each guard would have done", lead(sentence(results)), made=made)
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
+    costs = [
+        (
+            one.guard,
+            one.cost.events,
+            f"${one.cost.dynamodb_dollars:.2f}",
+            *(
+                f"{size / 1e6:.1f}{THIN}MB"
+                for size in (
+                    one.cost.redis_bytes,
+                    one.cost.postgres_bytes,
+                    one.cost.sqlite_bytes,
+                )
+            ),
+        )
+        for one in results
+        if one.cost
+    ]
+    if costs:
+        head = ("guard", "events", "DynamoDB", "Redis", "PostgreSQL", "SQLite")
+        page.section("What a month costs", table(head, costs), tag("p", ASSUMED, class_="note"))
     pairs = list(_pairs(results, events, values=values))
     if pairs:
         page.section(

@@ -28,6 +28,7 @@ from eventonce.study.page.markup import (
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
 from eventonce.study.proposals import toml
+from eventonce.study.windows import Windows
 
 MAPS: Final = 3
 """Types whose fields are drawn."""
@@ -38,6 +39,10 @@ MEANT: Final = (
     "30 s is the visibility time-out of a queue, 1 and 2 minutes are Lambda's retries, 5 minutes "
     "the memory of a FIFO queue, 24 hours the end of EventBridge's retries, and 4 days the end of "
     "Genesys'."
+)
+BOUND: Final = (
+    "The share is of all copies, also of those that the rules in use give another key. The broken "
+    "line is what is expected, the other what 95 of 100 such captures stay under."
 )
 LOOKS: Final = {"identity": "accent", "order": "accent", "time": "accent", "volatile": "harm"}
 
@@ -117,9 +122,11 @@ def _copies(page: Page, found: Diagnosis) -> None:
     page.section(
         "How late copies come",
         f"The latest copy comes {duration(found.late.longest)} after the first.",
-        _repeats(found.late),
         figure(lateness(found.late), MEANT),
     )
+    if found.windows:
+        whole = found.windows[0]
+        page.section("Which window to choose", _repeats(whole), figure(windows_plot(whole), BOUND))
     types = [
         (data(kind.type), kind.events, kind.copies, kind.rule, _most(kind))
         for kind in found.kinds
@@ -151,15 +158,54 @@ def _most(kind: KindReport) -> str:
     return ", ".join(f"{number(copies)} {cause}" for cause, copies in kind.causes.items())
 
 
-def _repeats(late: Late) -> str:
-    if not late.observed:
-        return "The capture is too short to see genuine repeats: they need more than 5 days."
-    bound = (late.beyond + 3) / (late.observed / DAY)
-    equal = counted(late.beyond, "key is", "keys are")
+def _repeats(windows: Windows) -> str:
+    """What the genuine drops are known by."""
+    if not windows.observed:
+        return (
+            "Events that repeat by themselves are seen only at distances that no retry reaches: "
+            "the capture must be longer than 5 days."
+        )
+    if not windows.beyond:
+        return (
+            "No two equal events are further apart than any retry reaches, 5 days: events do not "
+            "seem to repeat by themselves."
+        )
+    equal = counted(windows.beyond, "pair of equal events is", "pairs of equal events are")
     return (
-        f"At distances that no retry reaches, over 5 days, {equal} equal: fewer than {bound:.1f} "
-        "genuine repeats a day of window are dropped."
+        f"{equal} further apart than any retry reaches, 5 days: so often events repeat by "
+        "themselves, and would be dropped wrongly."
     )
+
+
+def windows_plot(windows: Windows) -> plots.Plot:
+    """What a memory of each length drops: copies, and genuine events."""
+    last = windows.grid[-1]
+    bounds = [(one.length, one.at_most) for one in windows.grid if one.at_most is not None]
+    expected = [(one.length, one.wrong) for one in windows.grid]
+    name = "genuine events dropped"
+    return plots.curves(
+        "What windows would do",
+        f"A window of {duration(last.length)} drops {share(last.share, 1)} of the copies.",
+        [
+            plots.Curve(
+                "copies dropped",
+                [(one.length, one.share) for one in windows.grid],
+                "accent",
+                lambda value: share(value, 1),
+                1.0,
+            ),
+            plots.Curve(f"{name}, at most (95 %)", bounds, "harm", _whole, None, expected)
+            if bounds
+            else plots.Curve(f"{name}, at least", expected, "harm", _whole),
+        ],
+        [mark for mark in MARKS if mark[0] > windows.grid[0].length],
+        (windows.grid[0].length, last.length),
+        duration,
+    )
+
+
+def _whole(value: float) -> str:
+    return number(round(value))
 
 
 def causes_over_time(counted_: OverTime) -> plots.Plot:

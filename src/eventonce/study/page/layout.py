@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Self
 
-from eventonce.study.page.markup import Html, joined, number, tag
+from eventonce.study.page.markup import THIN, Html, joined, number, tag
 from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
 
 ROWS: Final = 60
@@ -141,7 +141,9 @@ def _cells(row: Sequence[object], right: Sequence[bool]) -> list[Html]:
 
 
 def _is_amount(cell: object) -> bool:
-    return isinstance(cell, int | float) or (isinstance(cell, str) and cell.endswith("%"))
+    return isinstance(cell, int | float) or (
+        isinstance(cell, str) and cell.rstrip("%").replace(THIN, "").replace(".", "").isdigit()
+    )
 
 
 def _aligned(*, numeric: bool) -> str | None:

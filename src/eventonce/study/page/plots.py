@@ -186,6 +186,8 @@ class Curve(NamedTuple):
     shown: Callable[[float], str] = number
     top: float | None = None
     """The highest value of the panel; None for that of the points."""
+    within: Sequence[tuple[float, float]] = ()
+    """A thinner line below it: what is expected, where the line is a bound."""
 
 
 def curves(
@@ -194,11 +196,13 @@ def curves(
     panels: Sequence[Curve],
     marks: Sequence[tuple[float, str]],
     range_: tuple[float, float],
+    named: Callable[[float], str] = number,
 ) -> Plot:
-    """Lines one above the other, over the same logarithmic axis."""
+    """Lines one above the other, over the same logarithmic axis, whose values are `named` in the
+    table."""
 
     def draw(width: int) -> Drawn:
-        across = Log(*range_, 0, width)
+        across = Log(*range_, 4, width - 4)
         parts: list[Html] = []
         high, gap = 96.0, 34.0
         bottom = len(panels) * (high + gap)
@@ -213,32 +217,37 @@ def curves(
             foot = (place + 1) * (high + gap)
             top = curve.top or rounded(max((y for _, y in curve.points), default=0))
             up = Linear(0, top, foot, foot - high)
-            way = " ".join(
-                f"{'L' if step else 'M'}{across.at(x):.1f} {up.at(y):.1f}"
-                for step, (x, y) in enumerate(curve.points)
-            )
             parts += [
                 _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
                 text(0, foot - high - 12, curve.name, "name halo"),
-                tag("path", d=way, class_=f"line {curve.look}") if way else Html(""),
+                _way(curve.within, across, up, f"line thin {curve.look}"),
+                _way(curve.points, across, up, f"line {curve.look}"),
             ]
             parts += _ends(curve, across, up, width)
         return bottom + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
 
-    xs = sorted({x for curve in panels for x, _ in curve.points})
-    by_x = [dict(curve.points) for curve in panels]
-    rows = [
-        (
-            _named(x, marks),
-            *(_shown(curve, of.get(x)) for curve, of in zip(panels, by_x, strict=True)),
+    columns = [
+        column
+        for curve in panels
+        for column in (
+            [(curve.name, curve), ("expected", curve._replace(points=curve.within))]
+            if curve.within
+            else [(curve.name, curve)]
         )
-        for x in xs
     ]
-    return Plot(title, said, draw, ("", *(curve.name for curve in panels)), rows)
+    xs = sorted({x for curve in panels for x, _ in curve.points})
+    rows = [
+        (named(x), *(_shown(curve, dict(curve.points).get(x)) for _, curve in columns)) for x in xs
+    ]
+    return Plot(title, said, draw, ("", *(name for name, _ in columns)), rows)
 
 
-def _named(x: float, marks: Sequence[tuple[float, str]]) -> str:
-    return next((name for place, name in marks if place == x), number(x))
+def _way(points: Sequence[tuple[float, float]], across: Log, up: Linear, look: str) -> Html:
+    way = " ".join(
+        f"{'L' if step else 'M'}{across.at(x):.1f} {up.at(y):.1f}"
+        for step, (x, y) in enumerate(points)
+    )
+    return tag("path", d=way, class_=look) if way else Html("")
 
 
 def _shown(curve: Curve, value: float | None) -> str:
@@ -246,19 +255,12 @@ def _shown(curve: Curve, value: float | None) -> str:
 
 
 def _ends(curve: Curve, across: Log, up: Linear, width: int) -> Iterator[Html]:
-    """The value at the end of a line, and a dot there."""
+    """The values at both ends of a line, with a dot at the last."""
+    for x, y in curve.points[:1]:
+        yield text(across.at(x), up.at(y) - 8, curve.shown(y), "small halo")
     for x, y in curve.points[-1:]:
-        right, foot = across.at(x), up.at(y)
-        words = curve.shown(y)
-        over = right + 8 + LETTER * len(words) > width
-        yield tag("circle", cx=right, cy=foot, r=3.5, class_=f"dot {curve.look}")
-        yield text(
-            right - 8 if over else right + 8,
-            foot - 8 if over else foot + 4,
-            words,
-            "strong halo",
-            "end" if over else "start",
-        )
+        yield tag("circle", cx=across.at(x), cy=up.at(y), r=3.5, class_=f"dot {curve.look}")
+        yield text(width, up.at(y) - 8, curve.shown(y), "strong halo", "end")
 
 
 class Point(NamedTuple):

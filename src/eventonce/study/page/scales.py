@@ -77,7 +77,7 @@ def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
 def duration(milliseconds: float) -> str:
     """A duration as people say it."""
     for unit, name in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds")):
-        if milliseconds >= 2 * unit or unit == SECOND:
+        if milliseconds >= 2 * unit or unit in (milliseconds, SECOND):
             count = milliseconds / unit
             shown = f"{count:.1f}".removesuffix(".0")
             return f"{shown}\u00a0{name if shown != '1' else name[:-1]}"
