@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from itertools import accumulate
 from pathlib import Path
@@ -137,6 +138,9 @@ class Warm:
         session.config.pluginmanager.register(self._reds)
         items = {item.nodeid: item for item in session.items}
         traces = self._traced(items)
+        for file in {mutant.file for mutant in self._asked}:
+            # Some are imported when they are needed.
+            import_module(file.removeprefix("src/").removesuffix(".py").replace("/", "."))
         functions = [one for one in gc.get_objects() if type(one) is FunctionType]
         functions = [one for one in functions if one.__code__.co_filename.startswith(str(SOURCE))]
         shards = []
