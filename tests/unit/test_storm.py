@@ -54,7 +54,7 @@ def is_idle(consumer: Consumer, here: Occupancy) -> bool:
     return (gate.held(), gate._running, lanes) == ([], {}, [(None, [])] * 2) and not here._runs
 
 
-@pytest.mark.parametrize("way", ["process", "once"])
+@pytest.mark.parametrize("way", ["process", "process alone", "once"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_lead(
     store: Any, here: Occupancy, way: str
@@ -73,6 +73,8 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
         def act() -> None:
             if way == "process":
                 consumer.process([call(current[0]), call(current[0] + 1)])
+            elif way == "process alone":
+                consumer.process([call(current[0])])
             else:
                 with consumer.once(call(current[0])) as job:
                     handler(job)

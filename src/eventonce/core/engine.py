@@ -221,14 +221,8 @@ class Batch:
         failed = []
         for run in runs:
             if run.error is None:
-                plan = run.plan
-                run.outcome = (
-                    _not_done(run, now)
-                    if run.unguarded or run.lost or run.kept in REFUSED
-                    else Outcome(
-                        plan.event, "done", run.note, plan.rule.name, run.claim.key, run.value
-                    )
-                )
+                unusual = run.unguarded or run.lost or run.kept in REFUSED
+                run.outcome = _not_done(run, now) if unusual else done(run)
             else:
                 run.outcome = _raised(run, run.error, now)
                 failed.append(run)
@@ -422,6 +416,12 @@ def settlement(run: Run) -> Settlement:
     # A handler that never began, or that the store or the network failed, made no attempt.
     spared = run.job is None or run.blameless
     return Settlement(run.claim, run.token, "return" if spared else "release")
+
+
+def done(run: Run) -> Outcome:
+    """Of a run that returned and is settled."""
+    plan = run.plan
+    return Outcome(plan.event, "done", run.note, plan.rule.name, run.claim.key, run.value)
 
 
 def _not_done(run: Run, now: int) -> Outcome:

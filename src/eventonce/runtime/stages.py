@@ -175,6 +175,8 @@ class Stages:
         """Answer what the batch asked for, and bring it to where its next request is done. Plain
         handlers go to `begun`, if there is one, and their slots otherwise."""
         steps = ticket.requests
+        if steps is None:
+            steps = ticket.requests = ticket.steps()
         try:
             while True:
                 request = steps.send(answer) if error is None else steps.throw(error)

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from eventonce.core.engine import Batch, Wait
+from eventonce.core.engine import Batch, Request, Wait
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.occupancy import HERE, INSIDE
+from eventonce.types import Outcome
 
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
@@ -36,6 +37,8 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
 class Visit(Batch):
     """One batch in this process."""
 
+    requests: Generator[Request, Any, list[Outcome]] | None = None
+    """The steps, once they are begun."""
     hold: Hold | None = None
     _waits_since = 0.0
 
@@ -44,7 +47,6 @@ class Visit(Batch):
     ) -> None:
         Batch.__init__(self, planned, runtime.name, runtime.clock)
         self.runtime = runtime
-        self.requests = self.steps()
         self._copy_wait = copy_wait
         self.nested = INSIDE.get()
         """Whether a handler waits for it."""
@@ -93,7 +95,8 @@ class Visit(Batch):
         try:
             self.runtime.gate.salvage(self.runs)
         finally:
-            self.requests.close()
+            if self.requests is not None:
+                self.requests.close()
             # Perhaps once more, and to its end.
             self.leave(self.runs)
 
