@@ -41,9 +41,9 @@ ANSWERS: Final = CACHE / "answers.jsonl"
 FILES: Final = ("core/*.py", "runtime/*.py", "stores/memory.py", "stores/sqlite/*.py")
 UNIT: Final = """aio alone aws_deadline batches consumer consumer_given engine explain forks gate
 gate_timer groups hard_cases interrupted keys lane ledger ledger_facts ledger_settle
-ledger_states letters limits looked_after masking memory memory_interrupted observe packing proof
-reasons redrive renewal replays replays_cli settled_meanwhile shared_ids store_cli store_uri
-timeout unhandled worker_parts worker_whole"""
+ledger_states letters limits looked_after loops masking memory memory_interrupted observe packing
+proof reasons redrive renewal replays replays_cli settled_meanwhile shared_ids store_cli
+store_uri timeout unhandled worker_parts worker_whole"""
 TESTS: Final = (
     *(f"tests/unit/test_{name}.py" for name in UNIT.split()),
     *(str(path) for path in ROOT.glob("tests/integration/test_sqlite*.py")),

@@ -248,6 +248,55 @@ def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> No
     assert _entered(beside) is False
 
 
+@pytest.mark.parametrize("nested", [True, False])
+def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
+    monkeypatch: pytest.MonkeyPatch, *, nested: bool
+) -> None:
+    here = Occupancy()
+    if nested:
+        assert _entered(entering(here, "A", nested=True)) is False
+    else:
+        assert here.admit("B")
+        monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+        assert _entered(entering(here, "A", alone=True)) is False
+        monkeypatch.undo()
+        here.leave("B")
+    waiting = entering(here, "C", alone=True)
+    assert _entered(waiting) is None
+    here.leave("A")
+    assert _entered(waiting) is True
+
+
+def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, here = [1_000.0], Occupancy()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    assert here.admit("A")
+    alone = entering(here, "B", alone=True)
+    assert _entered(alone) is None
+    now[0] += 20
+    here.leave("A")
+    assert _entered(alone) is True
+    now[0] += 20
+    beside = entering(here, "C")
+    assert _entered(beside) is None
+    now[0] += 10
+    assert _entered(beside) is False
+
+
+def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
+    async def handler(_: Job) -> bool:
+        return occupancy.INSIDE.get()
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        with consumer.once(call(1)):
+            assert occupancy.INSIDE.get()
+        assert not occupancy.INSIDE.get()
+        assert consumer.process([call(2)])[0].result is True
+        assert not occupancy.INSIDE.get()
+
+
 def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
     here = Occupancy()
     assert _entered(entering(here, "A")) is False

@@ -23,6 +23,7 @@ def test_outcomes_are_counted_and_logged_a_line_each(caplog: pytest.LogCaptureFi
     consumer.process([event, event])
     assert tally.counts == {"done": 1, "duplicate": 1}
     first, second = caplog.messages
+    assert {record.name for record in caplog.records} == {LOG.name}
     assert first.startswith("done type=call.end id=1 ")
     assert second.startswith("duplicate type=call.end id=1 ")
 
@@ -73,7 +74,7 @@ def test_an_error_that_was_raised_on_purpose_is_a_line(
 def test_what_is_wrong_with_an_event_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Consumer("memory:", handler=print, observers=[to_log(LOG)]).process([b"no event"])
     assert "Traceback" not in caplog.text
-    assert caplog.messages[0].startswith("invalid ")
+    assert caplog.messages[0].startswith("invalid type=- id=- rule=- key=-: ")
 
 
 def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
+from eventonce.errors import StoreUnavailable
 from eventonce.runtime import redrive
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Letter, Outcome
@@ -62,3 +65,29 @@ def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
     (spare,) = store.letters()
     redrive.settle(store, [(spare, FAILED)], now=3_000)
     assert [letter.id for letter in store.letters()] == ["abc"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "newest"),
+    [
+        (FAILED, Letter("abc", "crm", "dead", "not yet", "rule", b"key", b"{}", 2_000, 1)),
+        (
+            Outcome(None, "conflict", "differs", "new rule", b"new key"),
+            Letter("abc", "crm", "conflict", "differs", "new rule", b"new key", b"{}", 2_000, 1),
+        ),
+        (
+            Outcome(None, "invalid", "no key"),
+            Letter("abc", "crm", "invalid", "no key", "rule", b"key", b"{}", 2_000, 0),
+        ),
+        (Outcome(None, "failed", "away", error=StoreUnavailable("away")), LETTER),
+        (Outcome(None, "busy", "another run holds it"), LETTER),
+    ],
+    ids=["failed", "given up", "not run", "the store was away", "busy"],
+)
+def test_a_letter_that_was_run_in_vain_says_what_is_newest(
+    outcome: Outcome, newest: Letter
+) -> None:
+    store = MemoryStore()
+    store.put_letters([LETTER])
+    redrive.settle(store, [(LETTER, outcome)], now=2_000)
+    assert list(store.letters()) == [newest]

@@ -1,0 +1,63 @@
+"""The threads and the event loop of a consumer: how long they live, and what is cancelled there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.stores.memory import MemoryStore
+from tests.helpers import PATIENCE, call, ruled, statuses
+
+
+def test_no_thread_of_a_consumer_keeps_its_process_from_ending() -> None:
+    async def wait(_: Job) -> None:
+        await asyncio.sleep(0)
+
+    with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
+        consumer.on("awaited")(wait)
+        consumer.process([call(1, type="awaited")])
+        asyncio.run(consumer.process_async([call(1), call(2), call(3, type="awaited")]))
+        threads = {one.name: one.daemon for one in threading.enumerate() if "once" in one.name}
+    assert {"eventonce-loop", "eventonce-slot", "eventonce-slots"} <= threads.keys()
+    assert all(threads.values())
+
+
+def test_async_handlers_of_all_calls_run_on_one_loop() -> None:
+    """A client that a handler keeps belongs to the loop it was made on."""
+
+    async def handler(_: Job) -> int:
+        return id(asyncio.get_running_loop())
+
+    with Consumer("memory:", rules=ruled(), handler=handler) as consumer:
+        first, second = (consumer.process([call(number)])[0].result for number in (1, 2))
+    assert first == second
+
+
+def test_an_async_handler_is_cancelled_and_its_event_freed_when_its_process_must_end() -> None:
+    begun, ended, store = threading.Event(), threading.Event(), MemoryStore()
+
+    async def handler(_: Job) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.set()
+
+    with Consumer(store, rules=ruled(), handler=handler) as consumer, ThreadPoolExecutor() as pool:
+        caller = pool.submit(consumer.process, [call(1)])
+        assert begun.wait(PATIENCE)
+        consumer.runtime.abandon()
+        assert ended.is_set()
+        with Consumer(store, rules=ruled(), handler=lambda _: None) as another:
+            assert statuses(another.process([call(1)])) == ["done"]
+        assert isinstance(caller.exception(PATIENCE), asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("within", [0.0, PATIENCE])
+def test_a_consumer_without_a_loop_has_nothing_to_cancel(within: float) -> None:
+    with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
+        consumer.runtime.awaiting.cancel(within)
