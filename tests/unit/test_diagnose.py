@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +113,7 @@ def test_a_key_that_is_too_wide_is_named_with_the_fields_that_differ(
     (merged,) = [one for one in found["findings"] if one["code"] == "merged"]
     assert merged["type"].endswith("user.end")
     assert merged["count"] > 50
+    assert re.match(r"of \d+ drops by rule wide so many differ in ", merged["text"])
     assert "detail.eventBody.sessionId" in merged["text"]
 
 
@@ -198,3 +201,83 @@ def test_the_report_obeys_no_event_and_hostile_values_do_not_stop_it(
     result = run("diagnose", capture)
     assert result.code == 0
     assert "\x07" not in result.out
+
+
+def findings(run: Run, *words: object) -> dict[str, dict[str, Any]]:
+    (found,) = run("diagnose", *words, "--json").documents
+    return {one["code"]: one for one in found["findings"]}
+
+
+def test_a_key_that_is_too_narrow_is_named_with_the_part_that_differs(
+    run: Run, tmp_path: Path
+) -> None:
+    event = {"detail-type": "call", "source": "crm", "detail": {"call": "c1", "at": 7}}
+    events = [{**event, "id": f"e{n}", "time": f"2026-11-16T09:00:0{n}Z"} for n in range(4)]
+    capture = write_lines(tmp_path / "c.jsonl", *events)
+    rules = tmp_path / "narrow.toml"
+    rules.write_text(
+        '[[rule]]\nname = "narrow"\nmatch = "call"\nkey = ["detail.call", "envelope.time"]\n'
+    )
+    narrow = findings(run, capture, "--rules", rules)["apart"]
+    assert "envelope.time differs: its key may be too narrow" in narrow["text"]
+    assert narrow["type"] == "call"
+
+
+def test_a_type_that_no_rule_names_is_said(run: Run, tmp_path: Path) -> None:
+    events = [
+        {"detail-type": "odd", "source": "crm", "id": f"e{n}", "detail": {"n": n}} for n in range(3)
+    ]
+    capture = write_lines(tmp_path / "c.jsonl", *events)
+    unruled = findings(run, capture)["no-rule"]
+    assert (unruled["type"], unruled["count"]) == ("odd", 3)
+    assert "no rule names this type" in unruled["text"]
+
+
+def test_an_event_in_an_event_that_nobody_unpacked_is_said(run: Run, tmp_path: Path) -> None:
+    inner = {"detail-type": "call", "detail": {"call": "c1"}}
+    details = [{"text": json.dumps(inner)}, {"inner": inner}]
+    events = [
+        {"detail-type": f"relay{n}", "source": "crm", "id": f"e{n}", "detail": detail}
+        for n, detail in enumerate(details)
+    ]
+    (found,) = run("diagnose", write_lines(tmp_path / "c.jsonl", *events), "--json").documents
+    texts = [one["text"] for one in found["findings"] if one["code"] == "wrapped"]
+    assert [text.partition(" ")[0] for text in texts] == ["detail.inner", "detail.text"]
+
+
+def test_parts_that_are_missing_are_counted_and_no_value_is_told(run: Run, tmp_path: Path) -> None:
+    rules = tmp_path / "r.toml"
+    rules.write_text(
+        '[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\nmissing = "id"\n'
+    )
+    event = {"detail-type": "call", "source": "crm"}
+    whole = [{**event, "id": f"a{n}", "detail": {"call": f"secret{n}"}} for n in range(6)]
+    lame = [{**event, "id": f"b{n}", "detail": {"call": ["secret"]}} for n in range(3)]
+    capture = write_lines(tmp_path / "c.jsonl", *whole, *lame)
+    missing = findings(run, capture, "--rules", rules)["missing-part"]
+    assert missing["count"] == 3
+    assert missing["text"].startswith("detail.call is missing")
+    assert "secret" not in missing["text"]
+
+
+def test_the_places_of_a_cause_are_told(run: Run, tmp_path: Path) -> None:
+    capture = tmp_path / "c.jsonl"
+    rates = ("--rate", "none", "--rate", "overlapping-rules=0.06")
+    run("simulate", "--seed", "9107", "--events", "3000", *rates, "-o", capture)
+    (found,) = run("diagnose", capture, "--json").documents
+    where = found["where"]["overlapping-rules"]
+    assert sum(where["types"].values()) == found["causes"]["overlapping-rules"]
+    assert where["channels"]
+    assert where["began"] < where["ended"]
+    assert next(iter(where["types"])) in run("diagnose", capture).out.partition("Types with")[0]
+
+
+def test_the_evidence_of_a_proposed_rule_has_m_and_u(run: Run, tmp_path: Path) -> None:
+    capture, rules = tmp_path / "c.jsonl", tmp_path / "r.toml"
+    run("simulate", "--source", "unknown", "--seed", "9108", "--events", "3000", "-o", capture)
+    (found,) = run("diagnose", capture, "--propose", rules, "--json").documents
+    (proposal,) = found["proposals"]
+    text = rules.read_text()
+    for path, (m, u) in proposal["agreement"].items():
+        assert f"# {path}: copies agree in {m:.1%} (m), other events in {u:.2%} (u)." in text
+    assert [*proposal["agreement"]]

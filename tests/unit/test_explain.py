@@ -48,7 +48,7 @@ ORGS = ("1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-0000000
 
 def rows(told: str) -> dict[str, list[str]]:
     """What differs, by its name, with what each event has."""
-    lines = [line.split("  ") for line in told.splitlines()[2:]]
+    lines = [line.split("  ") for line in told.partition("\n\n")[0].splitlines()[2:]]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return {name: values for name, *values in cells}
 

@@ -41,8 +41,8 @@ def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) 
     the key, its strength, how long it is remembered, and for a state the order and the state.
     A missing part is named, and the exit code is 1.
 
-    With two files: whether both events have the same key, or which parts differ; and for a copy,
-    what differs outside the key, and the cause for which it is there.
+    With two files: whether both events have the same key, or which parts differ; what differs
+    outside the key; and for a copy the cause for which it is there.
     """
     rules = settings.file.ruleset()
     data, event = _read(file)
@@ -63,7 +63,7 @@ def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) 
         "events": [_document(first), _document(second)],
     }
     text = _comparison(first, second, same=same)
-    if same and outside:
+    if outside:
         head = ("outside the key", "first", "second")
         text += f"\n\n{table(outside, head=head, indent=2)}"
     if cause:

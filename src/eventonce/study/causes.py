@@ -20,8 +20,8 @@ Cause = Literal[
 REMEDIES: Final[Mapping[str, str]] = {
     "redelivery": "the queue delivered again: a handler slower than the visibility time-out, or "
     "a failure. eventonce drops it; a longer visibility time-out makes fewer",
-    "overlapping-rules": "two rules of one bus, or two targets of one rule, deliver these types: "
-    "remove one (aws events list-rule-names-by-target names them)",
+    "overlapping-rules": "two rules of one bus, or two targets of one rule, both match these "
+    "types: remove one (aws events list-rule-names-by-target names them)",
     "target-retry": "the target did not answer, or failed: Lambda tries again after one and two "
     "minutes, EventBridge for 24 hours. Look at the errors of the target",
     "re-publish": "the source published again under a new id, after an outage: only a business "

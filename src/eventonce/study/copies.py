@@ -11,6 +11,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+import msgspec
+
 from eventonce.study.arrivals import Arrival, instant
 from eventonce.study.causes import Cause
 from eventonce.study.index import Index
@@ -158,6 +160,40 @@ def cause(first: Row, copy: Row) -> Cause:
     if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= TOGETHER):
         return "double-emission"
     return "re-publish"
+
+
+class Where(msgspec.Struct, frozen=True):
+    """Where and when the copies of one cause arrive."""
+
+    types: dict[str, int]
+    """The types with most of them."""
+    more_types: int
+    channels: tuple[str, ...]
+    began: int | None
+    ended: int | None
+    """Milliseconds: the first and the last of them."""
+
+
+def where(index: Index, most: int = 3) -> dict[str, Where]:
+    """Where the copies of each cause arrive: what must be looked at to remove it."""
+    types: dict[str, dict[str, int]] = {}
+    for cause, kind, number in index.rows(
+        "SELECT cause, kind, count(*) FROM copies JOIN events USING (line) "
+        "GROUP BY ALL ORDER BY 3 DESC, min(line)"
+    ):
+        name = index.names.kinds[kind].type
+        told = types.setdefault(cause, {})
+        told[name] = told.get(name, 0) + number
+    found = {}
+    for cause, channels, began, ended in index.rows(
+        "SELECT cause, list(DISTINCT channel), min(coalesce(arrived, time)), "
+        "max(coalesce(arrived, time)) FROM copies JOIN events USING (line) GROUP BY cause"
+    ):
+        named = sorted(filter(None, (index.names.channels.get(one, "") for one in channels)))
+        first = dict(list(types[cause].items())[:most])
+        more = len(types[cause]) - len(first)
+        found[cause] = Where(first, more, tuple(named[:most]), began, ended)
+    return found
 
 
 def row_of(arrival: Arrival, line: int) -> Row | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from eventonce.rules.explanation import Strength
 from eventonce.study import copies
+from eventonce.study.copies import Where
 from eventonce.study.fields import Field
 from eventonce.study.findings import TRANSPORT, Finding, findings_of
 from eventonce.study.index import Index
@@ -82,6 +83,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     let_through: int = 0
     """Copies that the rules in use do not recognise."""
     over_time: OverTime | None = None
+    where: dict[str, Where] = {}
+    """By cause."""
     windows: tuple[Windows, ...] = ()
     """Of all rules together, and then of each rule whose windows drop genuine events."""
 
@@ -108,8 +111,8 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
     shown = shown_of(
         index, [kind for kind in kinds if kinds[kind].kind.rule and kind not in learned]
     )
-    samples = sampled(index, shown.values())
-    maps = field_maps(shown, samples, pools)
+    looked = sampled(index, shown.values())
+    maps = field_maps(shown, looked.samples, pools)
     reports = [
         KindReport(
             sources.get(hashed, ""),
@@ -143,10 +146,11 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
         dict(total.most_common()),
         tuple(reports),
         _late(index, windows[0]),
-        findings_of(index, kinds, learned, shown, samples),
+        findings_of(index, kinds, learned, shown, looked),
         tuple(proposals_of(index, kinds, pools)),
         missed,
         over_time(index, began, ended),
+        copies.where(index),
         windows,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -12,10 +12,16 @@ from eventonce.study import fields
 from eventonce.study.fields import Sample
 from eventonce.study.index import Index
 from eventonce.study.learning import Known
-from eventonce.study.sampled import Shown
+from eventonce.study.sampled import Looked, Shown
 
 TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
 """What Genesys writes anew with each notice: no part of what happened."""
+
+
+EVENT_FIELDS: Final = frozenset(
+    ("detail-type", "eventBody", "topicName", "eventType", "specversion", "conversationId")
+)
+"""Fields by which a text within an event is an event of its own."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -33,10 +39,16 @@ def findings_of(
     kinds: Mapping[int, Known],
     proposed: set[int],
     shown: Mapping[int, Shown],
-    samples: Mapping[int, Sample],
+    looked: Looked,
 ) -> tuple[Finding, ...]:
     """All findings, by what they are, most first: in the same order in every run."""
-    found = [*_merges(kinds, shown, samples), *_findings(index, kinds, proposed)]
+    found = [
+        *_merges(kinds, shown, looked.samples),
+        *_narrow(kinds, shown, looked),
+        *_findings(index, kinds, proposed),
+        *_lacking(kinds, shown, looked),
+        *_wrapped(kinds, shown, looked.samples),
+    ]
     codes = list(dict.fromkeys(one.code for one in found))
     found.sort(key=lambda one: (codes.index(one.code), one.text, -one.count, one.type))
     return tuple(found)
@@ -61,6 +73,14 @@ def _findings(index: Index, kinds: Mapping[int, Known], proposed: set[int]) -> I
         )
     for hashed, known in kinds.items():
         if not known.weak or hashed in proposed:
+            continue
+        if known.any_type:
+            yield Finding(
+                "no-rule",
+                known.kind.type,
+                known.events,
+                f"no rule names this type: {known.kind.rule} keys it by {known.strength}",
+            )
             continue
         said = {
             "transport id": "a copy under another transport id runs again",
@@ -94,10 +114,91 @@ def _merges(
                 "merged",
                 kinds[kind].kind.type,
                 round(some.differing * len(suspected) / len(some.suspected)),
-                f"rule {kinds[kind].kind.rule} takes events for copies that differ in {named}: "
-                "its key may be too wide",
+                f"of {some.dropped} drops by rule {kinds[kind].kind.rule} so many differ in "
+                f"{named}: its key may be too wide",
                 tuple(suspected[:5]),
             )
+
+
+def _narrow(
+    kinds: Mapping[int, Known], shown: Mapping[int, Shown], looked: Looked
+) -> Iterator[Finding]:
+    """Events that run although an earlier one has the same content."""
+    for kind, some in shown.items():
+        told: Counter[str] = Counter()
+        for lines in some.apart:
+            first, other = (looked.explained.get(line) for line in lines)
+            if first and other:
+                told.update(
+                    one.expression
+                    for one, two in zip(first.parts, other.parts, strict=False)
+                    if one.value != two.value
+                )
+        if told:
+            named = ", ".join(path for path, _ in told.most_common(4))
+            yield Finding(
+                "apart",
+                kinds[kind].kind.type,
+                some.kept,
+                f"rule {kinds[kind].kind.rule} runs events again whose content is that of an "
+                f"earlier one, because {named} differs: its key may be too narrow",
+                tuple(other for _, other in some.apart[:5]),
+            )
+
+
+def _lacking(
+    kinds: Mapping[int, Known], shown: Mapping[int, Shown], looked: Looked
+) -> Iterator[Finding]:
+    """Events that have another key than their rule would give them, because a part is missing."""
+    for kind, some in shown.items():
+        told: Counter[str] = Counter()
+        lines = []
+        for line in some.lines:
+            explained = looked.explained.get(line)
+            if explained and explained.lacking:
+                # The name of the part: its value may be personal.
+                told.update(text.partition(" ")[0] for text in explained.lacking)
+                lines.append(line)
+        if lines:
+            named = ", ".join(part for part, _ in told.most_common(4))
+            yield Finding(
+                "missing-part",
+                kinds[kind].kind.type,
+                round(kinds[kind].events * len(lines) / len(some.lines)),
+                f"{named} is missing: rule {kinds[kind].kind.rule} keys these events in another "
+                "way, which tells less",
+                tuple(lines[:5]),
+            )
+
+
+def _wrapped(
+    kinds: Mapping[int, Known], shown: Mapping[int, Shown], samples: Mapping[int, Sample]
+) -> Iterator[Finding]:
+    """Events that hold another event, which nobody unpacked."""
+    for kind, some in shown.items():
+        found: dict[str, list[int]] = defaultdict(list)
+        for line in some.lines:
+            for path, value in samples[line].leaves.items() if line in samples else ():
+                if type(value) is str and value.startswith("{") and _is_event(value):
+                    found[path].append(line)
+                elif path.rpartition(".")[2] == "detail-type":
+                    found[path.rpartition(".")[0]].append(line)
+        for path, lines in found.items():
+            yield Finding(
+                "wrapped",
+                kinds[kind].kind.type,
+                round(kinds[kind].events * len(lines) / len(some.lines)),
+                f"{path} holds an event that nobody unpacked: the key should be that event's",
+                tuple(lines[:5]),
+            )
+
+
+def _is_event(text: str) -> bool:
+    try:
+        fields = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and bool(fields.keys() & EVENT_FIELDS)
 
 
 def _states(index: Index, kinds: Mapping[int, Known]) -> Iterator[Finding]:

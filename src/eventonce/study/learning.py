@@ -18,6 +18,8 @@ SAMPLES: Final = 20_000
 """Events of a source from which its fields are learned."""
 FIRST: Final = 2_000
 """Events that say which values are rare, before the rest is chosen by these values."""
+NO_TYPE: Final = "\0"
+"""A type that no rule names."""
 LEARNED: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
 
 
@@ -28,6 +30,8 @@ class Known(NamedTuple):
     events: int
     strength: Strength | None
     paths: frozenset[str]
+    any_type: bool = False
+    """Whether its rule would take an event of any type: no rule names this one."""
 
     @property
     def weak(self) -> bool:
@@ -54,12 +58,16 @@ def kinds_of(index: Index) -> dict[int, Known]:
     for line, hashed, events in first:
         kind = index.names.kinds[hashed]
         event = arrival(raws[line]).event
-        strength, paths = None, frozenset[str]()
+        strength, paths, any_type = None, frozenset[str](), False
         if isinstance(event, Event):
             explained = index.planned.rules.explain(event)
             strength = None if explained.missing else explained.strength
             paths = frozenset(fields.leaves_of(bytes(event.detail_raw)))
-        found[hashed] = Known(kind, events, strength, paths)
+            any_type = any(
+                rule.name == kind.rule and rule.match.fits(event.form, event.source, NO_TYPE)
+                for rule in index.planned.rules.rules
+            )
+        found[hashed] = Known(kind, events, strength, paths, any_type)
     return found
 
 

@@ -31,6 +31,8 @@ class Proposal(msgspec.Struct, frozen=True):
     wrong: int
     """Drops whose content differs outside the volatile fields."""
     enough: bool
+    agreement: dict[str, tuple[float | None, float]] = {}
+    """Of each part of the key m and u: how often copies agree in it, and others do."""
 
     @property
     def bound(self) -> float:
@@ -75,6 +77,11 @@ def proposals_of(
             under_new_ids=fresh,
             wrong=wrong,
             enough=fresh >= ENOUGH and not wrong,
+            agreement={
+                field.path: (field.m, field.u)
+                for field in learned.fields
+                if field.path in learned.key
+            },
         )
 
 
@@ -101,6 +108,10 @@ another transport id.
 ({", ".join(proposal.volatile) or "nothing"}):
 # fewer than {proposal.bound:.2%} of drops are wrong (95 %, as far as this capture tells)."""
     evidence = text.splitlines()
+    evidence += [
+        f"# {path}: copies agree in {m or 0:.1%} (m), other events in {u:.2%} (u)."
+        for path, (m, u) in proposal.agreement.items()
+    ]
     if proposal.enough:
         return "\n".join([*evidence, *rule])
     note = f"# Not enough yet: {ENOUGH} copies under another transport id are needed."

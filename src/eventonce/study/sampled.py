@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from eventonce.rules.explanation import Explanation
 from eventonce.study import fields
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import Field, Sample
@@ -26,6 +27,20 @@ class Shown(NamedTuple):
     """Copies by the rule in use whose content differs from their relative's."""
     differing: int
     """How many of these there are in all."""
+    dropped: int
+    """How many copies by the rule in use there are."""
+    apart: list[tuple[int, int]]
+    """Events of the same content to which the rule in use gives different keys."""
+    kept: int
+    """How many of these there are in all."""
+
+
+class Looked(NamedTuple):
+    """What was read of the lines to look at."""
+
+    samples: dict[int, Sample]
+    explained: dict[int, Explanation]
+    """Why a line has the key it has."""
 
 
 def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
@@ -34,6 +49,7 @@ def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
         SELECT c.line, c.beside FROM copies c JOIN events e USING (line)
         JOIN events b ON b.line = c.beside WHERE e.kind = ? AND"""
     found = {}
+    apart = _apart(index)
     for kind in kinds:
         lines = index.rows(
             "SELECT line FROM events WHERE kind = ? ORDER BY hash(line) LIMIT ?", kind, SHOWN
@@ -46,7 +62,40 @@ def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
         changed = f"{pairs} e.content <> b.content AND e.key = b.key"
         suspected = list(index.rows(f"{changed} ORDER BY hash(c.line) LIMIT 50", kind))
         (number,) = next(index.rows(f"SELECT count(*) FROM ({changed})", kind))  # noqa: S608  ours
-        found[kind] = Shown([line for (line,) in lines], [*fresh], suspected, number)
+        (dropped,) = next(index.rows(f"SELECT count(*) FROM ({pairs} e.key = b.key)", kind))  # noqa: S608
+        told = apart.get(kind, [])
+        found[kind] = Shown(
+            [line for (line,) in lines],
+            [*fresh],
+            suspected,
+            number,
+            dropped,
+            [(first, other) for first, other, _ in told],
+            told[0][2] if told else 0,
+        )
+    return found
+
+
+def _apart(index: Index) -> dict[int, list[tuple[int, int, int]]]:
+    """By kind, some events of the same content that have different keys, and how many there are.
+    States that are told twice have a finding of their own."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for kind, *pair in index.rows(
+        """
+        WITH same AS (
+          SELECT kind, content, min(line) AS first FROM events
+          WHERE key IS NOT NULL AND subject IS NULL
+          GROUP BY kind, content HAVING min(key) <> max(key)
+        ), others AS (
+          SELECT e.kind, first, min(e.line) AS other FROM events e
+          JOIN same USING (kind, content) JOIN events f ON f.line = first
+          WHERE e.key <> f.key GROUP BY e.kind, first
+        )
+        SELECT kind, first, other, count(*) OVER (PARTITION BY kind) FROM others
+        QUALIFY row_number() OVER (PARTITION BY kind ORDER BY first) <= 20 ORDER BY kind, first
+        """
+    ):
+        found.setdefault(kind, []).append((pair[0], pair[1], pair[2]))
     return found
 
 
@@ -65,18 +114,19 @@ def field_maps(
     return found
 
 
-def sampled(index: Index, shown: Iterable[Shown]) -> dict[int, Sample]:
+def sampled(index: Index, shown: Iterable[Shown]) -> Looked:
     """The events of these lines, read in one pass."""
-    lines = {
-        line
-        for some in shown
-        for group in (some.lines, *some.pairs, *some.suspected)
-        for line in group
-    }
-    found = {}
-    for line, raw in index.read(iter(sorted(lines))):
+    lines: set[int] = set()
+    explained: set[int] = set()
+    for some in shown:
+        lines.update(some.lines, *some.pairs, *some.suspected)
+        explained.update(some.lines, *some.apart)
+    found = Looked({}, {})
+    for line, raw in index.read(iter(sorted(lines | explained))):
         event, arrived, *_ = arrival(raw)
         if isinstance(event, Event):
             leaves = fields.leaves_of(bytes(event.detail_raw))
-            found[line] = Sample(line, hash(event.id), arrived or 0, leaves)
+            found.samples[line] = Sample(line, hash(event.id), arrived or 0, leaves)
+            if line in explained:
+                found.explained[line] = index.planned.rules.explain(event)
     return found
