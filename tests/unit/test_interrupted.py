@@ -82,6 +82,10 @@ def rejects_the_second(job: Job) -> None:
         raise Reject("no")
 
 
+async def rejects_the_second_later(job: Job) -> None:
+    rejects_the_second(job)
+
+
 def afterwards(store: MemoryStore) -> list[str]:
     """What becomes of both events when they are brought again."""
     with Consumer(store, rules=RULE, handler=lambda _: None) as again:
@@ -123,13 +127,14 @@ def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store
         ("settle", ["duplicate", "dead"]),
     ],
 )
+@pytest.mark.parametrize("handler", [rejects_the_second, rejects_the_second_later])
 def test_a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the_rest(
-    slow: str, left: list[str]
+    slow: str, left: list[str], handler: Callable[[Job], Any]
 ) -> None:
     store = Slow(slow)
 
     async def story() -> None:
-        with Consumer(store, rules=RULE, handler=rejects_the_second) as consumer:
+        with Consumer(store, rules=RULE, handler=handler) as consumer:
             batch = asyncio.ensure_future(consumer.process_async([call(1), call(2)]))
             assert await asyncio.to_thread(store.under_way.wait, PATIENCE)
             batch.cancel()

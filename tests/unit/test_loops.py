@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from eventonce import Consumer, Job
+from eventonce.core.plan import Plan, Run
+from eventonce.runtime.on_asyncio import awaited
+from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, call, ruled, statuses
 
@@ -61,3 +65,54 @@ def test_an_async_handler_is_cancelled_and_its_event_freed_when_its_process_must
 def test_a_consumer_without_a_loop_has_nothing_to_cancel(within: float) -> None:
     with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
         consumer.runtime.awaiting.cancel(within)
+
+
+async def never(_: Job) -> None:
+    raise AssertionError("it was started")
+
+
+def test_an_async_handler_whose_event_another_took_over_is_not_started() -> None:
+    with Consumer("memory:", rules=ruled(), handler=never) as consumer:
+        (plan,) = consumer.runtime.plan([call(1)])
+        assert isinstance(plan, Plan)
+        run = Run(plan, plan.claim)
+        run.lose()
+        asyncio.run(awaited(run, lambda *_: None))
+    assert (run.job, run.error) == (None, None)
+
+
+def test_batches_on_a_loop_share_their_threads() -> None:
+    def names() -> list[str]:
+        return sorted(one.name for one in threading.enumerate() if one.name != "eventonce-slot")
+
+    with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
+        asyncio.run(consumer.process_async([call(1)]))
+        before = names()
+        for number in (2, 3):
+            asyncio.run(consumer.process_async([call(number)]))
+        assert names() == before
+
+
+def test_what_is_taken_back_from_the_slots_is_not_run() -> None:
+    begun, go, ran = threading.Event(), threading.Event(), list[str]()
+
+    def work(item: str) -> None:
+        ran.append(item)
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    slots = Slots[str](1, work)
+    slots.put(["first", "second", "third"])
+    assert begun.wait(PATIENCE)
+    assert slots.clear() == ["second", "third"]
+    go.set()
+    slots.close()
+    assert ran == ["first"]
+
+
+def test_what_is_to_be_closed_with_a_consumer_is_closed_the_last_first() -> None:
+    closed: list[str] = []
+    with Consumer("memory:", rules=ruled()) as consumer:
+        for name in ("client", "session"):
+            consumer.runtime.on_close(partial(closed.append, name))
+    assert closed == ["session", "client"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,14 @@ def test_outcomes_are_counted_and_logged_a_line_each(caplog: pytest.LogCaptureFi
     assert {record.name for record in caplog.records} == {LOG.name}
     assert first.startswith("done type=call.end id=1 ")
     assert second.startswith("duplicate type=call.end id=1 ")
+
+
+def test_an_observer_is_told_how_many_seconds_it_took() -> None:
+    told: list[float] = []
+    began = time.perf_counter()
+    consumer = Consumer("memory:", handler=print, observers=[lambda _, took: told.append(took)])
+    consumer.process([b"no event"])
+    assert 0 <= told[0] <= time.perf_counter() - began
 
 
 def test_a_senders_line_break_is_written_as_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -93,21 +93,25 @@ def test_what_the_timer_settles_is_settled_by_nobody_else() -> None:
     assert store.actions == ["complete", "complete"]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
 ) -> None:
     class Abandoned(Run):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "finished":
-                consumer.runtime.abandon()
+                consumer.runtime.gate.salvage([self])
 
     def handler(job: Job) -> None:
         if job.attempt == 1:
             raise Retry(after=0)
 
+    async def later(job: Job) -> None:
+        handler(job)
+
     monkeypatch.setattr("eventonce.core.engine.Run", Abandoned)
-    consumer = Consumer("memory:", rules=RULE, handler=handler)
+    consumer = Consumer("memory:", rules=RULE, handler=later if asynchronous else handler)
     for expected in ("failed", "done"):
         assert [one.status for one in consumer.process([call(1)])] == [expected]
 
