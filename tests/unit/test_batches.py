@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ def test_the_cause_of_a_copy_is_the_same_in_a_batch_as_one_by_one(
             outcomes = [outcome for events in calls for outcome in consumer.process(events)]
             told.append([(outcome.status, outcome.reason) for outcome in outcomes])
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("made", [list, tuple, iter, dict.fromkeys])
+def test_events_come_in_whatever_can_be_gone_through(made: Callable[[Any], Any]) -> None:
+    events = [json.dumps(call("a", 1)), json.dumps(call("b", 2))]
+    with Consumer("memory:", rules=FACT, handler=lambda _: None) as consumer:
+        given = made(events)
+        outcomes = consumer.process(given.keys() if isinstance(given, dict) else given)
+    assert [outcome.status for outcome in outcomes] == ["done", "done"]
 
 
 def test_a_re_publish_in_a_later_batch_is_not_called_a_redelivery() -> None:
