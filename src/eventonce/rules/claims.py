@@ -107,7 +107,7 @@ def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
     order = parse(rule.order) if rule.order and own else None
     # A time that is missing is missed, but makes no event invalid.
     at = made_optional(parse(rule.at)) if rule.at and own else None
-    content = _content(rule) if own or kind == "hash" else ()
+    content = content_trees(rule) if own or kind == "hash" else ()
     ignored = tuple(parse_path(text) for text in rule.ignore)
     places = places_for([*trees, *content, *(tree for tree in (order, at) if tree)], ignored)
     parts = tuple(part(tree, places, ignored) for tree in trees)
@@ -148,7 +148,8 @@ def _picker(numbers: Sequence[int], count: int) -> Callable[[Values], Sequence[A
     )
 
 
-def _content(rule: Rule) -> tuple[Expression, ...]:
+def content_trees(rule: Rule) -> tuple[Expression, ...]:
+    """What tells the versions of a state apart, or what a fact is verified by."""
     if rule.kind == "state":
         return tuple(parse(text) for text in rule.state or ("hash(body)",))
     texts = ("body",) if rule.verify is True else rule.verify or ()

@@ -212,7 +212,7 @@ def places_for(trees: Sequence[Expression], ignored: Sequence[Path] = ()) -> dic
     found: dict[Place, None] = {}
     for tree in trees:
         found.update(((path.root, path.steps), None) for path in paths(tree))
-        if isinstance(tree, Hash) and len(set(_left_out(tree.of, ignored))) > 1:
+        if isinstance(tree, Hash) and len(set(left_out(tree.of, ignored))) > 1:
             found[EVENT_BODY] = None
     # In the order in which a reader gives them.
     ranks: dict[Root, int] = {"detail": 0, "body": 0, "envelope": 1, "event": 2, "headers": 2}
@@ -300,7 +300,7 @@ def _path(path: Path, places: Mapping[Place, int]) -> Part:
 
 def _hash(path: Path, places: Mapping[Place, int], ignored: Sequence[Path]) -> Part:
     value_of = _value(path, places)
-    nested, flat = _left_out(path, ignored)
+    nested, flat = left_out(path, ignored)
     body = places[EVENT_BODY] if nested != flat else None
 
     def hashed(values: Values) -> Any:
@@ -317,7 +317,7 @@ def _hash(path: Path, places: Mapping[Place, int], ignored: Sequence[Path]) -> P
     return hashed
 
 
-def _left_out(path: Path, ignored: Sequence[Path]) -> list[tuple[Steps, ...]]:
+def left_out(path: Path, ignored: Sequence[Path]) -> list[tuple[Steps, ...]]:
     """The ignored paths inside this one, from it on: with an eventBody, and without."""
     found = []
     for body in (("detail", "eventBody"), ("detail",)):
