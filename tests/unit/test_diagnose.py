@@ -14,6 +14,8 @@ import pytest
 
 from eventonce import presets
 from eventonce.rules import Ruleset
+from eventonce.study.arrivals import arrival
+from eventonce.types import Event
 from tests.helpers import Run, write_lines
 
 SEEDS = (7001, 7002)
@@ -43,6 +45,17 @@ class Studied:
         return sum(copies) / len(copies)
 
     @property
+    def let_through(self) -> int:
+        """Copies whose key no earlier line of what they are told to be a copy of has."""
+        rules = Ruleset(presets.resolve(["auto"]), name="study")
+        keys: dict[int, set[bytes]] = {}
+        for told, raw in zip(self.lines, self.capture.read_bytes().splitlines(), strict=True):
+            event = arrival(raw).event
+            assert isinstance(event, Event)
+            keys.setdefault(told["copy_of"] or told["line"], set()).add(rules.plan(event, 0)[1].key)
+        return sum(len(found) - 1 for found in keys.values())
+
+    @property
     def invented(self) -> int:
         """Lines that are called a copy of another fact."""
         pairs = zip(self.truth, self.lines, strict=True)
@@ -64,6 +77,12 @@ def test_copies_are_found_with_their_cause_and_none_is_invented(
     told = Counter(line["cause"] for line in studied.lines if line["cause"])
     assert studied.found["causes"] == told
     assert [line["line"] for line in studied.lines] == list(range(1, len(studied.lines) + 1))
+    plotted = studied.found["over_time"]
+    assert sum(plotted["events"]) == len(studied.lines)
+    assert {cause: sum(counts) for cause, counts in plotted["causes"].items()} == told
+    assert {len(counts) for counts in plotted["causes"].values()} == {len(plotted["events"])}
+    assert sum(studied.found["late"]["bins"].values()) == told.total()
+    assert studied.found["let_through"] == studied.let_through
 
 
 @pytest.mark.parametrize("source", ["genesys", "cxone", "unknown"])

@@ -80,8 +80,17 @@ def let_through(index: Index) -> int:
     """Copies that the rules in use do not recognise: their key is not that of the first."""
     (number,) = next(
         index.rows(
-            "SELECT coalesce(sum(keys - 1), 0)::BIGINT FROM (SELECT count(DISTINCT key) AS keys "
-            "FROM events JOIN facts USING (line) WHERE key IS NOT NULL GROUP BY fact)"
+            """
+            SELECT coalesce(sum(keys - 1), 0)::BIGINT FROM (
+              SELECT first, count(*) AS keys FROM (
+                SELECT copy_of AS first, key FROM copies JOIN events USING (line)
+                WHERE key IS NOT NULL
+                UNION
+                SELECT events.line, key FROM events SEMI JOIN copies ON events.line = copy_of
+                WHERE key IS NOT NULL
+              ) GROUP BY first
+            )
+            """
         )
     )
     return int(number)

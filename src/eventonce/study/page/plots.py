@@ -6,6 +6,7 @@ Series are named where they are drawn, so that no legend and no colour is needed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from eventonce.study.page.markup import Html, joined, number, tag
@@ -77,10 +78,9 @@ def bars(
         y = 0.0
         room = Linear(0, most, 0, width - LETTER * (len(number(most)) + max(map(len, of)) + 3))
         for name, values, strong in rows:
-            y += 16
-            most_letters = int(width / LETTER) - 1
-            shown = name if len(name) <= most_letters else f"{name[: most_letters - 1]}…"
-            parts.append(text(0, y, shown, "strong" if strong else "name"))
+            for line in wrap(name, int(width / LETTER) - 1)[:3]:
+                y += 16
+                parts.append(text(0, y, line, "strong" if strong else "name"))
             y += 7
             for place, (value, word) in enumerate(zip(values, of, strict=True)):
                 end = max(1.5, room.at(value))
