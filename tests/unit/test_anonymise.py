@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventonce import presets
+from eventonce.envelope.captured import Arrived, line_of
+from eventonce.rules import Ruleset
+from eventonce.study.arrivals import arrival
 from eventonce.study.capture.anonymise import Anonymiser
 from eventonce.study.capture.cipher import Cipher
+from eventonce.types import Event
 from tests.helpers import Run
+from tests.rows import ROWS
+from tests.rows.row import Row
 
 UUID = "9f4f04e2-dfd3-1dbb-8884-85288ec597aa"
 
@@ -157,3 +164,16 @@ def test_what_was_left_alone_and_what_was_replaced_is_known_by_type() -> None:
     anonymise(msgspec.json.encode({"detail-type": "call", "id": "7x", "detail": detail}))
     assert anonymise.left("call") == ["detail-type", "detail.direction"]
     assert anonymise.replaced("call") == ["id", "detail.names[].first", "detail.status"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_rule_takes_the_anonymised_event_in_the_same_order(row: Row) -> None:
+    line = line_of(Arrived(row.read(), "sqs:calls", "m1", 1, 1))
+    rules = Ruleset(presets.resolve(row.preset), name="study")
+    found = []
+    for raw in (line, Anonymiser(b"key")(line)):
+        event = arrival(raw).event
+        assert isinstance(event, Event)
+        rule, claim = rules.plan(event, 1)
+        found.append((event.type, rule.name, claim.order, claim.at))
+    assert found[0] == found[1]

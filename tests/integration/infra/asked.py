@@ -70,6 +70,9 @@ def _rights(service: str, operation: str, params: Mapping[str, Any]) -> Iterator
             # By its name, or by its id, which ends with more.
             name = params["StackName"].rpartition("stack/")[2].partition("/")[0]
             yield Asked(f"cloudformation:{operation}", HERE.arn(service, f"stack/{name}/id"))
+        case "logs":
+            group = f"log-group:{params['logGroupName']}:log-stream:"
+            yield Asked(f"logs:{operation}", HERE.arn(service, group))
         case "sts":
             assert operation == "GetCallerIdentity", "which needs no right"
         case _:

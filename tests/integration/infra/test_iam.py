@@ -274,6 +274,20 @@ def test_who_sends_may_do_what_sending_does(made: Plan, endpoint: str) -> None:
     held_to(policy("send", made), asked)
 
 
+def test_who_captures_may_do_what_capturing_does(
+    said: Config, plan: Plan, endpoint: str, client: Client
+) -> None:
+    deploy(said.infra, plan, capture=True)
+    client("logs").create_log_group(logGroupName=plan.capture_log_group)
+    url = client("sqs").get_queue_url(QueueName=plan.capture_queue)["QueueUrl"]
+    client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(event("fact", "sent")))
+    reached = ("--region", REGION, "--endpoint", endpoint)
+    with asking() as asked:
+        ran("capture", "--queue", f"sqs://{plan.capture_queue}", *reached)
+        ran("capture", "--log-group", plan.capture_log_group, "-o", "logs.jsonl", *reached)
+    held_to(policy("capture", plan), asked)
+
+
 def test_who_applies_may_do_what_applying_does(said: Config, plan: Plan, client: Client) -> None:
     """On nothing, on a stack that is there, and where the deployment fails. What CloudFormation
     does in the name of whoever applies is not seen here: AWS' own list of it stands in the unit
