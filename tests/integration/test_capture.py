@@ -25,7 +25,7 @@ from eventonce.study.capture import GATHER_BYTES, log_group, queue, record
 from eventonce.study.capture.log_group import LogGroupFeed
 from eventonce.study.capture.queue import QueueFeed
 from eventonce.study.capture.recorder import Recorder
-from tests.helpers import Run, call, until
+from tests.helpers import PATIENCE, Run, call, until
 
 STARTED = (
     "from eventonce.study.capture import queue; queue.VISIBILITY = 2; "
@@ -269,7 +269,8 @@ def test_a_log_group_that_is_followed_is_read_once_also_what_is_stored_late(
     def captured(count: int) -> None:
         feed = LogGroupFeed(group, Access(endpoint=endpoint), follow=True)
         recorder = Recorder(here / "capture.jsonl", str(feed))
-        record(feed, recorder, stopping=lambda: recorder.lines >= count)
+        end = time.monotonic() + PATIENCE
+        record(feed, recorder, stopping=lambda: recorder.lines >= count or time.monotonic() > end)
         recorder.close()
 
     captured(2)

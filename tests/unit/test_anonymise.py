@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,21 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
     assert list(new["byUser"]) == [other]
     digits = {re.sub(r"\D", "", str(phone)) for phone in new["phones"]}
     assert len(digits) == 1
+
+
+def test_no_two_of_all_short_values_become_the_same() -> None:
+    cipher = Cipher(b"key")
+    pairs = ["".join(pair) for pair in product("abcdefghijklmnopqrstuvwxyz", repeat=2)]
+    assert len({cipher.text(pair) for pair in pairs}) == len(pairs)
+    numbers = [str(number) for number in range(1_000, 10_000)]
+    assert {cipher.number(number) for number in numbers} == set(numbers)
+
+
+def test_the_words_of_a_sentence_are_not_replaced_one_by_one() -> None:
+    first, second = changed("the customer called the agent"), changed("the agent called back")
+    words = first.split()
+    assert words[0] != words[3]
+    assert words[4] != second.split()[1]
 
 
 @given(st.sets(st.text(max_size=4), min_size=2))

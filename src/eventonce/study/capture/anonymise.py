@@ -136,9 +136,6 @@ class Anonymiser:
             return self._ids(text)
         if _HEX.fullmatch(text):
             return self._cipher.hexadecimal(text)
-        if any(one.isspace() for one in text):
-            # Of a sentence nothing else is kept: its words would tell what it says.
-            return self._cipher.text(text)
         scheme = _SCHEME.match(text)
         begin = scheme.end() if scheme else 0
         kept = text[:begin]
@@ -154,7 +151,8 @@ class Anonymiser:
         return f"{self._cipher.text(before)}{dot}{last}"
 
     def _ids(self, text: str, others: Callable[[str], str] = str) -> str:
-        """The text with its ids replaced as they are everywhere; `others` is done to the rest."""
+        """The text with its ids replaced as they are everywhere; `others` is done to the rest, as a
+        whole: the words of a sentence, replaced one by one, would tell what it says."""
         if "\0" in text:
             return self._cipher.text(text)
         found = list(_IDS.finditer(text))
