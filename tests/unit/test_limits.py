@@ -13,6 +13,7 @@ import pytest
 from eventonce import Consumer, Job, Reject
 from eventonce.aws import lambda_handler
 from eventonce.envelope import read
+from eventonce.envelope.reader import refused
 from eventonce.sources import FileSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
@@ -122,3 +123,11 @@ def test_an_event_at_the_limit_is_redriven_with_the_longest_headers_there_are() 
         assert statuses(consumer.process([event])) == ["dead"]
         assert statuses(consumer.redrive()) == ["done"]
     assert len(ran) == 2
+
+
+def test_what_is_no_event_is_kept_with_the_headers_that_came_with_it() -> None:
+    sent = refused(b"no event", {"webhook-id": "w-1"})
+    calls = Calls()
+    calls.consumer.process([sent])
+    (letter,) = calls.letters
+    assert json.loads(letter.event)["headers"] == {"webhook-id": "w-1"}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job
+from eventonce import Consumer, Job, StoreError, envelope
 from eventonce.core.plan import Plan, Run
 from eventonce.runtime.on_asyncio import awaited
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
-from tests.helpers import PATIENCE, call, ruled, statuses
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
 
 
 def test_no_thread_of_a_consumer_keeps_its_process_from_ending() -> None:
@@ -116,3 +118,41 @@ def test_what_is_to_be_closed_with_a_consumer_is_closed_the_last_first() -> None
         for name in ("client", "session"):
             consumer.runtime.on_close(partial(closed.append, name))
     assert closed == ["session", "client"]
+
+
+def test_what_is_no_event_spoils_no_batch_with_async_handlers() -> None:
+    async def handler(_: Job) -> None:
+        await asyncio.sleep(0)
+
+    with Consumer("memory:", rules=ruled(), handler=handler) as consumer:
+        assert statuses(consumer.process([b"no event", call(1)])) == ["invalid", "done"]
+
+
+def test_a_batch_that_the_store_refuses_spoils_no_other_of_its_call() -> None:
+    under_way, go, calls = threading.Event(), threading.Event(), list[int]()
+
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "claim":
+            calls.append(len(asked))
+            if len(calls) == 1:
+                under_way.set()
+                assert go.wait(PATIENCE)
+            if bad in [claim.key for claim in asked]:
+                raise StoreError("too large")
+
+    async def story(consumer: Consumer) -> list[Any]:
+        first = asyncio.ensure_future(consumer.process_async([call(0)]))
+        assert await asyncio.to_thread(under_way.wait, PATIENCE)
+        others = [consumer.process_async([call(number)]) for number in (1, 2)]
+        gathered = asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)
+        go.set()
+        await first
+        return list(await gathered)
+
+    with Consumer(WatchedStore(look), rules=ruled(), handler=lambda _: None) as consumer:
+        bad = consumer.rules.plan(envelope.read(call(2)), 1)[1].key
+        good, refused = asyncio.run(story(consumer))
+    assert statuses(good) == ["done"]
+    assert isinstance(refused, StoreError)
+    assert calls == [1, 2, 1, 1]
