@@ -8,7 +8,7 @@ import json
 import random
 import sys
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from eventonce import Consumer, Job, Reject, Rule
 from eventonce.cli.event_filter import EventFilter
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Verdict
-from tests.helpers import Result, Run
+from eventonce.types import Verdict
+from tests.helpers import Result, Run, WatchedStore
 from tests.unit.made import classic
 
 EVENTS = [
@@ -417,17 +417,11 @@ def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_pa
     assert (result.code, len(result.out.splitlines())) == (0, 400)
 
 
-class Busy(MemoryStore):
-    """Answers as a store may that has a token in an answer which is no grant."""
-
-    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        return [Verdict("busy", token=5, attempt=1) for _ in claims]
-
-
 def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_answer() -> None:
     out = io.BytesIO()
     rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
-    events = EventFilter(Busy(), rules, out, max_bytes=10_000)
+    busy = WatchedStore(lambda _, __: [Verdict("busy", token=5, attempt=1)])
+    events = EventFilter(busy, rules, out, max_bytes=10_000)
     refused = events.write_new(events.plan([json.dumps(EVENTS[0]).encode()]))
     assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")
 

@@ -15,36 +15,32 @@ from eventonce import Consumer, Job, Rule, StoreError, StoreUnavailable, envelop
 from eventonce.core.plan import Plan, Run
 from eventonce.core.reasons import NOT_STARTED
 from eventonce.runtime import gate, inline
-from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Settlement, SettleResult
-from tests.helpers import PATIENCE, call
+from eventonce.types import Claim
+from tests.helpers import PATIENCE, WatchedStore, call
 
 SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
 """Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
-class Failing(MemoryStore):
+class Failing(WatchedStore):
     """Fails the first time that the renewal asks for this action, and tells of the second."""
 
     def __init__(self, action: str, error: BaseException) -> None:
-        super().__init__()
+        super().__init__(self._fail)
         self._action = action
         self._errors = [error]
         self.failed, self.asked_again = threading.Event(), threading.Event()
         self.thread = threading.current_thread()
 
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
+    def _fail(self, verb: str, asked: Sequence[Any]) -> None:
         renewal = threading.current_thread().name == "eventonce-gate"
-        if renewal and settlements[0].action == self._action:
+        if renewal and verb == "settle" and asked[0].action == self._action:
             if self._errors:
                 self.thread = threading.current_thread()
                 self.failed.set()
                 raise self._errors.pop()
             self.asked_again.set()
-        return super().settle(settlements, now)
 
 
 @pytest.mark.parametrize("error", [StoreError("no"), StoreUnavailable("away")], ids=repr)

@@ -18,8 +18,8 @@ from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.core.plan import Run
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.types import Settlement, SettleResult
-from tests.helpers import PATIENCE, call
+from eventonce.types import Settlement
+from tests.helpers import PATIENCE, WatchedStore, call
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
@@ -33,64 +33,49 @@ def quick_waves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
 
 
-class Refusing(MemoryStore):
-    """Refuses completions, and tells when the gate's timer asked for one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = threading.Event()
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if by_the_timer():
-            self.asked.set()
-        return ["fenced" if one.action == "complete" else "kept" for one in settlements]
-
-
 @pytest.mark.usefixtures("quick_waves")
 def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None:
-    store = Refusing()
+    asked = threading.Event()
+
+    def refuse(verb: str, settled: Sequence[Any]) -> list[str]:
+        if verb != "settle":
+            return []
+        if by_the_timer():
+            asked.set()
+        return ["fenced" if one.action == "complete" else "kept" for one in settled]
 
     def handler(job: Job) -> None:
         if job.event.id == "id-2":
             raise Reject("no")
         if job.event.id == "id-3":
-            assert store.asked.wait(PATIENCE)
+            assert asked.wait(PATIENCE)
 
-    outcomes = Consumer(store, rules=RULE, handler=handler).process([call(1), call(2), call(3)])
+    outcomes = Consumer(WatchedStore(refuse), rules=RULE, handler=handler).process(
+        [call(1), call(2), call(3)]
+    )
     assert [outcome.status for outcome in outcomes] == ["fenced", "dead", "fenced"]
-
-
-class Slow(MemoryStore):
-    """Takes its time over what the gate's timer asks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked, self.actions = threading.Event(), list[str]()
-
-    def settle(
-        self, settlements: Sequence[Settlement], now: int | None = None
-    ) -> list[SettleResult]:
-        if by_the_timer():
-            self.asked.set()
-            time.sleep(0.05)
-        answers = super().settle(settlements, now)
-        self.actions += [one.action for one in settlements]
-        return answers
 
 
 @pytest.mark.usefixtures("quick_waves")
 def test_what_the_timer_settles_is_settled_by_nobody_else() -> None:
-    store = Slow()
+    asked, actions = threading.Event(), list[str]()
+
+    def take_time(verb: str, settled: Sequence[Any]) -> None:
+        if verb == "settle":
+            actions.extend(one.action for one in settled)
+        if by_the_timer():
+            asked.set()
+            time.sleep(0.05)
 
     def handler(job: Job) -> None:
         if job.event.id == "id-2":
-            assert store.asked.wait(PATIENCE)
+            assert asked.wait(PATIENCE)
 
-    outcomes = Consumer(store, rules=RULE, handler=handler).process([call(1), call(2)])
+    outcomes = Consumer(WatchedStore(take_time), rules=RULE, handler=handler).process(
+        [call(1), call(2)]
+    )
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
-    assert store.actions == ["complete", "complete"]
+    assert actions == ["complete", "complete"]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
