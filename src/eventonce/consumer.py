@@ -214,7 +214,7 @@ class Consumer:
         try:
             if visit.until_executed() is None:
                 ended = True
-                yield _not_run(planned[0], self.runtime.tell(visit.outcomes, started)[0])
+                yield _not_run(planned[0], self.runtime.tell(visit.result(), started)[0])
                 return
             (run,) = visit.runs
             job = run.start()
@@ -236,7 +236,7 @@ class Consumer:
                 visit.executed()
                 visit.until_executed()
                 ended = True
-                job.outcome = self.runtime.tell(visit.outcomes, started)[0]
+                job.outcome = self.runtime.tell(visit.result(), started)[0]
         except BaseException:
             INSIDE.set(visit.nested)
             if not ended:

@@ -221,9 +221,10 @@ def _grant(
     # Above the token that was there, whatever the clock says, and not below the clock in
     # microseconds: after a record expired its tokens must not come back, or a worker paused since
     # then could settle another's run.
-    token = max(record.token + 1, now * 1000)
-    held_until = now + claim.lease
-    expires = max(record.expires, now + max(claim.remember, UNSETTLED))
+    token, held_until = now * 1000, now + claim.lease
+    expires = now + max(claim.remember, UNSETTLED)
+    if record is not NOTHING:
+        token, expires = max(record.token + 1, token), max(record.expires, expires)
     order = claim.order
     if order is None:
         granted = Record(token, attempt, claim.nonce, held_until, expires, False, claim.by)

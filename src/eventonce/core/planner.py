@@ -61,7 +61,8 @@ class Planner:
         """A plan for each event that a handler takes, a refusal for every other."""
         limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
         planned: list[Plan | Refusal] = []
-        plan = self.plan
+        plan, usual = self.plan, not redrive and deadline is None and not self.rules.rotated
+        claim_of = self.rules.plan
         for incoming in events:
             try:
                 if type(incoming) is not Event:
@@ -81,6 +82,19 @@ class Planner:
                 kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
                 planned.append(Refusal(outcome, kept))
                 continue
+            if usual and not event.replay:
+                # The same as in `plan`, without its call and what it looks at.
+                try:
+                    rule, claim = claim_of(event, nonce)
+                except EnvelopeError as error:
+                    planned.append(_invalid(event, error))
+                    continue
+                if not rule.also and deliveries >= claim.attempts:
+                    handler, asynchronous = route
+                    planned.append(
+                        Plan(event, rule, claim, (), handler, asynchronous, "", deliveries)
+                    )
+                    continue
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
 
@@ -104,8 +118,7 @@ class Planner:
             if rule.also or self.rules.rotated:
                 older = self.rules.also(event, rule, nonce)
         except EnvelopeError as error:
-            outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
-            return Refusal(outcome, envelope.kept(event))
+            return _invalid(event, error)
         lost, covered = "", False
         if redrive:
             claim = msgspec.structs.replace(claim, redrive=True)
@@ -133,6 +146,11 @@ class Planner:
         return Plan(
             event, rule, claim, older, handler, asynchronous, lost, deliveries, deadline, covered
         )
+
+
+def _invalid(event: Event, error: EnvelopeError) -> Refusal:
+    outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
+    return Refusal(outcome, envelope.kept(event))
 
 
 def as_bytes(incoming: object) -> bytes:

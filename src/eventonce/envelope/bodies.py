@@ -113,7 +113,8 @@ def _read_all(
     if max_events is not None and len(taken) > max_events:
         # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
-    return [_read(part, headers, max_bytes) for part in taken]
+    first = 0 if headers and len(taken) > 1 else None
+    return [_read(part, headers, max_bytes, first) for part in taken]
 
 
 def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
@@ -132,8 +133,10 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
         number = seen[raw] = seen.get(raw, -1) + 1
         if not isinstance(one, Event):
             told.append(refused(one, headers, number))
+        elif one._number == number or not (headers or number):  # noqa: SLF001  as `_read` made it
+            told.append(one)
         else:
-            told.append(replace(one, _number=number) if headers or number else one)
+            told.append(replace(one, _number=number))
     return told
 
 
@@ -147,9 +150,11 @@ def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) 
     return event if isinstance(event, Event) else raw
 
 
-def _read(part: bytes, headers: Mapping[str, str], max_bytes: int) -> Event | bytes:
+def _read(
+    part: bytes, headers: Mapping[str, str], max_bytes: int, number: int | None = None
+) -> Event | bytes:
     if len(part) <= max_bytes and BINARY not in headers:
-        event = classic(part, headers)
+        event = classic(part, headers, number)
         if event is not None:
             return event
     try:

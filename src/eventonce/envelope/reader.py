@@ -65,8 +65,9 @@ def read(
     return read_any(source, Limits(max_bytes, headers, layers))
 
 
-def classic(source: bytes, headers: Mapping[str, str]) -> Event | None:
-    """The event, if it is in EventBridge's own envelope: most are, and this is the quickest way."""
+def classic(source: bytes, headers: Mapping[str, str], number: int | None = None) -> Event | None:
+    """The event, if it is in EventBridge's own envelope: most are, and this is the quickest way.
+    `number` is for one of several events of a request."""
     try:
         envelope = _classic(source)
         if (
@@ -85,6 +86,10 @@ def classic(source: bytes, headers: Mapping[str, str]) -> Event | None:
                 envelope.replay,
                 "eventbridge",
                 headers,
+                None,
+                "",
+                "",
+                number,
             )
     except (ValueError, RecursionError):
         # Another envelope, or there is something wrong: both are found out without haste.

@@ -16,7 +16,6 @@ from eventonce.core.engine import (
     Request,
     Settle,
     Wait,
-    done,
     settlement,
 )
 from eventonce.core.plan import Run
@@ -34,16 +33,11 @@ if TYPE_CHECKING:
 class Inline(Visit):
     """A batch, its handlers one after the other; those to be awaited side by side, on a loop."""
 
-    outcomes: list[Outcome]
-    """Of all events, once `until_executed` has come to the end."""
-    answered: Sequence[Any] = ()
-    """The answers to what the engine will ask for first."""
-
     def process(self, asynchronous: Asynchronous | None = None) -> list[Outcome]:
         """Bring every event to its outcome; `asynchronous` runs the handlers to be awaited."""
         try:
-            if len(self._planned) == 1 and asynchronous is None and self._went_straight():
-                return self.outcomes
+            if self.begins_straight() and self._went_straight():
+                return self.result()
             while (request := self.until_executed()) is not None:
                 self._run(request.runs, asynchronous)
         except BaseException:
@@ -51,42 +45,26 @@ class Inline(Visit):
             INSIDE.set(self.nested)
             self.interrupted()
             raise
+        return self.result()
+
+    def result(self) -> list[Outcome]:
+        """The outcomes, once `until_executed` has come to the end."""
+        assert self.outcomes is not None
         return self.outcomes
 
     def _went_straight(self) -> bool:
-        """The way of nearly every lone event, which is granted, returns and is settled: the same
-        as the engine's, without its requests, for those cost as much as all else. Whether it came
-        to its end; if not, the engine is told what was answered on the way, and goes on there."""
-        if not self.runs or not self.admitted():
-            return False
-        (run,) = self.runs
-        gate, plan, claim = self.runtime.gate, run.plan, run.claim
-        if plan.older or claim.peek:
-            return False
-        answered: list[Any] = []
-        self.answered = answered
+        """Whether a lone event came to its end without the engine."""
+        gate, runs = self.runtime.gate, self.runs
         try:
-            verdicts = gate.claim((claim,))
-            answered.append(verdicts)
-            verdict = verdicts[0]
-            if verdict.kind != "run" or verdict.alone or verdict.spared:
+            if not self.granted(gate.claim((runs[0].claim,))):
                 return False
-            run.token, run.attempt = verdict.token, verdict.attempt
-            self.execute(self.runs)
-            self._run(self.runs, None)
-            if run.error is not None or run.lost or run.kept is not None:
-                return False
-            answers = gate.settle((settlement(run),), self.runtime.pauses)
-            answered.append(answers)
+            self._run(runs, None)
+            return self.completes() and self.completed(
+                gate.settle((settlement(runs[0]),), self.runtime.pauses)
+            )
         except EventonceError as error:
-            answered.append(error)
+            self.leaves_straight(error)
             return False
-        if answers[0] != "kept":
-            return False
-        run.kept, run.outcome = "kept", done(run)
-        self.leave(self.runs)
-        self.outcomes = [run.outcome]
-        return True
 
     def until_executed(self) -> Execute | None:
         """Go on to where handlers must run; None at the end. Whoever gets an exception out of
@@ -96,15 +74,14 @@ class Inline(Visit):
             steps = self.requests = self.steps()
         try:
             request = steps.send(None)
-            while type(request) is not Execute:
+            while type(request) is not Execute or self.replays(request):
                 try:
                     answer = self._perform(request)
                 except EventonceError as error:
                     request = steps.throw(error)
                 else:
                     request = steps.send(answer)
-            if self.hold is None:
-                self.execute(request.runs)
+            self.execute(request.runs)
         except StopIteration as stop:
             self.outcomes = cast("list[Outcome]", stop.value)
             return None
@@ -127,17 +104,13 @@ class Inline(Visit):
     def _one_by_one(self, runs: Sequence[Run], hold: Hold) -> None:
         transactions = self.runtime.transactions
         for run in runs:
-            if not run.finished:
-                invoke(run, transactions)
+            invoke(run, transactions)
             hold.finished.append(run)
 
     def _perform(self, request: Request) -> Any:
         runtime = self.runtime
-        if self.answered:
-            answer, *self.answered = self.answered
-            if isinstance(answer, EventonceError):
-                raise answer
-            return answer
+        if self.replays(request):
+            return self.replay(request)
         match request:
             case Ask():
                 return runtime.gate.claim(request.claims)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from eventonce.core import engine
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait, settlement
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.errors import StoreUnavailable
+from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
@@ -58,7 +58,6 @@ class Ticket(Visit):
     returned: Iterator[int]
     """Counts the handlers that have returned."""
     cancelled = False
-    outcomes: list[Outcome] | None = None
     defect: BaseException | None = None
     """What was raised where nothing should be."""
 
@@ -131,11 +130,13 @@ class Stages:
     def __init__(self, runtime: Runtime, threads: int) -> None:
         """`threads`: plain handlers that run side by side at the most."""
         self._runtime = runtime
+        self._transactions = runtime.transactions
         self._slots: Slots[tuple[Ticket, Run]] = Slots(threads, self._run)
         self._claiming = _Stage(self._slots, self._claim)
+        self._settling = _Stage(self._slots, self._settle)
         self._stages: Mapping[type[Request], _Stage] = {
             Ask: self._claiming,
-            Settle: _Stage(self._slots, self._settle),
+            Settle: self._settling,
             Keep: _Stage(self._slots, self._keep),
         }
         self._lock = threading.Lock()
@@ -151,7 +152,10 @@ class Stages:
         """Bring the events of these batches to their outcomes; they are claimed together."""
         # Up to the first claim of each in the caller's thread, for nothing waits there.
         for ticket in tickets:
-            self._advance(ticket)
+            if ticket.begins_straight():
+                self._claiming.put(ticket)
+            else:
+                self._advance(ticket)
 
     def cancel(self) -> None:
         """Begin no handler any more: what waits for a slot is freed."""
@@ -181,6 +185,12 @@ class Stages:
             while True:
                 request = steps.send(answer) if error is None else steps.throw(error)
                 ticket.request, error = request, None
+                if ticket.replays(request):
+                    try:
+                        answer = ticket.replay(request)
+                    except EventonceError as known:
+                        error = known
+                    continue
                 if type(request) is Execute:
                     self._execute(ticket, request.runs, begun)
                     return
@@ -205,6 +215,9 @@ class Stages:
             # Whatever else fails now follows from it.
             with suppress(Exception):
                 ticket.interrupted()
+        self._end(ticket)
+
+    def _end(self, ticket: Ticket) -> None:
         try:
             ticket.ended(ticket)
         except BaseException:  # noqa: BLE001  it would end the thread that all others need
@@ -259,7 +272,7 @@ class Stages:
         keys: set[bytes] = set()
         together: list[Ticket] = []
         for ticket in tickets:
-            own = [claim.key for claim in ticket.request.claims]
+            own = [claim.key for claim in _claims(ticket)]
             if len(keys) < MOST and keys.isdisjoint(own):
                 keys.update(own)
                 together.append(ticket)
@@ -280,7 +293,7 @@ class Stages:
         except Exception as error:  # noqa: BLE001  the engine decides, or the caller is told
             if len(tickets) == 1 or isinstance(error, StoreUnavailable):
                 for ticket in tickets:
-                    self._advance(ticket, error=copy(error))
+                    self._refused(ticket, copy(error))
             else:
                 # Refused for one of them: each is asked for by itself.
                 for ticket in tickets:
@@ -289,10 +302,25 @@ class Stages:
         at = 0
         begun: list[tuple[Ticket, Run]] = []
         for ticket, items in zip(tickets, wanted, strict=True):
-            self._advance(ticket, answers[at : at + len(items)], begun=begun)
+            some = answers[at : at + len(items)]
             at += len(items)
+            if not ticket.straight:
+                self._advance(ticket, some, begun=begun)
+            elif ticket.hold is None and ticket.granted(some):
+                begun.append((ticket, ticket.runs[0]))
+            elif ticket.straight and ticket.completed(some):
+                self._end(ticket)
+            else:
+                self._advance(ticket, begun=begun)
         if begun:
             self._put(begun)
+
+    def _refused(self, ticket: Ticket, error: Exception) -> None:
+        if ticket.straight and isinstance(error, EventonceError):
+            ticket.leaves_straight(error)
+            self._advance(ticket)
+        else:
+            self._advance(ticket, error=error)
 
     def _execute(
         self, ticket: Ticket, runs: Sequence[Run], begun: list[tuple[Ticket, Run]] | None
@@ -325,7 +353,7 @@ class Stages:
             engine.finish(run, error=InterruptedError(CANCELLED))
         else:
             # Each in a context of its own: what one leaves there the next shall not see.
-            ticket.context.copy().run(invoke, run, self._runtime.transactions)
+            ticket.context.copy().run(invoke, run, self._transactions)
         self._returned(ticket, run)
 
     def _returned(self, ticket: Ticket, run: Run) -> None:
@@ -337,7 +365,10 @@ class Stages:
             if next(ticket.returned) < len(hold.runs):
                 return
             ticket.executed()
-        self._advance(ticket)
+        if ticket.straight and ticket.completes():
+            self._settling.put(ticket)
+        else:
+            self._advance(ticket)
 
     def _settle(self, tickets: Sequence[Ticket]) -> None:
         """Settle for all in one call."""
@@ -354,11 +385,14 @@ class Stages:
 
 
 def _claims(ticket: Ticket) -> Sequence[Claim]:
+    if ticket.straight:
+        return (ticket.runs[0].claim,)
     return cast("Sequence[Claim]", ticket.request.claims)
 
 
 def _settlements(ticket: Ticket) -> Sequence[Settlement]:
-    return [settlement(run) for run in ticket.request.runs]
+    runs = ticket.runs if ticket.straight else ticket.request.runs
+    return [settlement(run) for run in runs]
 
 
 def _letters(ticket: Ticket) -> Sequence[Letter]:
