@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from eventonce.stores.postgres import PostgresStore
 from tests.integration.granted import opened
 from tests.servers import postgres, valkey
 
@@ -22,3 +23,10 @@ def cluster() -> Iterator[postgres.Cluster]:
     """A PostgreSQL with the store's schema."""
     with postgres.serving() as cluster, opened(cluster):
         yield cluster
+
+
+@pytest.fixture
+def store(cluster: postgres.Cluster) -> Iterator[PostgresStore]:
+    """A store on that PostgreSQL."""
+    with opened(cluster) as store:
+        yield store

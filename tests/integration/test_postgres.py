@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -12,14 +11,8 @@ from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
-from tests.integration.granted import completed, opened
+from tests.integration.granted import completed
 from tests.servers.postgres import Cluster
-
-
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    with opened(cluster) as store:
-        yield store
 
 
 def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) -> None:

@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,15 +17,9 @@ from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import fact, new_keys, version
 from tests.helpers import PATIENCE
-from tests.integration.granted import answered, completed, opened
+from tests.integration.granted import answered, completed
 from tests.servers.postgres import Cluster, bouncing
 from tests.servers.relay import relaying
-
-
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    with opened(cluster) as store:
-        yield store
 
 
 def test_a_batch_is_one_round_trip_to_claim_and_one_to_settle(cluster: Cluster) -> None:

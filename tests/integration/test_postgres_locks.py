@@ -41,12 +41,6 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    with opened(cluster) as store:
-        yield store
-
-
 def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
     """Claims, settlements, sweeps and forgetting of the same keys, in batches of any order."""
     keys = new_keys(60)

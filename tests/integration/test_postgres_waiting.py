@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +12,6 @@ from eventonce.stores.postgres import codec as wire
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.types import Settlement
 from tests.helpers import PATIENCE, until
-from tests.integration.granted import opened
 from tests.servers.postgres import Cluster
 
 
@@ -27,12 +25,6 @@ def be_patient(cluster: Cluster) -> None:
     """The half second that a lock is waited for may pass on a busy machine."""
     for function in ("claim_1", "settle_1"):
         cluster.execute(f"ALTER FUNCTION eventonce.{function} SET lock_timeout = '{PATIENCE}s'")
-
-
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[PostgresStore]:
-    with opened(cluster) as store:
-        yield store
 
 
 def waiting(cluster: Cluster) -> bool:

@@ -45,16 +45,6 @@ def agent(version: int, status: str, at: int = 0) -> bytes:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
-
-
-@pytest.fixture
 def seen() -> list[str]:
     return []
 

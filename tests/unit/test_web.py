@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -43,13 +42,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time passes between an outcome and what is told of it."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_764_000_000_000_000_000)
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
-    yield endpoint
-    endpoint.consumer.close()
 
 
 def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(endpoint: Endpoint) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -13,13 +13,6 @@ from eventonce import Consumer, Job
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask, asked
 from tests.unit.endpoint import OPEN, RULE, Endpoint, call
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
-    yield endpoint
-    endpoint.consumer.close()
 
 
 def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_it() -> None:
