@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from operator import add
 from typing import Any, Final
 
@@ -69,6 +70,9 @@ class Anonymiser:
         self.fields: dict[str, dict[str, set[bool]]] = {}
         """By type, for each field whether its value was replaced; or both, now and then."""
         self._cipher = Cipher(key)
+        # Most values and all names of fields come many times.
+        self._text = lru_cache(maxsize=1 << 16)(self._new_text)
+        self._key = lru_cache(maxsize=1 << 12)(self._new_key)
 
     @property
     def fingerprint(self) -> str:
@@ -125,11 +129,11 @@ class Anonymiser:
         told.setdefault(path, set()).add(found != value)
         return found
 
-    def _key(self, key: str) -> str:
+    def _new_key(self, key: str) -> str:
         """A name of a field; as a rule not personal, but a map may have ids or addresses."""
         return self._cipher.text(key) if _MAIL.fullmatch(key) else self._ids(key)
 
-    def _text(self, text: str, name: str) -> str:
+    def _new_text(self, text: str, name: str) -> str:
         if not text or _is_time(text, name):
             return text
         if name.lower() in KNOWN and (_WORDS if name in TOP else _WORD).fullmatch(text):
@@ -187,6 +191,7 @@ def _written(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
+@lru_cache(maxsize=1 << 12)
 def _below(path: str, key: str) -> str:
     shown = _IDS.sub("*", key) if not _MAIL.fullmatch(key) else "*"
     return f"{path}.{shown}" if path else shown
