@@ -215,6 +215,7 @@ def test_whatever_must_come_again_says_when() -> None:
         outcomes = consumer.process(events)
     assert [outcome.status for outcome in outcomes] == ["failed", "failed", "busy", "failed"]
     assert [outcome.retry_at for outcome in outcomes] == [5_001_000] * 4
+    assert [one.reason.endswith("could not be kept: full") for one in outcomes[::3]] == [True] * 2
 
 
 @pytest.mark.parametrize(("deliveries", "attempts"), [(1, 1), (2, 2), (3, 2)])

@@ -102,3 +102,16 @@ def test_what_cannot_have_the_process_alone_comes_again_when_its_lease_has_ended
     batch.to(Enter, [SUSPECT])
     outcome = batch.end(None)
     assert (outcome.status, outcome.retry_at) == ("busy", NOW + LEASE)
+
+
+@pytest.mark.parametrize("answer", ["fenced", "unknown"])
+def test_what_ran_and_was_not_kept_comes_again_soon(answer: str) -> None:
+    batch = Driven()
+    batch.to(Enter)
+    batch.to(Ask, False)
+    (run,) = batch.to(Execute, [Verdict("run", TOKEN, 1, LEASE)]).runs
+    run.start()
+    finish(run)
+    batch.to(Settle)
+    outcome = batch.end([answer])
+    assert (outcome.status, outcome.rule, outcome.retry_at) == ("fenced", "call", NOW + 1_000)
