@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from eventonce.study.page import Page, Pair, data, figure, number, plots, share, side_by_side, table
+from eventonce.study.page.scatter import Point, scatter
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -53,7 +54,7 @@ def hostile(text: str) -> Page:
         plots.timelines(text, text, {text: [1, 2]}, 0, 1_000, text),
         plots.histogram(text, text, [(1, 2, 3)], [(2, text)], [3, 0], (1, 10)),
         plots.curves(text, text, [plots.Curve(text, [(1, 1)], "harm")], [(1, text)], (1, 10)),
-        plots.scatter(text, text, [plots.Point(text, 0.1, 1, "")], (text, text), [], 0.01),
+        scatter(text, text, [Point(text, 0.1, 1, "")], (text, text), [], 0.01),
     ]
     return Page(text, text, kicker=text, made=text).section(
         text,

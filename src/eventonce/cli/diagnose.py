@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -35,12 +34,11 @@ from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
 from eventonce.sources.inputs import Place
 from eventonce.study.causes import REMEDIES
-from eventonce.study.copies import Where
 from eventonce.study.diagnose import Diagnosis, KindReport, Late, diagnose, lines_of
 from eventonce.study.examples import of_causes, read
 from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
-from eventonce.study.page.diagnosis import diagnosis_page, sentence
+from eventonce.study.page.diagnosis import diagnosis_page, place, sentence
 from eventonce.study.page.scales import duration
 from eventonce.study.proposals import toml
 from eventonce.study.windows import BEYOND, GRID, Windows
@@ -144,28 +142,10 @@ def _report(found: Diagnosis) -> str:
 
 
 def _causes(found: Diagnosis) -> str:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for cause, number in found.causes.items():
-        rows += [(str(number), cause, REMEDIES[cause]), ("", "", _place(found.where[cause]))]
+        rows += [(number, cause, REMEDIES[cause]), ("", "", place(found.where[cause]))]
     return _titled("Copies by cause", table(rows, indent=2, wrap=True))
-
-
-def _place(where: Where) -> str:
-    """Which types, through which channels, and when."""
-    more = f" and {counted(where.more_types, 'more type')}" if where.more_types else ""
-    text = ", ".join(where.types) + more
-    if where.channels:
-        text += f", through {', '.join(where.channels)}"
-    if where.began is not None and where.ended is not None:
-        text += f", from {_day(where.began)} to {_day(where.ended)}"
-    return text
-
-
-def _day(milliseconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "minutes")[:16]
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
 
 
 def _types(found: Diagnosis) -> str:

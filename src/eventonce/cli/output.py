@@ -28,7 +28,8 @@ def table(
     column is cut where the screen ends, or goes on below itself."""
     if not rows:
         return one_line("  ".join(head))
-    counts = [all(type(cell) is int for cell in column) for column in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True)
+    counts = [all(type(cell) is int or cell == "" for cell in column) for column in columns]
     texts = [[_cell(cell) for cell in row] for row in ([head, *rows] if head else rows)]
     widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
     taken = indent + sum(widths[:-1]) + 2 * (len(widths) - 1)

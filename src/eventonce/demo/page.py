@@ -31,7 +31,7 @@ def demo_page(results: Sequence[Result], delivered: Sequence[Delivery]) -> Page:
     causes = Counter(one.cause for one in delivered if one.cause)
     page.section(
         "Why the copies are there",
-        by_cause(dict(causes.most_common())),
+        by_cause(dict(causes.most_common()), {}),
         figure(causes_over_time(_over_time(delivered)), SCALES),
     )
     return page.section("How late copies come", figure(lateness(_late(delivered)), MEANT))

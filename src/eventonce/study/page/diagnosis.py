@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
 from eventonce.study.causes import REMEDIES
+from eventonce.study.copies import Where
 from eventonce.study.diagnose import MARKS, Diagnosis, KindReport, Late
 from eventonce.study.examples import Example
 from eventonce.study.findings import Finding
@@ -27,6 +29,7 @@ from eventonce.study.page.markup import (
 )
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
+from eventonce.study.page.scatter import Point, scatter
 from eventonce.study.proposals import toml
 from eventonce.study.windows import Windows
 
@@ -104,9 +107,14 @@ def sentence(found: Diagnosis) -> Sentence:
         return [began, events, ", and no copy among them."]
     copies = Key(share(found.copies, found.lines))
     told: list[str | Key] = [began, events, ", ", copies, " of them copies. The rules in use "]
-    if not found.let_through:
-        return [*told, "recognise every one."]
-    return [*told, "let ", Key(number(found.let_through), harm=True), " of them through."]
+    if found.let_through:
+        told += ["let ", Key(number(found.let_through), harm=True), " of them through"]
+    else:
+        told.append("recognise every one")
+    wrong = round(found.windows[0].grid[-1].wrong) if found.windows else 0
+    if wrong:
+        told += [", and drop about ", Key(counted(wrong, "event"), harm=True), " that are genuine"]
+    return [*told, "."]
 
 
 def _span(found: Diagnosis) -> str:
@@ -116,7 +124,7 @@ def _span(found: Diagnosis) -> str:
 def _copies(page: Page, found: Diagnosis) -> None:
     page.section(
         "Why the copies are there",
-        by_cause(found.causes),
+        by_cause(found.causes, found.where),
         figure(causes_over_time(found.over_time), SCALES) if found.over_time else None,
     )
     page.section(
@@ -139,19 +147,40 @@ def _copies(page: Page, found: Diagnosis) -> None:
     )
 
 
-def by_cause(causes: Mapping[str, int]) -> Html:
-    """How many copies are of each cause, and what to do about it."""
+def by_cause(causes: Mapping[str, int], where: Mapping[str, Where]) -> Html:
+    """How many copies are of each cause, what to do about it, and where to look."""
     total = sum(causes.values())
     return entries(
         [
             (
                 cause,
                 joined(number(copies), tag("small", share(copies, total))),
-                _sentence(REMEDIES[cause]),
+                joined(
+                    _sentence(REMEDIES[cause]),
+                    tag("small", place(where[cause])) if cause in where else None,
+                ),
             )
             for cause, copies in causes.items()
         ]
     )
+
+
+def place(where: Where) -> str:
+    """Which types, through which channels, and when."""
+    more = f" and {counted(where.more_types, 'more type')}" if where.more_types else ""
+    text = ", ".join(where.types) + more
+    if where.channels:
+        text += f", through {', '.join(where.channels)}"
+    if where.began is not None and where.ended is not None:
+        text += f", from {_minute(where.began)} to {_minute(where.ended)}"
+    return text
+
+
+def _minute(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "minutes")[:16]
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
 
 
 def _most(kind: KindReport) -> str:
@@ -251,9 +280,9 @@ def _clipped(bins: Sequence[tuple[float, float, int]]) -> list[tuple[float, floa
     return [(begin, end, copies + early), *rest] if early else shown
 
 
-def _mapped(kind: KindReport) -> list[plots.Point]:
+def _mapped(kind: KindReport) -> list[Point]:
     return [
-        plots.Point(
+        Point(
             field.path.removeprefix("detail.").removeprefix("eventBody."),
             max(field.u, 1e-4),
             field.m,
@@ -270,7 +299,7 @@ def field_map(kind: KindReport) -> plots.Plot:
     said = "; ".join(
         f"{role}: {', '.join(field.path for field in fields)}" for role, fields in by_role
     )
-    return plots.scatter(
+    return scatter(
         kind.type,
         said,
         _mapped(kind),
@@ -278,14 +307,15 @@ def field_map(kind: KindReport) -> plots.Plot:
         [
             (1e-4, 0.6, "may be part of a key"),
             (1, 0.6, "too common for a key"),
-            (1, 0.03, "must not be in a key"),
+            (1, 0.2, "must not be in a key"),
         ],
         1e-4,
     )
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    first = text.partition(" ")[0]
+    return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}."
 
 
 def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:

@@ -62,7 +62,8 @@ def _bar(x: float, y: float, width: float, height: float, look: str, told: str =
     return tag("rect", *inside, x=x, y=y, width=width, height=height, class_=look)
 
 
-def _rule(x: float, y: float, to_x: float, to_y: float, look: str) -> Html:
+def line(x: float, y: float, to_x: float, to_y: float, look: str) -> Html:
+    """A straight line."""
     return tag("line", x1=x, y1=y, x2=to_x, y2=to_y, class_=look)
 
 
@@ -78,9 +79,9 @@ def bars(
         y = 0.0
         room = Linear(0, most, 0, width - LETTER * (len(number(most)) + max(map(len, of)) + 3))
         for name, values, strong in rows:
-            for line in wrap(name, int(width / LETTER) - 1)[:3]:
+            for words in wrap(name, int(width / LETTER) - 1)[:3]:
                 y += 16
-                parts.append(text(0, y, line, "strong" if strong else "name"))
+                parts.append(text(0, y, words, "strong" if strong else "name"))
             y += 7
             for place, (value, word) in enumerate(zip(values, of, strict=True)):
                 end = max(1.5, room.at(value))
@@ -109,7 +110,7 @@ def timelines(
         across = Linear(begin, end, 0, width)
         bottom = len(rows) * 58.0
         ticks = list(days(begin, end, width // 64))
-        parts += [_rule(across.at(at), 0, across.at(at), bottom, "grid") for at, _ in ticks]
+        parts += [line(across.at(at), 0, across.at(at), bottom, "grid") for at, _ in ticks]
         column = width / max(1, steps)
         for place, (name, values) in enumerate(rows.items()):
             foot = place * 58.0 + 50
@@ -118,7 +119,7 @@ def timelines(
             parts += [
                 text(0, foot - 34, name, "name halo"),
                 text(width, foot - 34, told, "small halo", "end"),
-                _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
+                line(0, foot + 0.5, width, foot + 0.5, "axis"),
             ]
             parts += [
                 _bar(at * column, foot - high, max(1.0, column - 0.6), high, "accent")
@@ -158,7 +159,7 @@ def histogram(
         for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
             x = across.at(place)
             parts += [
-                _rule(x, 24, x, foot + 5 + row * LABEL, "grid"),
+                line(x, 24, x, foot + 5 + row * LABEL, "grid"),
                 text(middle, foot + 17 + row * LABEL, label, "small halo", "middle"),
             ]
         for low, high, value in bins:
@@ -170,7 +171,7 @@ def histogram(
         for value, left, right in zip(between, edges, edges[1:], strict=False):
             if value and LETTER * len(number(value)) + 4 < right - left:
                 parts.append(text((left + right) / 2, 16, number(value), "small", "middle"))
-        parts.append(_rule(0, foot + 0.5, width, foot + 0.5, "axis"))
+        parts.append(line(0, foot + 0.5, width, foot + 0.5, "axis"))
         return foot + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
 
     names = [*(f"up to {name}" for _, name in marks), "later"]
@@ -210,7 +211,7 @@ def curves(
         for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
             x = across.at(place)
             parts += [
-                _rule(x, gap, x, bottom + 5 + row * LABEL, "grid"),
+                line(x, gap, x, bottom + 5 + row * LABEL, "grid"),
                 text(middle, bottom + 17 + row * LABEL, label, "small halo", "middle"),
             ]
         for place, curve in enumerate(panels):
@@ -218,7 +219,7 @@ def curves(
             top = curve.top or rounded(max((y for _, y in curve.points), default=0))
             up = Linear(0, top, foot, foot - high)
             parts += [
-                _rule(0, foot + 0.5, width, foot + 0.5, "axis"),
+                line(0, foot + 0.5, width, foot + 0.5, "axis"),
                 text(0, foot - high - 12, curve.name, "name halo"),
                 _way(curve.within, across, up, f"line thin {curve.look}"),
                 _way(curve.points, across, up, f"line {curve.look}"),
@@ -261,81 +262,6 @@ def _ends(curve: Curve, across: Log, up: Linear, width: int) -> Iterator[Html]:
     for x, y in curve.points[-1:]:
         yield tag("circle", cx=across.at(x), cy=up.at(y), r=3.5, class_=f"dot {curve.look}")
         yield text(width, up.at(y) - 8, curve.shown(y), "strong halo", "end")
-
-
-class Point(NamedTuple):
-    """A named point of a scatter plot."""
-
-    name: str
-    x: float
-    y: float
-    look: str
-
-
-def scatter(
-    title: str,
-    said: str,
-    points: Sequence[Point],
-    axes: tuple[str, str],
-    corners: Sequence[tuple[float, float, str]],
-    low: float,
-) -> Plot:
-    """Named points over a logarithmic axis from `low` to 1, and a linear one from 0 to 1."""
-
-    def draw(width: int) -> Drawn:
-        top, foot, left = 92.0, 270.0, 24.0
-        across, up = Log(low, 1, left + 8, width - 8), Linear(0, 1, foot - 10, top)
-        parts: list[Html] = [
-            _rule(left, foot + 0.5, width, foot + 0.5, "axis"),
-            _rule(left + 0.5, 20, left + 0.5, foot, "axis"),
-            text(width, foot + 34, f"{axes[0]} →", "small", "end"),
-            text(0, 10, f"↑ {axes[1]}", "small"),
-        ]
-        parts += [text(left - 5, up.at(y) + 4, f"{y:g}", "small", "end") for y in (0, 0.5, 1)]
-        x = low
-        while x <= 1:
-            parts.append(text(across.at(x), foot + 16, f"{x:g}", "small", "middle"))
-            x *= 10
-        parts += [
-            text(across.at(x), up.at(y), words, "corner", "start" if x < 0.2 else "end")
-            for x, y, words in corners
-        ]
-        return foot + 42, [*parts, *_labelled(points, across, up, (left, width, foot))]
-
-    rows = [(one.name, f"{one.x:.4f}", f"{one.y:.2f}") for one in points]
-    return Plot(title, said, draw, ("", *axes), rows)
-
-
-def _labelled(
-    points: Sequence[Point], across: Log, up: Linear, edges: tuple[float, float, float]
-) -> Iterator[Html]:
-    """The points, and the names of those that have room for one, each apart from the others."""
-    left, width, foot = edges
-    taken: list[tuple[float, float, float, float]] = []
-    dots = [(across.at(one.x), up.at(one.y), one) for one in points]
-    lines: list[Html] = []
-    names: list[Html] = []
-    for x, y, one in dots:
-        wide = LETTER * len(one.name)
-        for down in (4, -10, 18, -26, 34, -42, 50, -58, 66, -74):
-            begin = min(max(left + 4, x + (8 if down == 4 else -wide / 2)), width - wide)
-            box = (begin - 2, y + down - 11, begin + wide + 2, y + down + 4)
-            if not any(_touch(box, other) for other in taken) and box[1] > 16 and box[3] < foot:
-                if any(_touch(box, (a - 5, b - 5, a + 5, b + 5)) for a, b, _ in dots):
-                    continue
-                taken.append(box)
-                if down != 4:
-                    lines.append(_rule(x, y, x, box[3] - 1 if down < 0 else box[1] + 3, "leader"))
-                names.append(text(begin, y + down, one.name, f"small halo {one.look}"))
-                break
-    yield from (*lines, *names)
-    for x, y, one in dots:
-        told = tag("title", f"{one.name}: {one.x:.4f}, {one.y:.2f}")
-        yield tag("circle", told, cx=x, cy=y, r=4, class_=f"dot {one.look}")
-
-
-def _touch(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def whole(plot: Plot, width: int, style: str, margin: int = 24) -> str:

@@ -11,7 +11,7 @@ SECOND: Final = 1_000
 MINUTE: Final = 60_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
-LETTER: Final = 6.4
+LETTER: Final = 6.8
 """Pixels of a letter of a plot, on average."""
 
 
