@@ -13,7 +13,14 @@ import msgspec
 
 from eventonce.aws.dlq import Held
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.letter_sources import Queued, Stored, open_letters
+from eventonce.cli.letter_sources import (
+    Queued,
+    Runners,
+    Stored,
+    by_consumer,
+    foreseen,
+    open_letters,
+)
 from eventonce.cli.options import (
     Settings,
     confirmed,
@@ -34,7 +41,6 @@ from eventonce.cli.output import (
     printable,
     table,
 )
-from eventonce.cli.redrive import Runners, by_consumer, foreseen
 from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Letter
