@@ -11,7 +11,7 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.runtime import gate as gates
-from eventonce.runtime import lane
+from eventonce.runtime import lane, visit
 from eventonce.runtime.gate import Gate
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
@@ -30,6 +30,19 @@ def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
         with ThreadPoolExecutor() as pool:
             assert statuses(pool.submit(here.process, [call(0)]).result(PATIENCE)) == ["busy"]
     assert asked == ["claim", "settle"]
+
+
+def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(visit, "PAUSES", (0.001, 0.002))
+    asked: list[str] = []
+    store = WatchedStore(lambda verb, _: asked.append(verb))
+    elsewhere, here = (Consumer(store, rules=ruled(), handler=lambda _: None) for _ in range(2))
+    with elsewhere.once(call(0)), ThreadPoolExecutor() as pool:
+        copy = pool.submit(here.process, [call(0)], wait=0.1)
+        assert statuses(copy.result(PATIENCE)) == ["busy"]
+        assert len(asked) > 4
 
 
 def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits() -> None:

@@ -14,10 +14,11 @@ from eventonce import Consumer, Job, Reject
 from eventonce.aws import lambda_handler
 from eventonce.envelope import read
 from eventonce.envelope.reader import refused
+from eventonce.errors import EnvelopeError
 from eventonce.sources import FileSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
-from tests.helpers import statuses
+from tests.helpers import ruled, statuses
 from tests.unit.invoked import record
 
 LIMIT = 1_000
@@ -131,3 +132,18 @@ def test_what_is_no_event_is_kept_with_the_headers_that_came_with_it() -> None:
     calls.consumer.process([sent])
     (letter,) = calls.letters
     assert json.loads(letter.event)["headers"] == {"webhook-id": "w-1"}
+
+
+def test_what_is_no_event_at_all_is_kept_as_it_looks_with_its_error() -> None:
+    calls = Calls()
+    given: Any = object()
+    (outcome,) = calls.consumer.process([given])
+    assert isinstance(outcome.error, EnvelopeError)
+    assert [letter.event for letter in calls.letters] == [repr(given).encode()]
+
+
+def test_an_event_without_its_key_says_by_its_error_what_is_missing() -> None:
+    with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
+        (outcome,) = consumer.process([{"id": "1", "detail-type": "call", "detail": {}}])
+    assert isinstance(outcome.error, EnvelopeError)
+    assert str(outcome.error) == outcome.reason

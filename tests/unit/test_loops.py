@@ -16,7 +16,7 @@ from eventonce.core.plan import Plan, Run
 from eventonce.runtime.on_asyncio import awaited
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
-from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
+from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, statuses, until
 
 
 def test_no_thread_of_a_consumer_keeps_its_process_from_ending() -> None:
@@ -83,16 +83,33 @@ def test_an_async_handler_whose_event_another_took_over_is_not_started() -> None
     assert (run.job, run.error) == (None, None)
 
 
+def test_what_was_granted_is_free_where_something_fails_that_nobody_expects() -> None:
+    def broken(verb: str, _: object) -> None:
+        if verb == "put_letters":
+            raise TypeError("a defect")
+
+    store = WatchedStore(broken)
+    with Consumer(store, rules=ruled(), handler=reject) as consumer:
+        with pytest.raises(TypeError, match="a defect"):
+            asyncio.run(consumer.process_async([call(1)]))
+        assert consumer.runtime.gate.held() == []
+    with Consumer(store, rules=ruled(), handler=lambda _: None) as another:
+        assert statuses(another.process([call(1)])) == ["done"]
+
+
 def test_batches_on_a_loop_share_their_threads() -> None:
     def names() -> list[str]:
-        return sorted(one.name for one in threading.enumerate() if one.name != "eventonce-slot")
+        mine = (one.name for one in threading.enumerate() if "eventonce" in one.name)
+        return sorted(name for name in mine if name != "eventonce-slot")
 
+    without = names()
     with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
         asyncio.run(consumer.process_async([call(1)]))
         before = names()
         for number in (2, 3):
             asyncio.run(consumer.process_async([call(number)]))
         assert names() == before
+    until(lambda: names() == without)
 
 
 def test_what_is_taken_back_from_the_slots_is_not_run() -> None:
@@ -128,7 +145,8 @@ def test_what_is_no_event_spoils_no_batch_with_async_handlers() -> None:
         assert statuses(consumer.process([b"no event", call(1)])) == ["invalid", "done"]
 
 
-def test_a_batch_that_the_store_refuses_spoils_no_other_of_its_call() -> None:
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "of one key"])
+def test_batches_share_a_call_of_the_store_and_spoil_none_of_it(*, refuses: bool) -> None:
     under_way, go, calls = threading.Event(), threading.Event(), list[int]()
 
     def look(verb: str, asked: Sequence[Any]) -> None:
@@ -137,13 +155,13 @@ def test_a_batch_that_the_store_refuses_spoils_no_other_of_its_call() -> None:
             if len(calls) == 1:
                 under_way.set()
                 assert go.wait(PATIENCE)
-            if bad in [claim.key for claim in asked]:
+            if refuses and bad in [claim.key for claim in asked]:
                 raise StoreError("too large")
 
     async def story(consumer: Consumer) -> list[Any]:
         first = asyncio.ensure_future(consumer.process_async([call(0)]))
         assert await asyncio.to_thread(under_way.wait, PATIENCE)
-        others = [consumer.process_async([call(number)]) for number in (1, 2)]
+        others = [consumer.process_async([call(number)]) for number in (1, 2 if refuses else 1)]
         gathered = asyncio.gather(*others, return_exceptions=True)
         await asyncio.sleep(0)
         go.set()
@@ -152,7 +170,11 @@ def test_a_batch_that_the_store_refuses_spoils_no_other_of_its_call() -> None:
 
     with Consumer(WatchedStore(look), rules=ruled(), handler=lambda _: None) as consumer:
         bad = consumer.rules.plan(envelope.read(call(2)), 1)[1].key
-        good, refused = asyncio.run(story(consumer))
+        good, other = asyncio.run(story(consumer))
     assert statuses(good) == ["done"]
-    assert isinstance(refused, StoreError)
-    assert calls == [1, 2, 1, 1]
+    if refuses:
+        assert isinstance(other, StoreError)
+        assert calls == [1, 2, 1, 1]
+    else:
+        assert statuses(other) == ["duplicate"]
+        assert max(calls) == 1
