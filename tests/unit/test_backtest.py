@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,21 @@ def test_the_cost_of_a_month_is_shown_for_rules_and_not_for_recipes(
     assert long["cost"]["dynamodb_writes"] < short["cost"]["dynamodb_writes"]
     assert {one["cost"] for one in others} == {None}
     assert "at the pace of the capture" in run(*words).out.lower()
+
+
+def test_the_guard_in_use_is_named_by_a_part_of_its_name(run: Run, tmp_path: Path) -> None:
+    capture, truth = tmp_path / "c.jsonl", tmp_path / "t.jsonl"
+    assert run("simulate", "--events", "1500", "-o", capture, "--truth", truth).code == 0
+    words = ("backtest", capture, "--truth", truth, "-p", "genesys:latest")
+    mine = run(*words, "--guard", "Event.id in a cache")
+    assert re.search(
+        r"Your guard loses \d+ and lets \d+ copies through; eventonce genesys:latest loses 0 and "
+        r"lets 0 through\.",
+        mine.out,
+    )
+    assert len(run(*words, "--guard", "500 ms", "--json").documents[0]) == 2
+    for text in ("event.id", "nothing of the kind"):
+        refused = run(*words, "--guard", text)
+        assert refused.code == 2
+        assert "must name one of these recipes:\n  event.id in a cache" in refused.err
+    assert run(*words, "--guard", "500 ms", "--recipes").code == 2

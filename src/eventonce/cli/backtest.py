@@ -54,6 +54,13 @@ MASKED: Final = 24
 )
 @click.option("--recipes", is_flag=True, help="Try the usual recipes beside them.")
 @click.option(
+    "--guard",
+    "mine",
+    metavar="TEXT",
+    help="Try beside them the one recipe that is your guard now, by a part of its name, such as "
+    '"event.id in a cache".',
+)
+@click.option(
     "--truth",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The truth of a simulated capture: losses and copies that run are counted by it.",
@@ -100,6 +107,7 @@ def command(
     max_lost: int,
     max_copies: int,
     page_file: Path | None,
+    mine: str | None,
     *,
     recipes: bool,
     values: bool,
@@ -111,8 +119,12 @@ def command(
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
     check_files(captures, page_file)
+    if mine is not None and recipes:
+        raise click.UsageError("--recipes tries all recipes: leave out --guard.")
     ours = list(_guards(named, rules, windows))
     guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
+    if mine is not None:
+        guards.append(_mine(mine))
     unread: list[str] = []
     results = backtest(captures, guards, truth, Faults(crashes, outages), unread)
     examples = [Example(one.guard, *pair) for one in results for pair in one.examples]
@@ -144,6 +156,17 @@ def _guards(
         for window in windows:
             changed = presets.overridden(spec, remember=window)
             yield RulesGuard(f"eventonce {name}, {window}", Ruleset(changed, name="study"))
+
+
+def _mine(text: str) -> Guard:
+    """The one recipe whose name has this text in it."""
+    found = [recipe for recipe in RECIPES if text.casefold() in recipe.name.casefold()]
+    if len(found) != 1:
+        names = "\n".join(f"  {recipe.name}" for recipe in found or RECIPES)
+        raise click.BadParameter(
+            f"{text!r} must name one of these recipes:\n{names}", param_hint="--guard"
+        )
+    return found[0]
 
 
 def _document(result: Result) -> dict[str, Any]:
