@@ -89,6 +89,7 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
     detail = {
         "topicName": f"v2.users.{UUID}.presence",
         "user": {"id": UUID, "upper": UUID.upper()},
+        "agents": ["90440", 90440],
         "phones": ["tel:+15557261650", "+15557261650", 15557261650],
         "text": json.dumps({"id": UUID}),
         "byUser": {UUID: 1},
@@ -101,6 +102,7 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
     assert new["user"]["upper"] == other.upper()
     assert json.loads(new["text"]) == {"id": other}
     assert list(new["byUser"]) == [other]
+    assert new["agents"][0] == str(new["agents"][1])
     digits = {re.sub(r"\D", "", str(phone)) for phone in new["phones"]}
     assert len(digits) == 1
 

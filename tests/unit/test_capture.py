@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from eventonce.aws.sessions import Access
 from eventonce.envelope.captured import Arrived, line_of, own_line
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.sources.files import Capture
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture import Brought, record
+from eventonce.study.capture.log_group import LogGroupFeed
 from eventonce.study.capture.recorder import Recorder, Rotation
 from tests.helpers import call
 
@@ -200,3 +202,44 @@ def test_an_event_over_many_lines_becomes_one() -> None:
     line = line_of(Arrived(body, "sqs:calls"))
     assert b"\n" not in line
     assert arrival(line).event.detail == {"text": "a\nb"}  # type: ignore[union-attr]
+
+
+class Logs:
+    """CloudWatch Logs as its page describes it: lines by their time, some at a time."""
+
+    def __init__(self, *lines: tuple[int, str]) -> None:
+        self.lines: list[dict[str, Any]] = [
+            {"timestamp": at, "ingestionTime": at + 7, "eventId": name, "message": call(1).decode()}
+            for at, name in lines
+        ]
+        self.answers = 0
+
+    def call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
+        assert operation == "filter_log_events"
+        self.answers += 1
+        found = [line for line in self.lines if line["timestamp"] >= asked["startTime"]]
+        begin = int(asked.get("nextToken", 0))
+        more = {"nextToken": str(begin + 3)} if begin + 3 < len(found) else {}
+        return {"events": found[begin : begin + 3], **more}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("pages", range(1, 6))
+def test_a_log_group_that_was_left_after_any_page_is_read_once(tmp_path: Path, pages: int) -> None:
+    # Several lines of one instant, which a page may part.
+    logs = Logs(*((at, f"{at}-{number}") for at in (10, 20, 30) for number in range(5)))
+    for most in (pages, 99):
+        feed = LogGroupFeed("/aws/events/calls", Access())
+        feed._client = logs  # type: ignore[assignment]
+        recorder = Recorder(tmp_path / "logs.jsonl", str(feed))
+        logs.answers = 0
+        left = partial(_has_answered, logs, most)
+        record(feed, recorder, stopping=left, clock=iter(range(10**6)).__next__)
+        recorder.close()
+    assert ids(tmp_path) == [line["eventId"] for line in logs.lines]
+
+
+def _has_answered(logs: Logs, count: int) -> bool:
+    return logs.answers >= count

@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +116,7 @@ def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
     help="With --log-group: lines of this time or later, such as 2026-11-16T08:00Z or 7d.",
 )
 @click.option(
-    "--until", callback=_instant, metavar="TIME", help="With --log-group: lines before this time."
+    "--until", callback=_instant, metavar="TIME", help="With --log-group: lines up to this time."
 )
 @click.option(
     "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.  [default: end when empty]"
@@ -201,9 +201,10 @@ def capture(
     finally:
         recorder.close()
         _clear()
-    for note in feed.notes:
-        notice(note)
-    _say(done, recorder, change, as_json=as_json)
+    if not as_json:
+        for note in feed.notes:
+            notice(note)
+    _say(done, recorder, change, feed.notes, as_json=as_json)
     return FAILED if feed.broken else 0
 
 
@@ -305,13 +306,21 @@ def _bytes(number: int) -> str:
     return f"{number / UNITS[unit]:.1f} {unit}" if unit else f"{number} bytes"
 
 
-def _say(done: Progress, recorder: Recorder, change: Anonymiser | None, *, as_json: bool) -> None:
+def _say(
+    done: Progress,
+    recorder: Recorder,
+    change: Anonymiser | None,
+    notes: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
     document: dict[str, Any] = {
         "events": done.lines,
         "all_events": recorder.lines,
         "bytes": recorder.written,
         "files": recorder.files,
         "output": str(recorder.path),
+        "notes": notes,
     }
     text = f"{counted(done.lines, 'event')}, {_bytes(recorder.written)} in {recorder.path}"
     if recorder.lines > done.lines:

@@ -138,6 +138,8 @@ class Anonymiser:
             return text
         if name.lower() in KNOWN and (_WORDS if name in TOP else _WORD).fullmatch(text):
             return self._ids(text)
+        if text.isascii() and text.isdecimal():
+            return self._cipher.number(text)
         if _HEX.fullmatch(text):
             return self._cipher.hexadecimal(text)
         scheme = _SCHEME.match(text)
