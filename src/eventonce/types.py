@@ -203,6 +203,9 @@ class Outcome(msgspec.Struct, frozen=True):
     error: BaseException | None = None
     retry_at: int | None = None
     """Of an outcome that is not acknowledged: when trying again may help."""
+    shadowed: str = ""
+    """Of what ran under `shadow`: the status that it would have without; empty where it ran
+    anyway."""
 
     @property
     def ack(self) -> bool:

@@ -42,6 +42,7 @@ GROUPS: Final = {
         "capture": "Write events as they arrive: from a queue, a log group, S3 or files.",
         "diagnose": "Say which events of a capture are copies, why, and which key would be right.",
         "backtest": "Try rules, windows and the usual recipes on a capture.",
+        "shadow": "Say what rules in shadow mode would have done, and when to switch them on.",
         "sql": "Print rules as a query: which rows of a table are copies.",
         "reconcile": "Say which expected events never arrived.",
         "simulate": "Write a capture of simulated traffic, with the truth about every line.",

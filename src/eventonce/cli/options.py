@@ -23,6 +23,9 @@ from eventonce.stores import adapter_of, open_schema, open_store
 if TYPE_CHECKING:
     from eventonce.study.capture.tap import FileTap
 
+SIZE: Final = 4096
+"""Bytes that an event is taken for while its line waits: it is not measured while others wait."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -249,3 +252,19 @@ def tapping(path: str) -> Iterator[FileTap | None]:
 
     with closing(FileTap(Path(path))) as tap:
         yield tap
+
+
+@contextmanager
+def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
+    """Record in this file what rules in shadow mode decide; nothing without a file."""
+    if not path:
+        yield
+        return
+    # For those who record.
+    from eventonce.runtime.shadow import line_of, shadow_observer  # noqa: PLC0415
+    from eventonce.study.capture.tap import BackgroundLines  # noqa: PLC0415
+
+    with closing(BackgroundLines(Path(path), "shadow", line_of)) as lines:
+        rules = consumer.rules.rules
+        consumer.observers.append(shadow_observer(rules, lambda one: lines.add([(one, SIZE)])))
+        yield

@@ -23,6 +23,7 @@ from eventonce.cli.options import (
     configured,
     handler_option,
     json_option,
+    recording_shadows,
     tap_option,
     tapping,
     verbose_option,
@@ -113,6 +114,7 @@ def run(
             # A person waits for this run, and must know at once that it cannot begin.
             consumer.store.claim([PROBE])
         with ExitStack() as stack:
+            stack.enter_context(recording_shadows(settings.file.shadow_log, consumer))
             tapped = stack.enter_context(tapping("" if captured else tap or settings.file.tap))
             if tapped is not None:
                 source = TappedSource(source, tapped, f"sqs:{parse(asked.queue).name}")

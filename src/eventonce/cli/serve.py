@@ -13,6 +13,7 @@ from eventonce.cli.options import (
     Settings,
     handler_option,
     json_option,
+    recording_shadows,
     tap_option,
     tapping,
     verbose_option,
@@ -90,7 +91,12 @@ def serve(
     consumer = settings.consumer(handler, command="serve")
     tally = Tally()
     consumer.observers += [tally, to_log()]
-    with consumer, server.listen(asked) as listening, tapping(tap or settings.file.tap) as tapped:
+    with (
+        consumer,
+        server.listen(asked) as listening,
+        tapping(tap or settings.file.tap) as tapped,
+        recording_shadows(settings.file.shadow_log, consumer),
+    ):
         # `listen` has refused every address but loopback unless somebody is asked for.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)
         _say(listening.getsockname(), ways, as_json=as_json)

@@ -132,6 +132,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """HTTP headers kept with an event, in addition to the usual ones and those of the rules."""
     tap: str = ""
     """The file that `run` and `serve` write events to as they arrive; empty for none."""
+    shadow_log: str = ""
+    """The file where `run` and `serve` record what rules with `shadow` decide; empty for none."""
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()

@@ -162,6 +162,8 @@ class Batch:
                     elif _runs_anyway(run, verdict):
                         shadow = "shadow: " if run.plan.rule.shadow else ""
                         run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
+                        if shadow:
+                            run.shadowed = verdict.kind
                         granted.append(run)
                     else:
                         run.outcome = _suppressed(run, verdict, self._now)
@@ -433,7 +435,8 @@ def _not_done(run: Run, now: int) -> Outcome:
         return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
     status: Status = "unguarded" if run.unguarded else "done"
     why = run.unguarded or run.note
-    return Outcome(run.plan.event, status, why, run.plan.rule.name, run.claim.key, run.value)
+    outcome = Outcome(run.plan.event, status, why, run.plan.rule.name, run.claim.key, run.value)
+    return msgspec.structs.replace(outcome, shadowed=run.shadowed) if run.shadowed else outcome
 
 
 def _raised(run: Run, error: Exception, now: int) -> Outcome:

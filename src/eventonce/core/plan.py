@@ -73,6 +73,8 @@ class Run(msgspec.Struct, eq=False):
     """Attempts that do not count towards giving up."""
     unguarded: str = ""
     """Why the handler runs without a token, empty if it has one."""
+    shadowed: str = ""
+    """The verdict that would have kept it from running, had its rule no `shadow`."""
     redelivery: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     job: Job | None = None

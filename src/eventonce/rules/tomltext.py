@@ -141,6 +141,7 @@ ELSEWHERE: Final = (
     "unhandled",
     "keep_headers",
     "tap",
+    "shadow_log",
     "worker",
     "serve",
     "infra",

@@ -1,16 +1,16 @@
 """The tap: writes what arrives at a worker or a receiver, and never makes it wait.
 
-The events are written by a thread of the tap's own. What comes faster than the disk takes it is
-left out, counted and reported.
+The events are written by a thread of its own, which the record of shadow mode uses too. What comes
+faster than the disk takes it is left out, counted and reported.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Delivery, Source
@@ -26,29 +26,36 @@ WRITE_INTERVAL: Final = 1.0  # seconds
 log = logging.getLogger("eventonce.capture")
 
 
-class FileTap:
-    """Writes arrivals to a capture; called by many threads."""
+T = TypeVar("T")
 
-    def __init__(self, path: Path) -> None:
+
+class BackgroundLines(Generic[T]):
+    """Writes lines to a file from a thread of its own; called by many threads."""
+
+    def __init__(self, path: Path, name: str, line: Callable[[T], bytes]) -> None:
+        """`name` says in the log and beside the file what is written; `line` makes a line of it."""
         self.written = 0
         self.dropped = 0
-        """Events that were left out."""
-        self._recorder = Recorder(path, "a tap")
-        self._waiting: list[Arrived] = []
+        """Lines that were left out."""
+        self._name = name
+        self._line = line
+        self._recorder = Recorder(path, f"a {name}")
+        self._waiting: list[tuple[T, int]] = []
         self._bytes = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="eventonce-tap", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"eventonce-{name}", daemon=True)
         self._thread.start()
 
-    def __call__(self, arrived: Sequence[Arrived]) -> None:
-        size = sum(_size(one) for one in arrived)
+    def add(self, some: Sequence[tuple[T, int]]) -> None:
+        """Have these written, each with the bytes that it takes until then."""
+        size = sum(size for _, size in some)
         with self._lock:
             if self._bytes + size > BUFFER_BYTES:
-                self.dropped += len(arrived)
+                self.dropped += len(some)
                 return
             self._bytes += size
-            self._waiting += arrived
+            self._waiting += some
 
     def close(self) -> None:
         """Write what waits, and say how much was written and left out."""
@@ -56,7 +63,8 @@ class FileTap:
         self._thread.join()
         self._recorder.close()
         told = log.warning if self.dropped else log.info
-        told("tap: %d events in %s, %d left out", self.written, self._recorder.path, self.dropped)
+        path = self._recorder.path
+        told("%s: %d events in %s, %d left out", self._name, self.written, path, self.dropped)
 
     def _run(self) -> None:
         while not self._ended.wait(WRITE_INTERVAL):
@@ -69,14 +77,35 @@ class FileTap:
         if not some:
             return
         try:
-            self._recorder.commit([line_of(one) for one in some], None)
+            self._recorder.commit([self._line(one) for one, _ in some], None)
         except EventonceError as error:
-            log.warning("tap: %d events are left out: %s", len(some), error)
+            log.warning("%s: %d events are left out: %s", self._name, len(some), error)
             self.dropped += len(some)
         else:
             self.written += len(some)
         with self._lock:
-            self._bytes -= sum(_size(one) for one in some)
+            self._bytes -= sum(size for _, size in some)
+
+
+class FileTap:
+    """Writes arrivals to a capture."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = BackgroundLines(path, "tap", line_of)
+        self.close = self._lines.close
+
+    @property
+    def written(self) -> int:
+        """Events in the file."""
+        return self._lines.written
+
+    @property
+    def dropped(self) -> int:
+        """Events that were left out."""
+        return self._lines.dropped
+
+    def __call__(self, arrived: Sequence[Arrived]) -> None:
+        self._lines.add([(one, _size(one)) for one in arrived])
 
 
 class TappedSource:

@@ -1,0 +1,96 @@
+"""`eventonce shadow report`: what rules in shadow mode would have done, and when to switch on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED, Subcommands
+from eventonce.cli.options import json_option
+from eventonce.cli.output import check_files, counted, emit, table
+from eventonce.rules.instants import duration_text
+from eventonce.sources.files import Capture
+from eventonce.study.page.shadowed import shadow_page
+from eventonce.study.shadow import ShadowReport, shadow_report
+
+
+@click.group(cls=Subcommands)
+def shadow() -> None:
+    """Report on rules in shadow mode."""
+
+
+@shadow.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the report here too, as one page that needs no network.",
+)
+@json_option
+def report(records: tuple[Path, ...], html_file: Path | None, *, as_json: bool) -> int:
+    """Say what rules in shadow mode would have dropped, by the RECORDS that `shadow_log` names:
+    files or folders, those of all workers together.
+
+    The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
+    """
+    check_files(records, html_file)
+    found = shadow_report(Capture(records))
+    if html_file is not None:
+        shadow_page(found).write(html_file)
+    document = {**msgspec.to_builtins(found), "safe": found.safe}
+    emit(document, _text(found), as_json=as_json)
+    return 0 if found.safe else FAILED
+
+
+def _text(found: ShadowReport) -> str:
+    rows = [(one.count, one.type, one.rule, one.cause) for one in found.by_type]
+    events, drops = counted(found.events, "event"), counted(found.drops, "shadow drop")
+    lines = [f"{verdict(found)}\n", f"{events} in {span(found.span)}, {drops}"]
+    if rows:
+        lines.append(table(rows, head=("drops", "type", "rule", "cause"), indent=2))
+    facts = [
+        ("longest gap", span(found.longest_gap)),
+        ("remembered", span(found.remember)),
+        ("other content", found.differing),
+        ("not compared", f"{found.unmatched}, whose original is not in the record"),
+        *((f"would be {kind}", _held_back(kind, many)) for kind, many in found.held_back.items()),
+    ]
+    lines += ["", table(facts, indent=2)]
+    if found.examples:
+        lines += ["", "Drops with another content"]
+        lines.append(table(found.examples, head=("original", "drop"), indent=2))
+    if found.guard is not None:
+        guard = found.guard
+        both = [
+            (guard.both_run, "both run"),
+            (guard.both_drop, "both drop"),
+            (guard.only_rules_drop, "copies that your guard lets through"),
+            (guard.only_guard_drops, "events that your guard drops, and no rule takes for copies"),
+        ]
+        lines += ["", "Beside your guard", table(both, indent=2)]
+    return "\n".join(lines)
+
+
+def _held_back(kind: str, many: int) -> str:
+    return f"{many}, which came while their original ran" if kind == "busy" else str(many)
+
+
+def verdict(found: ShadowReport) -> str:
+    """Whether it is safe to switch on, and if not, what is missing."""
+    if found.safe:
+        return "Safe to switch on: take `shadow` out of the rules."
+    why = "".join(f"\n  - {one}" for one in found.missing)
+    wait = "" if found.wait is None else f"\nAt the rate so far, wait about {span(found.wait)}."
+    return f"Not enough yet:{why}{wait}"
+
+
+def span(milliseconds: int) -> str:
+    """A duration in its largest unit of which there are two or more."""
+    for size in (86_400_000, 3_600_000, 60_000, 1000):
+        if milliseconds >= 2 * size:
+            return duration_text(milliseconds // size * size)
+    return duration_text(milliseconds)

@@ -1,0 +1,110 @@
+"""The record of shadow mode: what its rules let run, and what they would have dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from eventonce.clock import wall_clock
+from eventonce.core.ports import Observer
+from eventonce.errors import EventonceError
+from eventonce.rules.expressions import Hash, Path, parse_path
+from eventonce.rules.parts import Incomplete, extractor, part, places_for
+from eventonce.rules.rule import Rule
+from eventonce.types import Event, Outcome
+
+_BODY: Final = Hash(Path("body", (), optional=True))
+
+GUARD: Final = "guard"
+"""The field of a handler's result that says what the guard of the user did."""
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One event under a rule in shadow mode, as it is recorded; nothing of its content."""
+
+    shadow: int
+    """The version of this form, 1."""
+    at: int
+    """When it was decided, in milliseconds."""
+    id: str
+    type: str
+    rule: str
+    key: str
+    remember: int
+    would: str = ""
+    """The status that it would have without `shadow`; empty where it would have run, too."""
+    content: str = ""
+    """A digest of a fact's body without the rule's ignored fields; empty for a state."""
+    guard: str = ""
+    """What the user's own guard did, `ran` or `dropped`; empty where the handler does not say."""
+
+
+class Decided(NamedTuple):
+    """An outcome under a rule in shadow mode."""
+
+    outcome: Outcome
+    rule: Rule
+    at: int
+
+
+def shadow_observer(rules: Iterable[Rule], write: Callable[[Decided], object]) -> Observer:
+    """An observer that hands on what was decided under the rules that are in shadow mode."""
+    shadowed = {rule.name: rule for rule in rules if rule.shadow}
+
+    def observe(outcome: Outcome, _seconds: float) -> None:
+        rule = shadowed.get(outcome.rule)
+        if rule is not None and (outcome.shadowed or outcome.status == "done"):
+            write(Decided(outcome, rule, wall_clock()))
+
+    return observe
+
+
+def line_of(decided: Decided) -> bytes:
+    """The line that is recorded."""
+    outcome, rule, at = decided
+    event = outcome.event
+    assert event is not None, "it has run"
+    return msgspec.json.encode(
+        Line(
+            1,
+            at,
+            event.id,
+            event.type,
+            rule.name,
+            outcome.key.hex(),
+            int(rule.remember),
+            outcome.shadowed,
+            _digest(event, rule) if rule.kind == "fact" else "",
+            _said_by_guard(outcome.result),
+        )
+    )
+
+
+def to_standard_output(rules: Iterable[Rule]) -> Observer:
+    """An observer that prints the lines: for a function, whose output is its log."""
+    return shadow_observer(rules, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
+
+
+def _said_by_guard(result: Any) -> str:
+    said = result.get(GUARD) if isinstance(result, dict) else None
+    return said if said in ("ran", "dropped") else ""
+
+
+def _digest(event: Event, rule: Rule) -> str:
+    """Of the body, but for what the rule ignores: what `verify` compares."""
+    try:
+        value = _hashed(rule.ignore)(event)
+    except (Incomplete, EventonceError, ValueError, RecursionError):
+        return ""
+    return value.hex() if isinstance(value, bytes) else ""
+
+
+@lru_cache(maxsize=256)
+def _hashed(ignore: tuple[str, ...]) -> Callable[[Event], Any]:
+    ignored = tuple(parse_path(text) for text in ignore)
+    places = places_for([_BODY], ignored)
+    extract, hashed = extractor(tuple(places)), part(_BODY, places, ignored)
+    return lambda event: hashed(extract(event))

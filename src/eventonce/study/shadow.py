@@ -1,0 +1,246 @@
+"""Shadow mode, reported: what rules would have dropped, and whether it is safe to let them.
+
+The lines of `runtime.shadow` are read; several workers write several files. A drop is held against
+the first line of its key that ran: its digest, its time, and its transport id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from eventonce.core.status import COPIES
+from eventonce.errors import ConfigError
+from eventonce.runtime.shadow import Line
+from eventonce.study.index import Scratch
+
+ENOUGH: Final = 3_000
+"""Drops of which none differs: then fewer than one in a thousand is wrong, with 95 % confidence."""
+TWICE: Final = 2
+"""How often the longest gap must fit into what is remembered, and into the time of the record."""
+
+COLUMNS: Final = {
+    "decided": "BIGINT",
+    "id": "VARCHAR",
+    "type": "VARCHAR",
+    "rule": "VARCHAR",
+    "key": "VARCHAR",
+    "remember": "BIGINT",
+    "would": "VARCHAR",
+    "content": "VARCHAR",
+    "guard": "VARCHAR",
+}
+BATCH: Final = 10_000
+LISTED: Final = 20
+"""Drops with another content that are named."""
+
+
+class Drops(msgspec.Struct, frozen=True):
+    """The drops of one type and cause."""
+
+    type: str
+    rule: str
+    cause: str
+    """`redelivery`, `re-publish`, `stale`, `unchanged`, or `unknown`: its original is not in the
+    record."""
+    count: int
+
+
+class Guarded(msgspec.Struct, frozen=True):
+    """Where the rules and the guard that the user has decide alike, and where they do not."""
+
+    both_run: int = 0
+    both_drop: int = 0
+    only_rules_drop: int = 0
+    """The guard let these through."""
+    only_guard_drops: int = 0
+    """The guard dropped these, which no rule takes for copies."""
+
+
+class ShadowReport(msgspec.Struct, frozen=True):
+    """What rules in shadow mode would have done."""
+
+    events: int
+    drops: int
+    by_type: list[Drops]
+    held_back: dict[str, int]
+    """What would neither have run nor been dropped at once, by status. `busy` is a copy that came
+    while its original ran: it would have waited, and then been dropped."""
+    differing: int
+    """Drops whose content differs from the original's; a conflict is one."""
+    examples: list[tuple[str, str]]
+    """Of those some: the transport ids of the original and of the drop."""
+    unmatched: int
+    """Drops whose original is not in the record, and with which nothing could be compared."""
+    span: int
+    """Milliseconds from the first to the last line."""
+    longest_gap: int
+    """Milliseconds, the most between an original and its drop."""
+    remember: int
+    """Milliseconds, the shortest that a rule with drops remembers."""
+    guard: Guarded | None
+    missing: list[str]
+    """What is not enough yet, a sentence each; empty if it is safe to switch on."""
+    wait: int | None
+    """Milliseconds to wait for what is missing, at the rate so far; None if waiting does not help,
+    or nobody can say."""
+
+    @property
+    def safe(self) -> bool:
+        """Whether `shadow` can be taken out."""
+        return not self.missing
+
+
+def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
+    """The report on these lines; others among them are passed over."""
+    with Scratch() as scratch:
+        scratch.table("recorded", COLUMNS)
+        batch: list[bytes] = []
+        for line in lines:
+            row = _row(line)
+            if row is not None:
+                batch.append(row)
+            if len(batch) >= BATCH:
+                scratch.load("recorded", COLUMNS, batch)
+                batch = []
+        scratch.load("recorded", COLUMNS, batch)
+        return _report(scratch)
+
+
+def _row(line: bytes) -> bytes | None:
+    at = line.find(b'{"shadow":1,')
+    if at < 0:
+        return None
+    try:
+        # A log may write a time before it, and a newline behind.
+        told = _decode(line[at:].rstrip())
+    except ValueError:
+        return None
+    values = (
+        told.at, told.id, told.type, told.rule, told.key, told.remember, told.would, told.content,
+        told.guard,
+    )  # fmt: skip
+    return "\t".join(" ".join(str(value).split()) for value in values).encode() + b"\n"
+
+
+_decode: Final = msgspec.json.Decoder(Line).decode
+
+_JOINED: Final = """
+    CREATE TABLE judged AS
+    WITH told AS (
+      SELECT decided, id, type, rule, key, remember, coalesce(would, '') AS would,
+             coalesce(content, '') AS content, coalesce(guard, '') AS guard
+      FROM recorded
+    ), ran AS (SELECT * FROM told WHERE would = ''),
+    kept AS (SELECT * FROM told WHERE would <> '')
+    SELECT kept.*, ran.decided AS first_at, ran.id AS first_id,
+           would = 'duplicate' AND kept.content <> '' AND ran.content <> ''
+             AND kept.content <> ran.content AS differs,
+           would IN ('duplicate', 'stale', 'unchanged') AS dropped
+    FROM (SELECT * EXCLUDE (would), would FROM kept) AS kept
+    ASOF LEFT JOIN (SELECT decided, id, key, content FROM ran) AS ran
+      ON ran.key = kept.key AND kept.decided >= ran.decided
+    UNION ALL BY NAME
+    SELECT *, NULL AS first_at, NULL AS first_id, FALSE AS differs, FALSE AS dropped FROM ran
+"""
+
+
+def _report(scratch: Scratch) -> ShadowReport:
+    scratch.run(_JOINED)
+    ((events, first, last),) = scratch.rows(
+        "SELECT count(*), min(decided), max(decided) FROM judged"
+    )
+    if not events:
+        raise ConfigError(
+            "there is no line of shadow mode: set `shadow_log` in eventonce.toml, and `shadow` in "
+            "its rules"
+        )
+    by_type = [
+        Drops(*row)
+        for row in scratch.rows(
+            """
+            SELECT type, rule, CASE WHEN would <> 'duplicate' THEN would
+              WHEN first_at IS NULL THEN 'unknown' WHEN first_id = id THEN 'redelivery'
+              ELSE 're-publish' END AS cause, count(*) AS drops
+            FROM judged WHERE dropped GROUP BY ALL ORDER BY drops DESC, type, cause
+            """
+        )
+    ]
+    would = Counter(dict(scratch.rows("SELECT would, count(*) FROM judged GROUP BY would")))
+    held_back = {kind: many for kind, many in would.items() if kind and kind not in COPIES and many}
+    ((drops, differing, unmatched, gap, remember),) = scratch.rows(
+        """
+        SELECT count(*), count(*) FILTER (differs), count(*) FILTER (first_at IS NULL),
+               coalesce(max(decided - first_at), 0), coalesce(min(remember), 0)
+        FROM judged WHERE dropped
+        """
+    )
+    examples = scratch.rows(
+        f"SELECT coalesce(first_id, ''), coalesce(id, '') FROM judged WHERE differs LIMIT {LISTED}"  # noqa: S608  a number of ours
+    )
+    differing += held_back.get("conflict", 0)
+    span = last - first
+    missing, wait = _missing(drops - unmatched, differing, span, gap, remember)
+    return ShadowReport(
+        events=events,
+        drops=drops,
+        by_type=by_type,
+        held_back=held_back,
+        differing=differing,
+        examples=list(examples),
+        unmatched=unmatched,
+        span=span,
+        longest_gap=gap,
+        remember=remember,
+        guard=_guarded(scratch),
+        missing=missing,
+        wait=wait,
+    )
+
+
+def _missing(
+    compared: int, differing: int, span: int, gap: int, remember: int
+) -> tuple[list[str], int | None]:
+    """What is not enough yet, and how long to wait for it at the rate so far."""
+    missing, waits = [], []
+    helps = True
+    if differing:
+        missing.append(
+            f"{differing} of the drops differ in content: look at them, and name more parts in the "
+            "key, or the fields that change with every publish in `ignore`"
+        )
+        helps = False
+    if compared < ENOUGH:
+        missing.append(f"{compared} drops could be compared, {ENOUGH} are needed")
+        if compared and span:
+            waits.append((ENOUGH - compared) * span // compared)
+        else:
+            helps = False
+    if TWICE * gap > remember:
+        missing.append("the longest gap does not fit twice into what is remembered: raise it")
+        helps = False
+    if TWICE * gap > span:
+        missing.append("the record is not yet twice as long as the longest gap")
+        waits.append(TWICE * gap - span)
+    return missing, max(waits) if helps and waits else None
+
+
+def _guarded(scratch: Scratch) -> Guarded | None:
+    counts = {
+        (bool(dropped), guard): many
+        for dropped, guard, many in scratch.rows(
+            "SELECT dropped, guard, count(*) FROM judged "
+            "WHERE guard IN ('ran', 'dropped') GROUP BY ALL"
+        )
+    }
+    if not counts:
+        return None
+    return Guarded(
+        counts.get((False, "ran"), 0),
+        counts.get((True, "dropped"), 0),
+        counts.get((True, "ran"), 0),
+        counts.get((False, "dropped"), 0),
+    )

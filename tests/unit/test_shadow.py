@@ -1,0 +1,192 @@
+"""Shadow mode on the record: what rules would have dropped, and when it is safe to let them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import ConfigError
+from eventonce.runtime.shadow import Line, line_of, shadow_observer, to_standard_output
+from eventonce.study.shadow import ENOUGH, shadow_report
+from tests.helpers import Run
+from tests.unit.made import classic
+
+DAY = 86_400_000
+
+
+def recorded(
+    rule: Rule, events: Sequence[dict[str, Any]], handler: Any = lambda _: None
+) -> list[Line]:
+    """The lines of these events, one after the other."""
+    lines: list[bytes] = []
+    with Consumer("memory:", name="test", rules=[rule], handler=handler) as consumer:
+        write = lambda decided: lines.append(line_of(decided))  # noqa: E731  an argument
+        consumer.observers.append(shadow_observer(consumer.rules.rules, write))
+        for event in events:
+            consumer.process([event])
+    return [msgspec.json.decode(line, type=Line) for line in lines]
+
+
+def call(id: str, **detail: Any) -> dict[str, Any]:
+    return classic(detail, id=id)
+
+
+def test_a_drop_is_recorded_with_what_it_would_have_been_and_without_its_content() -> None:
+    rule = Rule(name="call", key=["detail.call"], shadow=True, ignore=["detail.sent"])
+    secret = "+49 170 1234567"
+    events = [
+        call("1", call=1, sent=1, number=secret),
+        call("1", call=1, sent=1, number=secret),
+        call("2", call=1, sent=2, number=secret),
+        call("3", call=1, sent=3, number="another"),
+    ]
+    lines = recorded(rule, events)
+    assert [(line.id, line.would) for line in lines] == [
+        ("1", ""),
+        ("1", "duplicate"),
+        ("2", "duplicate"),
+        ("3", "duplicate"),
+    ]
+    assert len({line.content for line in lines[:3]}) == 1
+    assert lines[3].content != lines[0].content
+    assert secret not in str(lines)
+
+
+def test_rules_that_are_not_in_shadow_leave_no_line() -> None:
+    assert not recorded(Rule(name="call", key=["detail.call"]), [call("1", call=1)])
+
+
+def test_a_handler_says_what_the_guard_of_the_user_did() -> None:
+    seen: set[str] = set()
+
+    def guarded(job: Job) -> dict[str, str]:
+        known = job.event.id in seen
+        seen.add(job.event.id)
+        return {"guard": "dropped" if known else "ran"}
+
+    rule = Rule(name="call", key=["detail.call"], shadow=True)
+    events = [call("1", call=1), call("1", call=1), call("2", call=1), call("1", call=2)]
+    lines = recorded(rule, events, guarded)
+    report = shadow_report(msgspec.json.encode(line) for line in lines)
+    assert report.guard is not None
+    assert msgspec.to_builtins(report.guard) == {
+        "both_run": 1,
+        "both_drop": 1,
+        "only_rules_drop": 1,
+        "only_guard_drops": 1,
+    }
+    assert {(one.cause, one.count) for one in report.by_type} == {
+        ("redelivery", 1),
+        ("re-publish", 1),
+    }
+
+
+def test_a_function_prints_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = Rule(name="call", key=["detail.call"], shadow=True)
+    with Consumer("memory:", name="test", rules=[rule], handler=lambda _: None) as consumer:
+        consumer.observers.append(to_standard_output(consumer.rules.rules))
+        consumer.process([call("1", call=1)])
+    assert json.loads(capsys.readouterr().out)["shadow"] == 1
+
+
+def lines_of(
+    drops: int, *, gap: int = 1000, days: int = 8, remember: int = 10 * DAY, differing: int = 0
+) -> list[bytes]:
+    """The record of some days with so many drops, each so much later than its original."""
+    lines = []
+    for number in range(drops):
+        at = number * days * DAY // drops
+        content = "b" if number < differing else "a"
+        first = Line(1, at, f"o{number}", "call", "r", f"{number:032x}", remember, "", "a")
+        again = (f"c{number}", "call", "r", first.key, remember, "duplicate", content)
+        lines += [first, Line(1, at + gap, *again)]
+    return [msgspec.json.encode(line) for line in sorted(lines, key=lambda line: line.at)]
+
+
+def test_it_is_safe_to_switch_on_after_enough_drops_that_all_agree() -> None:
+    report = shadow_report(lines_of(ENOUGH))
+    assert (report.safe, report.missing, report.wait) == (True, [], None)
+    assert (report.drops, report.differing, report.unmatched) == (ENOUGH, 0, 0)
+
+
+def test_too_few_drops_are_not_enough_and_the_rate_says_how_long_to_wait() -> None:
+    report = shadow_report(lines_of(ENOUGH // 4, days=4))
+    assert not report.safe
+    assert report.wait is not None
+    assert 11 * DAY < report.wait < 13 * DAY
+
+
+def test_one_drop_with_another_content_is_one_too_many_and_no_wait_helps() -> None:
+    report = shadow_report(lines_of(ENOUGH, differing=1))
+    assert not report.safe
+    assert report.wait is None
+    assert report.differing == 1
+    assert report.examples == [("o0", "c0")]
+
+
+def test_the_longest_gap_must_fit_twice_into_the_window_and_into_the_record() -> None:
+    narrow = shadow_report(lines_of(ENOUGH, gap=3 * DAY, remember=5 * DAY))
+    assert "what is remembered" in narrow.missing[0]
+    assert narrow.wait is None
+    short = shadow_report(lines_of(ENOUGH, gap=3 * DAY, days=2))
+    assert "twice as long" in short.missing[0]
+    assert short.wait is not None
+    assert abs(short.wait - DAY) < DAY / 100
+
+
+def test_a_drop_whose_original_is_not_in_the_record_proves_nothing() -> None:
+    late = [line for line in lines_of(ENOUGH) if b'"would"' in line]
+    report = shadow_report([*late, *lines_of(1)])
+    assert not report.safe
+    assert report.unmatched == ENOUGH - 1
+    assert report.by_type[0].cause == "unknown"
+
+
+def test_a_record_without_a_line_of_shadow_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match="shadow_log"):
+        shadow_report([b"{}", b"no json"])
+
+
+CONFIG = """
+store = "sqlite:///seen.db"
+name = "test"
+presets = []
+shadow_log = "shadow.jsonl"
+
+[[rule]]
+name = "call"
+key = ["detail.call"]
+shadow = true
+
+[[sink]]
+to = "file:out.jsonl"
+"""
+
+
+def test_a_worker_records_and_the_command_reports(run: Run) -> None:
+    Path("eventonce.toml").write_text(CONFIG)
+    for event in (call("1", call=1), call("2", call=1), call("3", call=2)):
+        # One after the other: beside its original, a copy would wait for it.
+        Path("capture.jsonl").write_text(json.dumps(event))
+        assert run("run", "--from", "capture.jsonl").code == 0
+    assert len(Path("out.jsonl").read_bytes().splitlines()) == 3
+    result = run("shadow", "report", "shadow.jsonl", "--html", "report.html")
+    assert result.code == 1
+    assert "Not enough yet" in result.out
+    assert "1 drops could be compared, 3000 are needed" in result.out
+    assert "re-publish" in Path("report.html").read_text()
+    (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
+    assert (document["safe"], document["drops"], document["events"]) == (False, 1, 3)
+
+
+def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:
+    Path("shadow.jsonl").write_bytes(b"\n".join(lines_of(ENOUGH)) + b"\n")
+    result = run("shadow", "report", "shadow.jsonl")
+    assert result.code == 0
+    assert result.out.startswith("Safe to switch on")
