@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from eventonce.core.reasons import GIVEN_UP
+from eventonce.envelope.captured import own_line
 from eventonce.stores.sqlite import SQLiteStore
 from tests.helpers import PATIENCE, until
 from tests.servers.lambda_runtime import Answer, Environment, environment
@@ -127,6 +128,18 @@ def test_an_event_takes_effect_once_however_often_it_is_invoked_with(
         assert counted(second) == {"processed": 0, "duplicates": 1, "errors": 0}
         assert env.starts == 1
     assert effects(tmp_path) == ["1 1"]
+
+
+def test_a_tap_writes_each_retry_to_the_log_under_the_request_of_the_first(tmp_path: Path) -> None:
+    variables = {"FOLDER": str(tmp_path), "EVENTONCE_TAP": "log"}
+    with environment(function(), env=variables) as env:
+        env.invoke_async(call(1, at_1="raise", at_2="exit"))
+        said = env.said
+    lines = [own_line(line.encode()) for line in said.splitlines()]
+    told = [(line.id, json.loads(bytes(line.event))) for line in lines if line is not None]
+    assert len(told) == 3
+    assert len({request for request, _ in told}) == 1
+    assert all(event == call(1, at_1="raise", at_2="exit") for _, event in told)
 
 
 def test_an_asynchronous_invocation_is_retried_until_its_handler_succeeds(
