@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from eventonce import envelope
 from eventonce.cli.output import write_whole
 from eventonce.clock import wall_clock
 from eventonce.core.plan import Plan, Refusal
@@ -94,13 +95,13 @@ class EventFilter:
     def plan(self, lines: Sequence[bytes]) -> Batch:
         """Read the lines and find their keys."""
         nonce = random.getrandbits(52) | 1
-        read, plan = self._planner.read, self._planner.plan
+        read, plan, limit = envelope.read, self._planner.plan, self._planner.max_bytes
         recent, less_recent, now = self._recent, self._less_recent, time.monotonic()
         batch = Batch(lines, [], {}, [], [], {})
         group: dict[bytes, Candidate] = {}
         for at, line in enumerate(lines):
             try:
-                planned = plan(read(line), nonce)
+                planned = plan(read(line, limit), nonce)
             except EnvelopeError as error:
                 if line and not line.isspace():
                     batch.rejected.append(Rejected(at, "invalid", str(error)))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import envelope
-from eventonce.core.plan import Deadline, Plan, Refusal
+from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.reasons import forgotten
 from eventonce.core.routing import Route
 from eventonce.core.status import DEAD_LETTERS
@@ -27,6 +27,10 @@ Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 REDRIVE_ALLOWANCE: Final = 1 << 19
 """Bytes that a dead letter may have beside its event: its headers, at most 64 KiB, and its
 transport id, which may be one of them. Escaped as JSON each can be twice as long."""
+
+
+_NOBODY: Final[tuple[Handler | None, bool]] = (None, False)
+"""The route of an event that nobody runs."""
 
 
 class Planner:
@@ -61,8 +65,7 @@ class Planner:
         """A plan for each event that a handler takes, a refusal for every other."""
         limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
         planned: list[Plan | Refusal] = []
-        plan, usual = self.plan, not redrive and deadline is None and not self.rules.rotated
-        claim_of = self.rules.plan
+        plan = self.plan
         for incoming in events:
             try:
                 if type(incoming) is not Event:
@@ -82,19 +85,6 @@ class Planner:
                 kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
                 planned.append(Refusal(outcome, kept))
                 continue
-            if usual and not event.replay:
-                # The same as in `plan`, without its call and what it looks at.
-                try:
-                    rule, claim = claim_of(event, nonce)
-                except EnvelopeError as error:
-                    planned.append(_invalid(event, error))
-                    continue
-                if not rule.also and deliveries >= claim.attempts:
-                    handler, asynchronous = route
-                    planned.append(
-                        Plan(event, rule, claim, (), handler, asynchronous, "", deliveries)
-                    )
-                    continue
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
 
@@ -119,6 +109,9 @@ class Planner:
                 older = self.rules.also(event, rule, nonce)
         except EnvelopeError as error:
             return _invalid(event, error)
+        handler, asynchronous = route or _NOBODY
+        if not (redrive or event.replay or deadline) and deliveries >= claim.attempts:
+            return Plan(event, rule, claim, older, handler, asynchronous, "", deliveries)
         lost, covered = "", False
         if redrive:
             claim = msgspec.structs.replace(claim, redrive=True)
@@ -140,9 +133,6 @@ class Planner:
                 claim = msgspec.structs.replace(claim, lease=max(1, deadline.lease))
         if deliveries < claim.attempts:
             claim = msgspec.structs.replace(claim, attempts=int(deliveries))
-        if route is None:
-            return Plan(event, rule, claim, older, forgotten=lost)
-        handler, asynchronous = route
         return Plan(
             event, rule, claim, older, handler, asynchronous, lost, deliveries, deadline, covered
         )

@@ -106,17 +106,21 @@ def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdic
     granted: dict[bytes, Verdict] = {}
     values: Values = []
     facts: dict[tuple[int, int], tuple[Verdict, Record, int]] = {}
+    asked: tuple[int, int, int] | None = None
     # Of claims on the same key the first stays first.
     for claim in sorted(claims, key=_key):
         key = claim.key
         if claim.order is None:
             # Facts on the same terms differ in nothing but their key, their nonce and their `by`.
-            terms = (claim.lease, claim.remember)
-            if terms not in facts:
-                facts[terms] = _grant(claim, now)
-            verdict, record, until = facts[terms]
-            body = bytearray(held(record.attempt, claim.nonce, record.held_until, claim.by))
+            if asked != (asks := (claim.lease, claim.remember, claim.nonce)):
+                asked, terms = asks, asks[:2]
+                if terms not in facts:
+                    facts[terms] = _grant(claim, now)
+                verdict, record, until = facts[terms]
+                start = bytearray(held(record.attempt, claim.nonce, record.held_until, b""))
+            body = start + claim.by
         else:
+            asked = None
             verdict, record, until = _grant(claim, now)
             body = bytearray(pack(record))
         values += (bytearray(key), record.token, until, body)
