@@ -71,3 +71,22 @@ def test_a_list_of_another_form_is_compared_by_fields(run: Run, tmp_path: Path) 
     )
     (found,) = run("reconcile", export, seen, "--by", "detail.call", "--json").documents
     assert (found["expected"], found["both"], found["missing"], found["keyless"]) == (2, 1, 1, 1)
+
+
+def test_what_has_no_type_is_missing_too(run: Run, tmp_path: Path) -> None:
+    expected = write_lines(tmp_path / "e.jsonl", {"x": 1})
+    seen = write_lines(tmp_path / "s.jsonl", {"x": 2})
+    words = ("reconcile", expected, seen)
+    result = run(*words, "--html", tmp_path / "page.html")
+    assert (result.code, result.out.count("1  without a type")) == (1, 1)
+    assert "without a type" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert run(*words, "--json").documents[0]["types"] == {"": 1}
+
+
+def test_a_file_without_a_folder_is_refused_before_anything_is_read(
+    run: Run, tmp_path: Path
+) -> None:
+    capture = write_lines(tmp_path / "c.jsonl", {"x": 1})
+    refused = run("diagnose", capture, "--html", tmp_path / "none" / "page.html")
+    assert (refused.code, refused.out) == (2, "")
+    assert "its folder does not exist" in refused.err

@@ -188,7 +188,7 @@ def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
     letters = results[0].dead_letters
     said = first_sentence(sentence(results))
     if letters:
-        said += f"\n{counted(letters, 'event')} would be dead letters."
+        said += f"\n{counted(letters, 'line')} would become dead letters: no event, or no key."
     notes = (
         "superseded: versions that a state rule need not run, older than the one applied or the "
         "same state."

@@ -107,8 +107,9 @@ def notice(text: str, *, as_json: bool = False) -> None:
 
 
 def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
-    """Refuse a capture that is named twice, whose events would all be copies, and a file to write
-    that is, or is in, a capture: it would be emptied before it is read."""
+    """Refuse a capture that is named twice, whose events would all be copies; a file to write that
+    is, or is in, a capture: it would be emptied before it is read; and a file without a folder,
+    before all is counted in vain."""
     read = [it if isinstance(it, str) else it.resolve() for it in captures]
     twice = [place for place, it in zip(captures, read, strict=True) if read.count(it) > 1]
     if twice:
@@ -117,6 +118,8 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
     for file in written:
         if file is not None and any(file.resolve().is_relative_to(it) for it in folders):
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
+        if file is not None and not file.resolve().parent.is_dir():
+            raise ConfigError(f"{file} cannot be written: its folder does not exist; create it")
 
 
 def standard_output() -> BinaryIO:

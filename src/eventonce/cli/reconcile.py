@@ -16,7 +16,7 @@ from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
-from eventonce.study.page.reconciled import reconciled_page, sentence
+from eventonce.study.page.reconciled import UNTYPED, reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 
 _capture = CapturePath()
@@ -82,7 +82,7 @@ def _report(found: Reconciled) -> str:
         f"{counted(found.seen, 'event')} seen, {found.both:,} in both.",
     ]
     if found.types:
-        rows = [(number, kind) for kind, number in found.types.items()]
+        rows = [(number, kind or UNTYPED) for kind, number in found.types.items()]
         lines.append(table(rows, indent=2))
     if found.keyless:
         lines.append(f"{counted(found.keyless, 'line')} without a key could not be compared.")

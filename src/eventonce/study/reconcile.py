@@ -98,8 +98,8 @@ def reconcile(
         )
         types = dict(
             scratch.rows(
-                "SELECT kind, count(DISTINCT key) FROM expected ANTI JOIN seen USING (key) "
-                "GROUP BY kind ORDER BY 2 DESC, 1"
+                "SELECT coalesce(kind, ''), count(DISTINCT key) "
+                "FROM expected ANTI JOIN seen USING (key) GROUP BY 1 ORDER BY 2 DESC, 1"
             )
         )
         if missing:

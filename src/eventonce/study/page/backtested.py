@@ -25,6 +25,7 @@ from eventonce.study.page.scales import duration
 
 OURS: Final = "eventonce"
 LOST: Final = ("lost", "copies run")
+DIFFERING: Final = " events whose content differs."
 DIFFER: Final = ("drops that differ", "runs alike")
 
 
@@ -84,7 +85,7 @@ def sentence(results: Sequence[Result]) -> Sentence:
     if theirs:
         lost, through = (_harm(max(_both(one)[place] for one in theirs)) for place in (0, 1))
         if first.lost is None:
-            said += ["The usual recipes drop up to ", lost, " events whose content differs; "]
+            said += ["The usual recipes drop up to ", lost, f"{DIFFERING[:-1]}; "]
         elif len(theirs) == 1:
             said += ["Your guard loses ", lost, " and lets ", through, " copies through; "]
         else:
@@ -94,7 +95,7 @@ def sentence(results: Sequence[Result]) -> Sentence:
         best = min(ours, key=_both)
         wrong, again = (_harm(value) for value in _both(best))
         said += (
-            [best.guard, " drops ", wrong, " such events."]
+            [best.guard, " drops ", wrong, " such events." if theirs else DIFFERING]
             if first.lost is None
             else [best.guard, " loses ", wrong, " and lets ", again, " through."]
         )

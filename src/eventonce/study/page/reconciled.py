@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure
 from eventonce.study.page.markup import Key, Sentence, counted, lead, number, share
 from eventonce.study.reconcile import Reconciled
+
+UNTYPED: Final = "without a type"
 
 
 def reconciled_page(found: Reconciled, *, made: str) -> Page:
@@ -23,7 +27,9 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
         _neither(found),
     )
     if found.types:
-        bars = [(kind, (missing,), False) for kind, missing in list(found.types.items())[:40]]
+        bars = [
+            (kind or UNTYPED, (missing,), False) for kind, missing in list(found.types.items())[:40]
+        ]
         told = f"{counted(len(found.types), 'type')} with missing events."
         page.section(
             "What is missing",
