@@ -185,7 +185,9 @@ def test_an_old_replay_whose_record_is_still_there_is_a_duplicate(
 ) -> None:
     consumer = make(CALL)
     consumer.process([call(1, age=30)])
-    assert statuses(consumer.process([call(1, age=30, replay="friday")])) == ["duplicate"]
+    (outcome,) = consumer.process([call(1, age=30, replay="friday")])
+    assert outcome.status == "duplicate"
+    assert outcome.reason == "redelivery: the same transport id again"
     assert list(consumer.letters()) == []
 
 
