@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +217,20 @@ def test_the_commands_agree_on_a_capture_in_every_form(run: Run, tmp_path: Path)
         assert run("diagnose", path, "--json").documents == [expected]
         assert run("filter", path).out.count("\n") == run("filter", plain).out.count("\n")
         assert run("reconcile", plain, path).code == 0
+
+
+def test_a_terminal_sees_how_far_a_capture_was_read(tmp_path: Path) -> None:
+    capture = write_lines(tmp_path / "c.jsonl", EVENT)
+    command = [sys.executable, "-m", "eventonce", "reconcile", str(capture), str(capture)]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as running:
+        os.close(theirs)
+        seen = b""
+        # On Linux the end of the other side is an error.
+        with suppress(OSError):
+            while more := os.read(ours, 10_000):
+                seen += more
+        os.close(ours)
+        assert running.wait() == 0
+    assert b"reconcile" in seen
+    assert b"100%" in seen

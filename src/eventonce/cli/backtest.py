@@ -12,7 +12,7 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
-from eventonce.cli.output import check_files, counted, echo_json, table, wrapped
+from eventonce.cli.output import check_files, counted, echo_json, progress, table, wrapped
 from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -126,7 +126,8 @@ def command(
     if mine is not None:
         guards.append(_mine(mine))
     unread: list[str] = []
-    results = backtest(captures, guards, truth, Faults(crashes, outages), unread)
+    with progress("backtest") as told:
+        results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
     examples = [Example(one.guard, *pair) for one in results for pair in one.examples]
     events = read(captures, examples)
     if page_file:

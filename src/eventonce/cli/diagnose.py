@@ -25,6 +25,7 @@ from eventonce.cli.output import (
     echo_json,
     one_line,
     printable,
+    progress,
     table,
     wrapped,
 )
@@ -90,7 +91,8 @@ def command(
     """
     check_files(captures, lines_file, rules_file, page_file)
     states = Ruleset(presets.load(STATES).rules, name="study")
-    with Index(captures, Planned(settings.file.ruleset("study"), states)) as index:
+    planned = Planned(settings.file.ruleset("study"), states)
+    with progress("diagnose") as shown, Index(captures, planned, shown) as index:
         index.build()
         found = diagnose(index)
         examples = of_causes(index) if page_file else []

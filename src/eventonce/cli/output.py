@@ -6,7 +6,8 @@ import errno
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, BinaryIO
@@ -120,6 +121,16 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
         if file is not None and not file.resolve().parent.is_dir():
             raise ConfigError(f"{file} cannot be written: its folder does not exist; create it")
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """What shows how far a capture has been read, on a terminal; nothing elsewhere."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=1_000, label=label, file=sys.stderr) as bar:
+        yield lambda read, whole: bar.update(1_000 * read // max(1, whole) - bar.pos)
 
 
 def standard_output() -> BinaryIO:

@@ -11,7 +11,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
-from eventonce.cli.output import check_files, counted, emit, table, wrapped
+from eventonce.cli.output import check_files, counted, emit, progress, table, wrapped
 from eventonce.cli.report import first_sentence, made_by
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
@@ -63,9 +63,9 @@ def command(
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []
-    with opened as out:
+    with opened as out, progress("reconcile") as shown:
         write = None if out is None else lambda raw: out.write(line_of(raw))
-        found = reconcile([expected], [seen], key_of, write, unread)
+        found = reconcile([expected], [seen], key_of, write, unread, shown)
     if page_file:
         reconciled_page(found, made=made_by([expected, seen])).write(page_file)
     document: dict[str, Any] = msgspec.to_builtins(found)

@@ -6,7 +6,7 @@ import heapq
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import count, islice
 from math import inf
 from typing import Final
@@ -29,6 +29,10 @@ WAIT: Final = 0.2
 CATCH_UP: Final = 1.0
 """Seconds of the rate that may be made up for after a pause: the rate is a limit, and the events
 that an outage of the store held back must not all come at once."""
+
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes have been read, and of how many."""
 
 
 class FileSource:
@@ -128,12 +132,14 @@ class Capture:
         *,
         longest: int = EVENT_BYTES,
         unread: list[str] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """`unread` is given what cannot be read, and where; without it, that is a ConfigError at
         the end."""
         self._inputs, self.passed_over = inputs(places)
         self._longest = longest
         self._unread = unread
+        self._progress = progress
         self._before = 0
         self._open: Input | None = None
         self.size = sum(one.size for one in self._inputs)
@@ -163,6 +169,8 @@ class Capture:
                     for event in events_of(chunk):
                         yield event
                         events += 1
+                    if self._progress:
+                        self._progress(self.position, self.size)
             except (OSError, Unreadable) as error:
                 behind = f", after {events} events" if events else ""
                 broken.append(f"{one.name} cannot be read to its end{behind}: {error}")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.sources.files import Capture
+from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
@@ -96,6 +96,7 @@ def backtest(
     truth: Path | None = None,
     faults: Faults = Faults(),  # noqa: B008  frozen
     unread: list[str] | None = None,
+    progress: Progress | None = None,
 ) -> list[Result]:
     """What each guard would have done with this capture; `unread` is as `Capture` says."""
     with Scratch() as scratch:
@@ -103,7 +104,8 @@ def backtest(
         scratch.table("lines", LINES)
         scratch.table("decided", DECIDED)
         facts = None if truth is None else _facts(truth)
-        lines = _read(scratch, Capture(paths, unread=unread), guards, facts, faults)
+        capture = Capture(paths, unread=unread, progress=progress)
+        lines = _read(scratch, capture, guards, facts, faults)
         for number, guard in enumerate(guards):
             scratch.load("decided", DECIDED, _decided(scratch, number, guard))
         return [

@@ -20,7 +20,7 @@ import msgspec
 
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
-from eventonce.sources.files import Capture
+from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.sources.parquet import duckdb
 from eventonce.study.arrivals import arrival, instant
@@ -150,7 +150,7 @@ class Indexer:
         kind = (event.form, event.source, event.type)
         stated = self._stated.get(kind)
         if stated is None:
-            stated = any(rule.match.fits(*kind) for rule in states.rules)
+            stated = any(rule.subject and rule.match.fits(*kind) for rule in states.rules)
             self._stated[kind] = stated
         if not stated:
             return "\t\t"
@@ -236,10 +236,13 @@ class Scratch:
 class Index(Scratch):
     """The rows of a capture, and the names of what they hash."""
 
-    def __init__(self, paths: Sequence[Place], planned: Planned) -> None:
+    def __init__(
+        self, paths: Sequence[Place], planned: Planned, progress: Progress | None = None
+    ) -> None:
         super().__init__()
         self.paths = paths
         self.planned = planned
+        self._progress = progress
         self.names = Names({}, {}, {}, {})
         self.lines = 0
         self.unread: list[str] = []
@@ -248,7 +251,7 @@ class Index(Scratch):
 
     def build(self, processes: int | None = None) -> None:
         """Read the capture once and fill the index."""
-        batches = _batches(Capture(self.paths, unread=self.unread))
+        batches = _batches(Capture(self.paths, unread=self.unread, progress=self._progress))
         early = list(islice(batches, INLINE // BATCH))
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)

@@ -10,7 +10,7 @@ import msgspec
 
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
-from eventonce.sources.files import Capture
+from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
@@ -79,6 +79,7 @@ def reconcile(
     key_of: KeyOf,
     missing: Callable[[bytes], object] | None = None,
     unread: list[str] | None = None,
+    progress: Progress | None = None,
 ) -> Reconciled:
     """Compare two captures; `missing` is given each expected event that never arrived, once, and
     `unread` is as `Capture` says."""
@@ -87,7 +88,9 @@ def reconcile(
         for name, paths in (("expected", expected), ("seen", seen)):
             scratch.table(name, KEYS)
             faults: list[int] = []
-            scratch.load(name, KEYS, _rows(Capture(paths, unread=unread), key_of, faults))
+            scratch.load(
+                name, KEYS, _rows(Capture(paths, unread=unread, progress=progress), key_of, faults)
+            )
             keyless += len(faults)
         counts = next(
             scratch.rows(

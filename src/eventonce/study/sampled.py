@@ -45,34 +45,57 @@ class Looked(NamedTuple):
 
 def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
     """The lines to look at of these kinds."""
-    pairs = """
-        SELECT c.line, c.beside FROM copies c JOIN events e USING (line)
-        JOIN events b ON b.line = c.beside WHERE e.kind = ? AND"""
+    index.run(
+        """
+        CREATE OR REPLACE TABLE pairs AS
+        SELECT e.kind, c.line, c.beside, e.id <> b.id AS fresh, e.content <> b.content AS changed,
+               e.key = b.key AS dropped
+        FROM copies c JOIN events e USING (line) JOIN events b ON b.line = c.beside
+        """
+    )
+    counts = {
+        kind: (differing, dropped)
+        for kind, differing, dropped in index.rows(
+            "SELECT kind, count(*) FILTER (changed AND dropped), count(*) FILTER (dropped) "
+            "FROM pairs GROUP BY kind"
+        )
+    }
+    lines, apart = _lines(index), _apart(index)
+    pairs = "SELECT line, beside FROM pairs WHERE kind = ? AND"
     found = {}
-    apart = _apart(index)
     for kind in kinds:
-        lines = index.rows(
-            "SELECT line FROM events WHERE kind = ? ORDER BY hash(line) LIMIT ?", kind, SHOWN
-        )
         fresh = index.rows(
-            f"{pairs} e.id <> b.id ORDER BY e.content = b.content, hash(c.line) LIMIT ?",
-            kind,
-            SHOWN,
+            f"{pairs} fresh ORDER BY NOT changed, hash(line) LIMIT ?", *(kind, SHOWN)
         )
-        changed = f"{pairs} e.content <> b.content AND e.key = b.key"
-        suspected = list(index.rows(f"{changed} ORDER BY hash(c.line) LIMIT 50", kind))
-        (number,) = next(index.rows(f"SELECT count(*) FROM ({changed})", kind))  # noqa: S608  ours
-        (dropped,) = next(index.rows(f"SELECT count(*) FROM ({pairs} e.key = b.key)", kind))  # noqa: S608
+        suspected = index.rows(f"{pairs} changed AND dropped ORDER BY hash(line) LIMIT 50", kind)
         told = apart.get(kind, [])
+        differing, dropped = counts.get(kind, (0, 0))
         found[kind] = Shown(
-            [line for (line,) in lines],
+            lines.get(kind, []),
             [*fresh],
-            suspected,
-            number,
+            [*suspected],
+            differing,
             dropped,
             [(first, other) for first, other, _ in told],
             told[0][2] if told else 0,
         )
+    return found
+
+
+def _lines(index: Index) -> dict[int, list[int]]:
+    """Some lines of each kind, drawn by their numbers: the same in every run."""
+    found: dict[int, list[int]] = {}
+    for kind, line in index.rows(
+        """
+        WITH kinds AS (SELECT kind, count(*) AS events FROM events GROUP BY kind)
+        SELECT kind, line FROM events JOIN kinds USING (kind)
+        WHERE hash(line) // 4294967296 <= 4294967296 * 4.0 * ? / events
+        QUALIFY row_number() OVER (PARTITION BY kind ORDER BY hash(line)) <= ?
+        ORDER BY kind, hash(line)
+        """,
+        *(SHOWN, SHOWN),
+    ):
+        found.setdefault(kind, []).append(line)
     return found
 
 

@@ -108,7 +108,7 @@ def windows_of(
     """
     total = _Counts()
     counts: dict[str, _Counts] = {"": total}
-    rows, one_in = _rows(index, "e.key")
+    rows, one_in = _rows(index, "events")
     for lines in _groups(rows):
         told = counts.setdefault(rules.get(lines[0][1], ""), _Counts())
         _count(lines, told, span, timed=lines[0][1] in timed)
@@ -122,7 +122,7 @@ def windows_of(
         _windows(rule, counts[rule], one_in, span, missed if not rule else 0)
         for rule in ("", *harmful[:RULES])
     ]
-    rows, one_in = _rows(index, "l.key")
+    rows, one_in = _rows(index, "learned")
     proposed = _Counts()
     for lines in _groups(rows):
         _count(lines, proposed, span, timed=lines[0][1] in timed)
@@ -136,17 +136,19 @@ def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         yield list(group)
 
 
-def _rows(index: Index, key: str) -> tuple[Iterator[tuple[Any, ...]], int]:
+def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
     """Key, kind, arrival, transport id, content and essence of the lines that share their key with
-    others, by key; and which share of the keys they are of."""
+    others, by key; and which share of the keys they are of. The table has the keys."""
+    key = f"{table[0]}.key"
     index.run(
         f"""
         CREATE OR REPLACE TABLE shared AS
         SELECT {key} AS key, e.kind, coalesce(e.arrived, e.time) AS came, e.id,
                coalesce(l.content, e.content) AS content, e.essence, e.time
         FROM events e LEFT JOIN learned l USING (line)
-        WHERE {key} IS NOT NULL AND replay = 0 AND coalesce(arrived, time) IS NOT NULL
-        QUALIFY count(*) OVER (PARTITION BY {key}) > 1
+        WHERE replay = 0 AND coalesce(arrived, time) IS NOT NULL AND {key} IN (
+          SELECT key FROM {table} WHERE key IS NOT NULL GROUP BY key HAVING count(*) > 1
+        )
         """  # noqa: S608  one of ours
     )
     (number,) = next(index.rows("SELECT count(*) FROM shared"))
