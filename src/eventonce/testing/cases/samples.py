@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
-from eventonce.types import Action, Claim, Letter, Settlement, Verdict
+from eventonce.types import Claim, Letter, Settlement, Verdict
 
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
@@ -50,13 +50,12 @@ def version(key: bytes, order: int, **terms: Any) -> Claim:
 def settlements(
     claims: Sequence[Claim],
     runs: Sequence[Verdict],
-    action: Action = "complete",
     results: Iterable[bytes | None] = repeat(None),
 ) -> list[Settlement]:
-    """The settlements of these runs, each with its result."""
+    """The completions of these runs, each with its result."""
     assert len(claims) == len(runs)
     return [
-        Settlement(claim, run.token, action, result)
+        Settlement(claim, run.token, "complete", result)
         for claim, run, result in zip(claims, runs, results, strict=False)
     ]
 
