@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import boto3
@@ -27,11 +26,28 @@ from eventonce.study.capture.queue import QueueFeed
 from eventonce.study.capture.recorder import Recorder
 from tests.helpers import PATIENCE, Run, call, until
 
-STARTED = (
-    "from eventonce.study.capture import queue; queue.VISIBILITY = 2; "
-    "from eventonce.cli import main; main()"
-)
-"""The command line, which lets go of messages soon after it was killed."""
+KILLED = """
+import os, signal, sys
+from eventonce.aws.sqs import Queue
+from eventonce.cli import main
+from eventonce.study.capture import queue
+
+left = int(sys.argv.pop(1))
+
+def step(original):
+    def taken(*given):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*given)
+    return taken
+
+queue.VISIBILITY, queue.WAIT = 2, 0
+os.fsync, Queue.delete = step(os.fsync), step(Queue.delete)
+main()
+"""
+"""The command line, killed before this step to the disk or this deletion, if there are as many."""
 
 
 @pytest.fixture
@@ -106,29 +122,18 @@ def test_a_capture_goes_on_where_it_ended(run: Run, own: str, here: Path) -> Non
 def test_a_capture_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
     own: str, here: Path
 ) -> None:
-    expected = 300
-    sent(own, *(call(number).decode() for number in range(expected)))
-    command = [sys.executable, "-c", STARTED, "capture", "--queue", own, "--follow"]
-    killed = 0
+    def captured(step: int) -> int:
+        command = [sys.executable, "-c", KILLED, str(step), "capture", "--queue", own]
+        return subprocess.run(command, stderr=subprocess.PIPE, check=False).returncode
+
+    # Before the first lines are on the disk, before a checkpoint is, and between two deletions.
+    steps = (4, 2, 5)
+    for number, step in enumerate(steps):
+        sent(own, *(call(20 * number + one).decode() for one in range(20)))
+        assert captured(step) == -signal.SIGKILL
     while left(own):
-        size = _size(here)
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-            until(partial(_grown, here, size, own))
-            time.sleep(killed % 4 * 0.07)
-            process.send_signal(signal.SIGKILL)
-        killed += 1
-        # Of what was received and not written the queue lets go after two seconds.
-    assert killed > 1
-    subprocess.run([*command[:-1]], check=True, stderr=subprocess.PIPE)
-    assert sorted(numbers(here)) == list(range(expected))
-
-
-def _grown(folder: Path, size: int, uri: str) -> bool:
-    return _size(folder) > size or not left(uri)
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("capture*"))
+        assert captured(10**6) == 0
+    assert sorted(numbers(here)) == list(range(20 * len(steps)))
 
 
 def test_what_was_written_and_not_deleted_is_not_written_again(

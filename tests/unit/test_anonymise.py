@@ -151,7 +151,7 @@ def test_diagnose_and_backtest_count_the_same_on_the_anonymised_capture(
 ) -> None:
     plain, truth, hidden = (tmp_path / name for name in ("c.jsonl", "t.jsonl", "a.jsonl"))
     sources = [word for name in ("genesys", "cxone", "unknown") for word in ("--source", name)]
-    lines = ("--events", "1500", "--seed", str(seed), "-o", plain, "--truth", truth)
+    lines = ("--events", "800", "--seed", str(seed), "-o", plain, "--truth", truth)
     run("simulate", *sources, *lines)
     anonymise = Anonymiser(b"key")
     raw = plain.read_bytes().splitlines()

@@ -22,7 +22,7 @@ from eventonce.study.capture.recorder import Recorder, Rotation
 from tests.helpers import call
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-EVENTS = 4
+EVENTS = 3
 WRITE = os.write
 
 
