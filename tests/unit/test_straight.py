@@ -1,0 +1,173 @@
+"""The straight way of a lone event: it comes to the same as by the engine's requests, also where it
+leaves that way, and nothing is asked for, run or settled twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Outcome, Reject, Retry, Rule
+from eventonce.errors import StoreError, StoreMismatch, StoreUnavailable
+from eventonce.runtime.occupancy import Occupancy
+from eventonce.runtime.visit import Visit
+from eventonce.types import Verdict
+from tests.helpers import PATIENCE, Look, WatchedStore, call, statuses
+
+RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
+
+Story = list[object]
+
+
+def told(story: Story, answers: dict[str, Any]) -> Look:
+    """Notes what the store is asked, and answers the first call of these verbs."""
+
+    def look(verb: str, asked: Sequence[Any]) -> Any:
+        if verb == "put_letters":
+            return None
+        story.append((verb, [one.alone if verb == "claim" else one.action for one in asked]))
+        answer = answers.pop(verb, None)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    return look
+
+
+def in_thread(consumer: Consumer, number: int) -> list[Outcome]:
+    return consumer.process([call(number)])
+
+
+def on_loop(consumer: Consumer, number: int) -> list[Outcome]:
+    return asyncio.run(consumer.process_async([call(number)]))
+
+
+def played(
+    way: Callable[[Consumer, int], list[Outcome]], answers: dict[str, Any], error: Exception | None
+) -> tuple[Story, list[object]]:
+    """What happened, and what became of an event and of its copy."""
+    story: Story = []
+
+    def handler(job: Job) -> str:
+        story.append(("run", job.attempt))
+        if error is not None:
+            raise error
+        return "result"
+
+    became: list[object] = []
+    with Consumer(
+        WatchedStore(told(story, dict(answers))), rules=RULE, handler=handler
+    ) as consumer:
+        consumer.runtime.pauses = ()
+        for _ in range(2):
+            try:
+                outcomes = way(consumer, 0)
+            except StoreError as raised:
+                became.append(repr(raised))
+            else:
+                became += [(one.status, one.reason, one.result, one.ack) for one in outcomes]
+        gate = consumer.runtime.gate
+        assert (gate.held(), gate._running) == ([], {})
+        story.append(len(list(consumer.letters())))
+    return story, became
+
+
+AWAY, MISMATCH = StoreUnavailable("away"), StoreMismatch("newer")
+CASES: dict[str, tuple[dict[str, Any], Exception | None]] = {
+    "usual": ({}, None),
+    "fails": ({}, ValueError("no")),
+    "is rejected": ({}, Reject("no")),
+    "wants another try": ({}, Retry("later", after=3)),
+    "busy": ({"claim": [Verdict("busy", wait=1)]}, None),
+    "claim is lost": ({"claim": AWAY}, None),
+    "claim is refused": ({"claim": MISMATCH}, None),
+    "completion is lost": ({"settle": AWAY}, None),
+    "completion is refused": ({"settle": ["fenced"]}, None),
+    "fails, and that is lost": ({"settle": AWAY}, ValueError("no")),
+    "was spared": ({"claim": [Verdict("run", 7, 2, 60_000, spared=1)]}, None),
+    "ended a process": ({"claim": [Verdict("run", 7, 2, 60_000, alone=True)]}, None),
+}
+
+
+@pytest.mark.parametrize("way", [in_thread, on_loop])
+@pytest.mark.parametrize("case", CASES)
+def test_it_comes_to_the_same_as_by_the_engines_requests(
+    case: str, way: Callable[[Consumer, int], list[Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = played(way, *CASES[case])
+    monkeypatch.setattr(Visit, "begins_straight", lambda _: False)
+    assert straight == played(way, *CASES[case])
+
+
+@pytest.mark.parametrize("way", [in_thread, on_loop])
+def test_what_failed_after_it_was_granted_is_not_run_again(
+    way: Callable[[Consumer, int], list[Outcome]],
+) -> None:
+    story, _ = played(way, {}, ValueError("no"))
+    # An attempt for each delivery, and the second is the last.
+    assert story == [
+        ("claim", [False]),
+        ("run", 1),
+        ("settle", ["release"]),
+        ("claim", [False]),
+        ("run", 2),
+        ("settle", ["bury"]),
+        1,
+    ]
+
+
+def test_requests_of_one_turn_of_a_loop_share_their_calls_and_no_nonce() -> None:
+    asked: list[list[int]] = []
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        if verb == "claim":
+            asked.append([claim.nonce for claim in some])
+
+    async def story(consumer: Consumer) -> list[list[Outcome]]:
+        return await asyncio.gather(*(consumer.process_async([call(n)]) for n in range(50)))
+
+    with Consumer(WatchedStore(look), rules=RULE, handler=lambda _: None) as consumer:
+        outcomes = asyncio.run(story(consumer))
+    assert {one.status for (one,) in outcomes} == {"done"}
+    (nonces,) = asked
+    assert len(set(nonces)) == 50
+    assert all(0 < nonce < 2**52 and nonce % 2 for nonce in nonces)
+
+
+def test_a_copy_is_answered_while_all_threads_are_taken() -> None:
+    go = threading.Event()
+
+    def handler(job: Job) -> None:
+        if job.event.id != "id-0":
+            assert go.wait(PATIENCE)
+
+    async def story(consumer: Consumer) -> list[str]:
+        await consumer.process_async([call(0)])
+        slow = [asyncio.ensure_future(consumer.process_async([call(n)])) for n in range(1, 6)]
+        copy = statuses(await asyncio.wait_for(consumer.process_async([call(0)]), PATIENCE))
+        go.set()
+        return [*copy, *[status for one in slow for status in statuses(await one)]]
+
+    with Consumer("memory:", rules=RULE, handler=handler, threads=2) as consumer:
+        assert asyncio.run(story(consumer)) == ["duplicate", *["done"] * 5]
+
+
+def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Occupancy()
+    monkeypatch.setattr("eventonce.runtime.visit.HERE", here)
+    story: Story = []
+
+    def handler(_: Job) -> None:
+        waiting = here.entering("another", alone=True, nested=False)
+        assert next(waiting, "waits") is None
+        raise ValueError
+
+    with Consumer(WatchedStore(told(story, {})), rules=RULE, handler=handler) as consumer:
+        assert statuses(consumer.process([call(0)])) == ["failed"]
+    assert story == [("claim", [False]), ("settle", ["release"])]
+    assert not here._runs
