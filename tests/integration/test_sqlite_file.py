@@ -24,7 +24,8 @@ from eventonce.errors import (
 from eventonce.stores import open_store
 from eventonce.stores.sqlite import SQLiteStore, admin
 from eventonce.stores.sqlite.admin import SQLiteSchema
-from eventonce.stores.sqlite.uri import Location, Synchronous
+from eventonce.stores.sqlite.errors import explain
+from eventonce.stores.sqlite.uri import Location, Options, Synchronous
 from eventonce.types import Claim, Letter, Settlement
 from tests.helpers import PATIENCE
 
@@ -62,11 +63,18 @@ def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-@pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
-def test_how_far_a_commit_is_waited_for_can_be_chosen(
-    path: Path, synchronous: Synchronous, level: int
+@pytest.mark.parametrize(("query", "level"), [("", 1), ("?synchronous=full", 2)])
+def test_how_far_a_commit_is_waited_for_can_be_chosen(path: Path, query: str, level: int) -> None:
+    opened = closing(SQLiteStore.from_uri(f"sqlite:///{path}{query}"))
+    with opened as sqlite, sqlite.transaction() as transaction:
+        assert transaction.connection.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+@pytest.mark.parametrize(("chosen", "level"), [({}, 1), ({"synchronous": "full"}, 2)])
+def test_how_far_a_commit_is_waited_for_can_be_given(
+    path: Path, chosen: dict[str, Synchronous], level: int
 ) -> None:
-    opened = closing(SQLiteStore(path, synchronous=synchronous))
+    opened = closing(SQLiteStore(path, **chosen))  # type: ignore[arg-type]
     with opened as sqlite, sqlite.transaction() as transaction:
         assert transaction.connection.execute("PRAGMA synchronous").fetchone() == (level,)
 
@@ -384,6 +392,17 @@ def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:
     kind, message = told_to_nobody(path)
     assert kind == "ConfigError"
     assert f"no permission to write in the directory {folder}" in message
+
+
+@pytest.mark.parametrize(("opening", "kind"), [(True, ConfigError), (False, StoreUnavailable)])
+def test_a_file_that_cannot_be_written_is_a_wrong_path_only_while_it_is_opened(
+    path: Path, kind: type[EventonceError], *, opening: bool
+) -> None:
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    location = Location.of(path, Options())
+    more = {"opening": True} if opening else {}
+    assert type(explain(error, location, **more)) is kind
 
 
 def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(path: Path) -> None:
