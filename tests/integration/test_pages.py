@@ -14,6 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from eventonce.cli import main
+from eventonce.study.page.shadowed import shadow_page
+from eventonce.study.shadow import Drops, Guarded, ShadowReport
 from eventonce.study.simulate import Plan, capture
 from tests.servers.chromium import browser as chromium
 
@@ -27,6 +29,25 @@ HOSTILE = {
     "caller": SECRETS[0],
     "mail": SECRETS[1],
 }
+
+
+SHADOWED = ShadowReport(
+    events=12_000,
+    drops=1_204,
+    by_type=[
+        Drops("</title><script>alert(3)</script>" + "long" * 50, "calls", "re-publish", 1_204)
+    ],
+    held_back={},
+    differing=2,
+    examples=[("<b>one</b>", "two")],
+    unmatched=3,
+    span=7 * 86_400_000,
+    longest_gap=345_599_000,
+    remember=864_000_000,
+    guard=Guarded(10_000, 900, 304, 41),
+    missing=["1,204 drops could be compared, 3,000 are needed"],
+    wait=864_000_000,
+)
 
 
 class Seen(NamedTuple):
@@ -94,7 +115,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             with pytest.raises(SystemExit) as ended:
                 main([*words, "--html", f"{name}.html"])
             assert ended.value.code in (0, 1, None)
-    return {name: folder / f"{name}.html" for name in commands}
+    shadow_page(SHADOWED).write(folder / "shadow.html")
+    return {name: folder / f"{name}.html" for name in (*commands, "shadow")}
 
 
 def test_a_page_is_read_anywhere(browser: Browser, pages: dict[str, Path]) -> None:
@@ -139,6 +161,7 @@ SCHEMES: dict[str, Literal["light", "dark"]] = {
     "diagnose": "light",
     "reconcile": "light",
     "demo": "dark",
+    "shadow": "dark",
 }
 
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.options import json_option
+from eventonce.cli.options import html_option, json_option
 from eventonce.cli.output import check_files, counted, emit, table
 from eventonce.rules.instants import duration_text
 from eventonce.sources.files import Capture
@@ -23,24 +23,18 @@ def shadow() -> None:
 
 @shadow.command()
 @click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--html",
-    "html_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the report here too, as one page that needs no network.",
-)
+@html_option
 @json_option
-def report(records: tuple[Path, ...], html_file: Path | None, *, as_json: bool) -> int:
+def report(records: tuple[Path, ...], page_file: Path | None, *, as_json: bool) -> int:
     """Say what rules in shadow mode would have dropped, by the RECORDS that `shadow_log` names:
     files or folders, those of all workers together.
 
     The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
     """
-    check_files(records, html_file)
+    check_files(records, page_file)
     found = shadow_report(Capture(records))
-    if html_file is not None:
-        shadow_page(found).write(html_file)
+    if page_file is not None:
+        shadow_page(found).write(page_file)
     document = {**msgspec.to_builtins(found), "safe": found.safe}
     emit(document, _text(found), as_json=as_json)
     return 0 if found.safe else FAILED

@@ -20,7 +20,7 @@ from eventonce.study.page.markup import (
     Key,
     Sentence,
     counted,
-    data,
+    dotted,
     joined,
     lead,
     number,
@@ -77,7 +77,7 @@ def diagnosis_page(
             "Which fields tell events apart",
             "A field in which copies agree and other events do not can be part of a key. One in "
             "which copies differ must not be.",
-            *(joined(tag("h3", data(kind.type)), figure(field_map(kind))) for kind in maps),
+            *(joined(tag("h3", dotted(kind.type)), figure(field_map(kind))) for kind in maps),
         )
     pairs = [
         side_by_side(
@@ -136,7 +136,7 @@ def _copies(page: Page, found: Diagnosis) -> None:
         whole = found.windows[0]
         page.section("Which window to choose", _repeats(whole), figure(windows_plot(whole), BOUND))
     types = [
-        (data(kind.type), kind.events, kind.copies, kind.rule, _most(kind))
+        (dotted(kind.type), kind.events, kind.copies, kind.rule, _most(kind))
         for kind in found.kinds
         if kind.copies
     ]
@@ -324,7 +324,7 @@ def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
 
 def _finding(text: str, some: Sequence[Finding]) -> Html:
     rows = [
-        (data(one.type), one.count, f"line {number(one.lines[0])}" if one.lines else "")
+        (dotted(one.type), one.count, f"line {number(one.lines[0])}" if one.lines else "")
         for one in some
     ]
     head = ("type", "events", "such as")

@@ -82,6 +82,11 @@ def data(text: object) -> Html:
     return tag("bdi", cut)
 
 
+def dotted(name: str) -> Html:
+    """A name of an event, such as a type or a path, which may break after its dots."""
+    return Html(data(name).replace(".", ".<wbr/>"))
+
+
 def printable(text: str) -> str:
     """The text without control characters, such as one that turns the direction of writing; line
     breaks and the spaces of numbers stay."""

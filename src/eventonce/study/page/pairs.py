@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from eventonce.study.page.layout import folded
-from eventonce.study.page.markup import Html, counted, data, joined, tag
+from eventonce.study.page.markup import Html, counted, data, dotted, joined, tag
 
 ABSENT: Final = object()
 OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
@@ -64,8 +64,7 @@ def _row(path: str, *sides: Mapping[str, Any], values: bool) -> Html:
         tag("td", _value(side.get(path, ABSENT), shown=values or path in OPEN), colspan=span)
         for side in sides
     ]
-    steps = data(path).replace(".", ".<wbr/>")
-    name = tag("th", Html(steps), scope="row")
+    name = tag("th", dotted(path), scope="row")
     return tag("tr", name, *cells, class_="differs" if differs else "same")
 
 

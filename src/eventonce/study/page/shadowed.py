@@ -2,50 +2,96 @@
 
 from __future__ import annotations
 
-from eventonce.study.page.layout import Page, table
-from eventonce.study.page.markup import tag
-from eventonce.study.shadow import ShadowReport
+from typing import Final
+
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, entries, figure, table
+from eventonce.study.page.markup import (
+    Key,
+    Sentence,
+    counted,
+    data,
+    dotted,
+    lead,
+    number,
+    share,
+    tag,
+)
+from eventonce.study.page.scales import duration
+from eventonce.study.shadow import ENOUGH, Guarded, ShadowReport
+
+MEANT: Final = (
+    f"Enough are {number(ENOUGH)} drops, none with another content, and a longest gap that fits "
+    "twice into what is remembered and into the time of the record."
+)
 
 
-def shadow_page(found: ShadowReport) -> Page:
-    """The page of a report on shadow mode."""
-    lead = (
+def sentence(found: ShadowReport) -> Sentence:
+    """What a record of shadow mode says, in a sentence or two."""
+    told: list[str | Key] = [
+        f"In {duration(found.span)}: " if found.span else "",
+        Key(counted(found.events, "event")),
+        ", of which the rules would drop ",
+        Key(share(found.drops, found.events)),
+        ". ",
+    ]
+    if found.guard is not None:
+        lost, through = found.guard.only_guard_drops, found.guard.only_rules_drop
+        told += ["Your guard drops ", Key(number(lost), harm=lost > 0), " that no rule takes for "]
+        told += ["copies, and lets ", Key(number(through), harm=through > 0), " through. "]
+    told.append(
         "It is safe to switch on: take shadow out of the rules."
         if found.safe
         else "Not enough yet to switch on."
     )
-    page = Page("Shadow mode", lead, made="Made by eventonce shadow report.")
+    return told
+
+
+def shadow_page(found: ShadowReport) -> Page:
+    """The page of a report on shadow mode."""
+    page = Page("Shadow mode", lead(sentence(found)), made="Made by eventonce shadow report.")
     if found.missing:
-        page.section("What is missing", *found.missing)
-    drops = [(one.type, one.rule, one.cause, one.count) for one in found.by_type]
+        wait = (
+            f"At the rate so far, wait about {duration(found.wait)}."
+            if found.wait is not None
+            else None
+        )
+        page.section("What is missing", *found.missing, wait)
+    drops = [(dotted(one.type), one.count, one.rule, one.cause) for one in found.by_type]
+    differing = counted(found.differing, "drop has", "drops have")
     page.section(
         "What would have been dropped",
-        f"{found.drops} of {found.events} events, {found.differing} of them with another content "
-        f"than their original; {found.unmatched} could not be compared.",
-        table(("type", "rule", "cause", "drops"), drops) if drops else None,
+        f"{differing} another content than the original; "
+        f"{number(found.unmatched)} could not be compared.",
+        table(("type", "drops", "rule", "cause"), drops) if drops else None,
     )
     if found.examples:
-        pairs = [list(pair) for pair in found.examples]
-        page.section("Drops with another content", table(("original", "drop"), pairs))
+        pairs = [(data(original), data(drop)) for original, drop in found.examples]
+        page.section(
+            "Drops with another content",
+            "By their transport ids.",
+            table(("original", "drop"), pairs),
+        )
     if found.guard is not None:
-        guard = found.guard
-        rows = [
-            ("both run", guard.both_run),
-            ("both drop", guard.both_drop),
-            ("copies that your guard lets through", guard.only_rules_drop),
-            ("events that your guard drops, and no rule takes for copies", guard.only_guard_drops),
-        ]
-        page.section("Beside your guard", table(("", "events"), rows))
-    seconds = [
-        ("from the first line to the last", found.span / 1000),
-        ("the longest gap between an original and its copy", found.longest_gap / 1000),
-        ("the shortest time that a rule remembers", found.remember / 1000),
+        page.section("Beside your guard", figure(_beside(found.guard)))
+    rows = [
+        ("the record", duration(found.span), "From the first line to the last."),
+        ("the longest gap", duration(found.longest_gap), "Between an original and its copy."),
+        ("remembered", duration(found.remember), "The least of the rules that dropped."),
     ]
-    page.section("Times", table(("", "seconds"), seconds), tag("p", _ENOUGH, class_="note"))
-    return page
+    return page.section("Times", entries(rows), tag("p", MEANT, class_="note"))
 
 
-_ENOUGH = (
-    "Enough are 3,000 drops, none with another content, and a longest gap that fits twice into "
-    "what is remembered and into the time of the record."
-)
+def _beside(guard: Guarded) -> plots.Plot:
+    rows = [
+        ("both run", (guard.both_run,), False),
+        ("both drop", (guard.both_drop,), False),
+        ("copies that your guard lets through", (guard.only_rules_drop,), True),
+        (
+            "events that your guard drops, and no rule takes for copies",
+            (guard.only_guard_drops,),
+            True,
+        ),
+    ]
+    said = f"The two differ in {guard.only_rules_drop + guard.only_guard_drops} events."
+    return plots.bars("The rules and your guard", said, rows, ("events",))
