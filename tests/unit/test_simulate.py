@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from eventonce import presets
@@ -111,3 +112,18 @@ def test_a_wrong_rate_is_named(rate: str, capfdbinary: pytest.CaptureFixture[byt
     result = runner(capfdbinary)("simulate", "--rate", rate)
     assert result.code == 2
     assert rate.partition("=")[0] in result.err
+
+
+def test_a_clock_that_is_off_changes_the_time_of_the_envelope_and_nothing_else() -> None:
+    right = list(capture(Plan(events=1_000, seed=9109, rates=NOTHING)))
+    rates = msgspec.structs.replace(NOTHING, clock_skew=0.3)
+    wrong = list(capture(Plan(events=1_000, seed=9109, rates=rates)))
+    pairs = [
+        (json.loads(one.text), json.loads(other.text))
+        for one, other in zip(right, wrong, strict=True)
+    ]
+    skewed = [one for one, other in pairs if one["event"]["time"] != other["event"].pop("time")]
+    assert 0.1 < len(skewed) / len(pairs) < 0.6
+    for one, other in pairs:
+        del one["event"]["time"]
+        assert one == other

@@ -58,6 +58,8 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     reordering: float = 0.03
     """Deliveries that come seconds late."""
     lost: float = 0.0005
+    clock_skew: float = 0.02
+    """Of the time: the clock of the publisher is seconds off."""
 
 
 class _Setup:
@@ -101,6 +103,10 @@ class World:
         self._on_lambda = _some(traffic.types, 0.3, chance)
         self._replayed = _span(rates.replay, begin, end, chance)
         self._replayed_at = min(end, self._replayed[1]) + chance.randrange(HOUR, 12 * HOUR)
+        # Drawn apart: the rate of this changes nothing else.
+        clock = Random(f"clock {traffic.source} {seed}")
+        self._skewed = _span(rates.clock_skew, begin, end, clock)
+        self._skew = clock.choice((-1, 1)) * clock.randrange(2 * SECOND, 20 * SECOND)
         # In an outage a publisher cannot know what EventBridge took.
         self._outage = _span(OUTAGE, begin, end, chance)
 
@@ -220,6 +226,9 @@ class World:
         return chance.randrange(2 * SECOND, 30 * SECOND) if late else chance.randrange(40, 900)
 
     def _event(self, fact: Fact, id: str, source: str, at: int, detail: bytes) -> bytes:
+        begin, end = self._skewed
+        if begin <= at < end:
+            at += self._skew
         head = (
             f'{{"version":"0","id":"{id}","detail-type":"{fact.type}","source":"{source}",'
             f'"account":"123456789012","time":"{seconds(at)}","region":"eu-west-1","resources":[],'
