@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples quick test floors format check docs pictures bench histories breakages mutation clean
+.PHONY: help demo examples quick test spark floors format check docs pictures bench histories breakages mutation clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,11 @@ test: $(STAMP) ## Set up and pass the tests
 	@sh tests/servers/debian.sh
 	@$(BIN)/python -m pytest $(SPREAD)
 	@$(MAKE) --no-print-directory floors
+
+spark: $(STAMP) ## Compare the queries of eventonce sql with the engine on a local Spark; installs Java and pyspark
+	@sh tests/servers/debian.sh java
+	@$(PIP) install --group spark
+	@$(BIN)/python -m tests.on_spark
 
 $(FLOORS)/.made: pyproject.toml tests/floors.py
 	@$(PY) -m venv --clear $(FLOORS)

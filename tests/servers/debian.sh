@@ -4,11 +4,16 @@
 set -eu
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
 wanted=""
-command -v redis-server >/dev/null || wanted="$wanted redis-server"
-command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
-command -v openssl >/dev/null || wanted="$wanted openssl"
-ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
-command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$wanted chromium"
+if [ "${1-}" = java ]; then
+    # What Spark runs on, and nothing else.
+    command -v java >/dev/null || wanted=" default-jre-headless"
+else
+    command -v redis-server >/dev/null || wanted="$wanted redis-server"
+    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
+    command -v openssl >/dev/null || wanted="$wanted openssl"
+    ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$wanted chromium"
+fi
 [ -n "$wanted" ] || exit 0
 echo "installing$wanted"
 # Debian would start each server as it installs it, and make a database; the tests make their own.

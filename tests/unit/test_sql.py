@@ -16,7 +16,17 @@ from eventonce import Rule, presets
 from eventonce.errors import ConfigError
 from eventonce.study.sql import Source, lines_of, query
 from tests.helpers import Run
-from tests.unit.lake import AT, RULES, Answer, answers_of_the_engine, differences, nasty_lines
+from tests.unit.lake import (
+    AT,
+    NESTED,
+    RULES,
+    SCALARS,
+    TIMES,
+    Answer,
+    answers_of_the_engine,
+    differences,
+    nasty_lines,
+)
 from tests.unit.made import classic
 
 COLUMNS = "eventonce_status, eventonce_key, eventonce_doubt, eventonce_counts"
@@ -43,6 +53,26 @@ def test_values_that_are_nasty_are_the_same_for_sql_and_for_the_engine(tmp_path:
     assert {"done", "duplicate", "stale", "invalid", "conflict"} <= statuses.keys()
     assert statuses["doubt"] < len(answers) / 4
     assert all(one.counts == (one.status == "doubt") for one in answers if one.doubt)
+
+
+def test_every_nasty_value_is_held_against_every_other(tmp_path: Path) -> None:
+    """As a part, as content and as a time; and none at all is not null, nor an empty text."""
+    rules = [
+        Rule(name="part", match="part", key=["detail.k", "detail.a?"]),
+        Rule(name="content", match="content", key=["detail.k", "hash(detail.a)?"]),
+        Rule(name="time", match="time", key=["detail.k", "time(detail.a)?"]),
+    ]
+    values = ["", *(f', "a": {value}' for value in (*SCALARS, *NESTED, *TIMES))]
+    lines = [
+        json.dumps({**classic({"k": 1}, id=str(number)), "detail-type": rule.name})
+        .replace('"k": 1', f'"k": 1{value}')
+        .encode()
+        for number, value in enumerate(values)
+        for rule in rules
+    ]
+    answers = compared(tmp_path / "values.jsonl", lines, rules)
+    known = [one for one in answers if one.status in ("done", "duplicate")]
+    assert len(known) > len(lines) / 2
 
 
 def test_windows_and_chains_of_versions_are_judged_as_the_law_does(tmp_path: Path) -> None:
