@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -153,6 +154,21 @@ def test_a_copy_is_answered_while_all_threads_are_taken() -> None:
 
     with Consumer("memory:", rules=RULE, handler=handler, threads=2) as consumer:
         assert asyncio.run(story(consumer)) == ["duplicate", *["done"] * 5]
+
+
+def test_a_handler_that_holds_the_last_thread_may_wait_for_another_event() -> None:
+    def handler(job: Job) -> bool:
+        if job.event.id == "id-0":
+            inside = copy_context().run
+            other = threading.Thread(target=inside, args=(on_loop, consumer, 1), daemon=True)
+            other.start()
+            other.join(PATIENCE)
+            return other.is_alive()
+        return False
+
+    with Consumer("memory:", rules=RULE, handler=handler, threads=1) as consumer:
+        (outcome,) = on_loop(consumer, 0)
+    assert outcome.result is False
 
 
 def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(

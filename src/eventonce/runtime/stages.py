@@ -152,7 +152,8 @@ class Stages:
         """Bring the events of these batches to their outcomes; they are claimed together."""
         # Up to the first claim of each in the caller's thread, for nothing waits there.
         for ticket in tickets:
-            if ticket.begins_straight():
+            # A handler that holds a slot waits for a nested one, which must not wait for a slot.
+            if not ticket.nested and ticket.begins_straight():
                 self._claiming.put(ticket)
             else:
                 self._advance(ticket)
