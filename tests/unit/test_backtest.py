@@ -188,3 +188,14 @@ def test_the_guard_in_use_is_named_by_a_part_of_its_name(run: Run, tmp_path: Pat
         assert refused.code == 2
         assert "must name one of these recipes:\n  event.id in a cache" in refused.err
     assert run(*words, "--guard", "500 ms", "--recipes").code == 2
+
+
+def test_a_run_whose_content_ran_before_is_shown_with_what_differs(
+    run: Run, tmp_path: Path
+) -> None:
+    event = {"detail-type": "call", "source": "crm", "detail": {"call": 1}}
+    capture = write_lines(tmp_path / "c.jsonl", *({**event, "id": f"secret{n}"} for n in (1, 2)))
+    result = run("backtest", capture)
+    assert "line 2 runs, though its content is that of line 1, and differs in\n  id" in result.out
+    assert "secret" not in result.out
+    assert run("backtest", capture, "--json").documents[0][0]["kept"] == [[2, 1]]

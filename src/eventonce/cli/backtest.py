@@ -23,6 +23,8 @@ from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
 from eventonce.study.page.backtested import backtest_page, sentence
 
+ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
+"""What is shown of two events whose details are the same."""
 MASKED: Final = 24
 """Characters of a value that are shown, where values are shown at all."""
 
@@ -128,7 +130,8 @@ def command(
     unread: list[str] = []
     with progress("backtest") as told:
         results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
-    examples = [Example(one.guard, *pair) for one in results for pair in one.examples]
+    pairs = [(one, pair) for one in results for pair in (*one.examples, *one.kept)]
+    examples = [Example(one.guard, *pair) for one, pair in pairs]
     events = read(captures, examples)
     if page_file:
         made = made_by(captures)
@@ -230,7 +233,8 @@ def _costs(results: Sequence[Result]) -> str:
 def _examples(
     results: Sequence[Result], events: Mapping[int, Mapping[str, Any]], *, values: bool
 ) -> str:
-    """Drops whose content differs, each beside the event that it was taken for a copy of."""
+    """Drops whose content differs, each beside the event that it was taken for a copy of; and runs
+    whose content is that of an earlier run."""
     texts: dict[tuple[str, ...], str] = {}
     for one in results:
         for line, beside in one.examples:
@@ -238,14 +242,23 @@ def _examples(
             copied = f"line {line} is dropped as a copy of line {beside}"
             title = f"{one.guard}: {copied}, and differs in"
             texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
+        for line, first in one.kept[:1]:
+            rows = list(_differences(events[first], events[line], values=values, roots=ENVELOPE))
+            title = f"{one.guard}: line {line} runs, though its content is that of line {first}"
+            differs = f", and differs in\n{table(rows, indent=2)}" if rows else ""
+            texts[one.guard, "kept"] = title + differs
     return "\n\n".join(texts.values())
 
 
 def _differences(
-    first: Mapping[str, Any], copy: Mapping[str, Any], *, values: bool
+    first: Mapping[str, Any],
+    copy: Mapping[str, Any],
+    *,
+    values: bool,
+    roots: tuple[str, ...] = ("detail",),
 ) -> Iterator[tuple[str, ...]]:
     for path in {**first, **copy}:
         before, after = first.get(path), copy.get(path)
-        if before != after and path.startswith("detail"):
+        if before != after and path.startswith(roots):
             shown = (str(before)[:MASKED], str(after)[:MASKED]) if values else ()
             yield (path, *shown)

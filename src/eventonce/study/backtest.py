@@ -73,6 +73,8 @@ class Result(msgspec.Struct, frozen=True):
     """Milliseconds from the first arrival of the capture to the last."""
     cost: Cost | None = None
     """Of eventonce, a month at this pace."""
+    kept: tuple[tuple[int, int], ...] = ()
+    """Lines that ran, each with an earlier one that ran and has the same content."""
 
     @property
     def recall(self) -> float | None:
@@ -258,6 +260,14 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         "SELECT count(DISTINCT line), coalesce(max(arrived) - min(arrived), 0) FROM looks "
         "WHERE guard = $guard AND fault <> $again"
     )
+    kept = rows(
+        """
+        SELECT line, first FROM (
+          SELECT line, min(line) OVER (PARTITION BY content) AS first
+          FROM decided JOIN lines USING (line) WHERE guard = $guard AND status = 'run'
+        ) WHERE line <> first ORDER BY line LIMIT 3
+        """
+    )
     examples = rows(
         """
         SELECT d.line, d.beside FROM decided d JOIN lines a USING (line)
@@ -299,4 +309,5 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         copies,
         span,
         spent,
+        tuple((line, first) for line, first in kept),
     )
