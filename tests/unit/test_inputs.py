@@ -50,9 +50,8 @@ def test_a_log_export_gives_each_message_with_its_time(tmp_path: Path) -> None:
 
 def test_a_message_of_a_log_may_go_on_in_the_next_piece(tmp_path: Path) -> None:
     path = tmp_path / "000000"
-    filler = " " * 700
-    event = '{\n"id": "e1",\n"detail": {"a": 1}}'
-    path.write_text("".join(f"{STAMP} {filler}{event}\n" for _ in range(5_000)))
+    event = json.dumps({"id": "e1", "detail": {f"field{n}": n for n in range(40)}}, indent=1)
+    path.write_text("".join(f"{STAMP} {event}\n" for _ in range(5_000)))
     found = arrivals(path)
     assert len(found) == 5_000
     assert all(isinstance(one.event, Event) for one in found)
@@ -234,3 +233,17 @@ def test_a_terminal_sees_how_far_a_capture_was_read(tmp_path: Path) -> None:
         assert running.wait() == 0
     assert b"reconcile" in seen
     assert b"100%" in seen
+
+
+def test_the_first_to_arrive_is_the_original_in_whatever_file_it_is(
+    run: Run, tmp_path: Path
+) -> None:
+    folder, lines = tmp_path / "capture", tmp_path / "lines"
+    folder.mkdir()
+    late, early = ({"eventonce": 1, "arrived": AT + n, "event": EVENT} for n in (60_000, 0))
+    write_lines(folder / "1.jsonl", late)
+    write_lines(folder / "2.jsonl", early)
+    (found,) = run("diagnose", folder, "--lines", lines, "--json").documents
+    assert found["late"]["longest"] == 60_000
+    told = [json.loads(line) for line in lines.read_bytes().splitlines()]
+    assert [line["copy_of"] for line in told] == [2, None]

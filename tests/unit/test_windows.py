@@ -32,7 +32,7 @@ def wrong(document: dict[str, Any], rule: str = "") -> dict[int, dict[str, Any]]
     return {window["length"]: window for window in found["grid"]}
 
 
-@pytest.mark.parametrize("names", [["conversation", "status", "body"], ["detail"]])
+@pytest.mark.parametrize("names", [["conversation", "status"], ["body"], ["detail"]])
 def test_expected_wrong_drops_agree_with_the_true_ones(
     run: Run, tmp_path: Path, names: list[str]
 ) -> None:
@@ -48,7 +48,7 @@ def test_expected_wrong_drops_agree_with_the_true_ones(
         expected, true = found[length]["wrong"], result["lost"]
         assert abs(expected - true) <= 0.03 * true + 5, (length, expected, true)
         assert true <= found[length]["at_most"]
-    if names != ["detail"]:
+    if "conversation" in names:
         assert results[0]["lost"] > 500
 
 
