@@ -181,6 +181,16 @@ def test_two_captures_do_not_share_a_file(tmp_path: Path) -> None:
     first.close()
 
 
+def test_a_capture_that_begins_late_does_not_cut_off_another_that_ended(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    late = Recorder(path, "numbers")
+    at_once(path, Numbered())
+    with pytest.raises(ConfigError, match="another process writes"):
+        late.commit([b"{}"], 1)
+    late.close()
+    assert ids(tmp_path) == ["m1", "m2", "m3"]
+
+
 @pytest.mark.parametrize("name", ["calls.txt", "calls", ".jsonl", "calls.gz"])
 def test_a_capture_has_a_name_that_every_reader_reads(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="ends with"):

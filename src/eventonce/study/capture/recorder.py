@@ -82,7 +82,7 @@ class Recorder:
                 f"-o, or move this one away"
             )
         if path.exists():
-            self._open()
+            self._open(new=False)
 
     @property
     def position(self) -> Any:
@@ -142,20 +142,23 @@ class Recorder:
             )
         return found
 
-    def _open(self) -> None:
-        new = not self.path.exists()
+    def _open(self, *, new: bool) -> None:
+        others = ConfigError(f"another process writes {self.path}: name another file with -o")
         if new:
+            # Somebody else's since we looked: its lines must not be cut off.
+            if self.path.exists():
+                raise others
             # A crash must not leave a file that no checkpoint knows of.
             self._at.bytes, self._at.began = 0, wall_clock()
             self._save()
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, MODE)
-        if fcntl is not None:
-            try:
+        try:
+            exclusive = os.O_EXCL if new else 0
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | exclusive, MODE)
+            if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(
-                    f"another process writes {self.path}: name another file with -o"
-                ) from None
+        except (FileExistsError, BlockingIOError):
+            self.close()
+            raise others from None
         os.ftruncate(self._file, self._at.bytes)
         self.files += 1
         if new:
@@ -163,7 +166,7 @@ class Recorder:
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
-            self._open()
+            self._open(new=not self._at.bytes or not self.path.exists())
         assert self._file is not None
         rest = memoryview(data)
         while rest:
