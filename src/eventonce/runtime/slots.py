@@ -202,6 +202,9 @@ class Slots(Generic[Item]):
         finally:
             with self._lock:
                 self._running -= 1
+                if self._waiting:
+                    # It has something more urgent to do, and that may take long.
+                    self._watched()
 
     def _watched(self) -> None:
         """See to it that nothing waits for a slow handler while threads are to be had."""
@@ -219,7 +222,7 @@ class Slots(Generic[Item]):
         while True:
             with self._lock:
                 self._bring_due()
-                if not self._waiting and not self._calls:
+                if not self._calls and (not self._waiting or self._running >= self._most):
                     looks += 1
                     if not self._rests(looks):
                         return
@@ -233,7 +236,8 @@ class Slots(Generic[Item]):
             self._ending.acquire(timeout=pause)
 
     def _rests(self, looks: int) -> bool:
-        """Nothing waits: sleep if that has been so for a while; whether to look on."""
+        """Nothing waits that another thread could do: sleep if that has been so for a while;
+        whether to look on."""
         if self._closed and not self._later:
             self._watcher = None
             return False
