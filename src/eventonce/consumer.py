@@ -233,7 +233,6 @@ class Consumer:
                 if scope is not None:
                     scope.keep()
             finally:
-                visit.executed()
                 visit.until_executed()
                 ended = True
                 job.outcome = self.runtime.tell(visit.result(), started)[0]

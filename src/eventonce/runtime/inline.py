@@ -99,7 +99,8 @@ class Inline(Visit):
             plain = [run for run in runs if not run.plan.asynchronous]
             asynchronous.run(awaited, hold, lambda: self._one_by_one(plain, hold))
         INSIDE.set(self.nested)
-        self.executed()
+        if hold.shared:
+            self.runtime.gate.unsettled(hold)
 
     def _one_by_one(self, runs: Sequence[Run], hold: Hold) -> None:
         transactions = self.runtime.transactions
@@ -125,15 +126,12 @@ class Inline(Visit):
                 woken = Event()
                 # The run that it would wait for may be a block on the very loop that it would hold.
                 seconds = 0.0 if _on_loop() else self.wait(request, woken.set)
-                if seconds:
-                    woken.wait(seconds)
+                woken.wait(seconds)
                 return seconds > 0
             case _:
                 raise AssertionError(request)
 
     def _entered(self, *, alone: bool) -> bool | None:
-        if not alone and self.admitted():
-            return False
         entering = self.entering(alone=alone)
         while True:
             try:

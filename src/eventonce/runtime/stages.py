@@ -365,7 +365,7 @@ class Stages:
             # One step: of several threads one is the last.
             if next(ticket.returned) < len(hold.runs):
                 return
-            ticket.executed()
+            self._runtime.gate.unsettled(hold)
         if ticket.straight and ticket.completes():
             self._settling.put(ticket)
         else:

@@ -70,14 +70,13 @@ class Visit(Batch):
         plan = self.runs[0].plan
         if plan.older or plan.claim.peek or plan.asynchronous or not self.admitted():
             return False
-        self.answered, self.straight = [], True
+        self.straight = True
         return True
 
-    def leaves_straight(self, answer: Any = None) -> None:
+    def leaves_straight(self, answer: Any) -> None:
         """The event needs the engine, which goes on after this answer."""
         self.straight = False
-        if answer is not None:
-            self.answered = [*self.answered, answer]
+        self.answered = [*self.answered, answer]
 
     def granted(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether the run may begin, and nothing else is to be seen to."""
@@ -125,18 +124,11 @@ class Visit(Batch):
         """Yields while the batch must wait for others of this process; then the answer."""
         return HERE.entering(self, alone=alone, nested=self.nested)
 
-    def execute(self, runs: Sequence[Run]) -> Hold:
+    def execute(self, runs: Sequence[Run]) -> None:
         """Keep the leases of these runs, until the round is at its end."""
         # Ours before it is the gate's: it is let go, whatever comes in between.
         self.hold = hold = Hold(runs)
         self.runtime.gate.keep(hold)
-        return hold
-
-    def executed(self) -> None:
-        """All handlers have returned: the runs are the engine's again."""
-        hold = self.hold
-        if hold is not None and hold.shared:
-            self.runtime.gate.unsettled(hold)
 
     def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
         """The seconds after which the store is asked again, 0 for never; `wake` is called when it
