@@ -332,7 +332,7 @@ def test_an_existing_capture_is_anonymised_and_what_is_left_is_listed(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "plain.jsonl").write_bytes(call(1, name="Anna Schmidt", direction="INBOUND") + b"\n")
-    (here / "key").write_bytes(b"secret")
+    (here / "key").write_bytes(b"secret" * 3)
     options = ("--from", "plain.jsonl", "--anonymise", "-o", "capture.jsonl")
     result = run("capture", *options, "--key-file", "key")
     assert result.code == 0
@@ -345,8 +345,11 @@ def test_an_existing_capture_is_anonymised_and_what_is_left_is_listed(
     assert refused.code == 2
     assert "the key is for this run alone" in refused.err
     assert "begun as a capture of" in refused.err
-    monkeypatch.setenv("EVENTONCE_ANONYMISE_KEY", "secret")
+    monkeypatch.setenv("EVENTONCE_ANONYMISE_KEY", "secret" * 3)
     assert run("capture", *options, "--json").documents[0]["events"] == 0
+    for key in (b"", b"secret"):
+        (here / "key").write_bytes(key)
+        assert "could be guessed" in run("capture", *options, "--key-file", "key").err
 
 
 def test_a_pass_over_a_capture_that_is_killed_goes_on_in_the_middle_of_a_file(here: Path) -> None:

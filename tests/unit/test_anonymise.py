@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventonce import presets
-from eventonce.envelope.captured import Arrived, line_of
+from eventonce.envelope.captured import Arrived, line_of, own_line
 from eventonce.rules import Ruleset
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture.anonymise import Anonymiser
@@ -24,6 +24,7 @@ from tests.helpers import Run
 from tests.rows import ROWS
 from tests.rows.row import Row
 
+HEX = "9f4f04e2dfd31dbb888485288ec597aa"
 UUID = "9f4f04e2-dfd3-1dbb-8884-85288ec597aa"
 
 
@@ -65,10 +66,32 @@ def test_a_number_that_may_name_somebody_is_replaced(value: float) -> None:
 @pytest.mark.parametrize(
     ("value", "field"),
     [
+        (12345678, "accountNumber"),
+        (12345678, "ACCOUNT_ID"),
+        (4711, "items"),
+        (1701234567, "agents"),
+        ("1701234567", "contacts"),
+        (1701234567, "friend"),
+        ("Anna Schmidt", "type"),
+    ],
+)
+def test_a_name_that_only_resembles_one_of_a_count_or_a_time_keeps_nothing(
+    value: Any, field: str
+) -> None:
+    assert changed(value, field) != value
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
         ("2026-11-16T01:14:04.051Z", "timestamp"),
         (1794791643770, "eventTime"),
         (1794791643, "changedAt"),
+        (1794791643, "eventtime"),
+        (1794791643, "start_date"),
         (3, "version"),
+        (40_000, "sequencenumber"),
+        (40_000, "callCount"),
         (51859, "connectedDurationMs"),
         ("INBOUND", "direction"),
         (True, "held"),
@@ -93,6 +116,8 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
         "phones": ["tel:+15557261650", "+15557261650", 15557261650],
         "text": json.dumps({"id": UUID}),
         "byUser": {UUID: 1},
+        "hex": HEX,
+        "status": f"v2.calls.{HEX}.end",
     }
     event = {"detail-type": "t", "id": "1", "detail": detail}
     new = json.loads(anonymise(msgspec.json.encode(event)))["detail"]
@@ -102,6 +127,8 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
     assert new["user"]["upper"] == other.upper()
     assert json.loads(new["text"]) == {"id": other}
     assert list(new["byUser"]) == [other]
+    assert new["hex"] != HEX
+    assert new["status"] == f"v2.calls.{new['hex']}.end"
     assert new["agents"][0] == str(new["agents"][1])
     digits = {re.sub(r"\D", "", str(phone)) for phone in new["phones"]}
     assert len(digits) == 1
@@ -143,6 +170,45 @@ def test_lines_that_are_no_events_are_changed_too() -> None:
     anonymise = Anonymiser(b"key")
     for raw in (b"Anna Schmidt", b'{"eventonce":1,"channel":"c","event":"Anna Schmidt"}', b"\xff"):
         assert b"Anna" not in anonymise(raw)
+    binary = json.loads(anonymise(b'{"eventonce":1,"channel":"c","event_base64":"/wBBbm5h"}'))
+    assert binary.keys() == {"eventonce", "channel", "event_base64"}
+    assert binary["event_base64"] != "/wBBbm5h"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'"%b"' % (b"9" * 5_000),
+        b"9" * 400,
+        b"-1e999",
+        b'{"a":' * 700 + b'"Anna"' + b"}" * 700,
+        b'"%b%b"' % (b"[" * 700, b"]" * 700),
+        b'"%b"' % (b"[" * 100_000),
+    ],
+    ids=["digits", "number", "infinite", "deep", "deep text", "deeper text"],
+)
+def test_no_value_ends_a_capture(value: bytes) -> None:
+    line = b'{"eventonce":1,"channel":"c","event":{"id":"1","detail-type":"t","detail":%b}}' % value
+    new = Anonymiser(b"key")(line)
+    assert b"Anna" not in new
+    assert own_line(new) is not None
+
+
+@pytest.mark.parametrize("name", ["Anna Schmidt", "Anna <anna@example.com>", "Jürgen", "+49 170 1"])
+def test_a_map_by_names_of_people_has_other_names_of_the_same_shape(name: str) -> None:
+    anonymise = Anonymiser(b"key")
+    event = {"detail-type": "call", "id": "7x", "detail": {"calls": {name: 1, "callCount": 2}}}
+    new = json.loads(anonymise(msgspec.json.encode(event)))["detail"]["calls"]
+    other, count = new
+    assert (len(other), count) == (len(name), "callCount")
+    assert other != name
+    assert name not in str(anonymise.fields)
+
+
+@pytest.mark.parametrize("name", ["王伟", "김민준"])
+def test_a_name_of_a_large_script_does_not_keep_the_neighbourhood_of_its_letters(name: str) -> None:
+    first = {ord(changed(name, key=bytes([one]))[0]) // 128 for one in range(20)}
+    assert len(first) > 10
 
 
 @pytest.mark.parametrize("seed", [8102])
@@ -182,6 +248,16 @@ def test_what_was_left_alone_and_what_was_replaced_is_known_by_type() -> None:
     anonymise(msgspec.json.encode({"detail-type": "call", "id": "7x", "detail": detail}))
     assert anonymise.left("call") == ["detail-type", "detail.direction"]
     assert anonymise.replaced("call") == ["id", "detail.names[].first", "detail.status"]
+
+
+def test_what_is_left_beside_an_id_is_listed_too() -> None:
+    anonymise = Anonymiser(b"key")
+    event = {"id": "7x", "detail-type": "t", "detail": {"topicName": f"v2.{UUID}.anna-schmidt"}}
+    told = {"eventonce": 1, "channel": "arn:aws:sqs:eu:123456789012:anna", "event": event}
+    new = anonymise(msgspec.json.encode(told))
+    assert b"123456789012" not in new
+    assert anonymise.left("t") == ["detail-type", "detail.topicName", "channel of the line"]
+    assert anonymise.replaced("t") == ["id", "detail.topicName"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -40,6 +40,7 @@ from eventonce.study.capture.recorder import Recorder, Rotation
 UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 OUTPUT: Final = "capture.jsonl.gz"
 KEY: Final = "EVENTONCE_ANONYMISE_KEY"
+KEY_BYTES: Final = 16
 
 
 def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
@@ -147,8 +148,8 @@ def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option(
     "--key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --anonymise: the key, any bytes; or else EVENTONCE_ANONYMISE_KEY. Captures with the "
-    "same key can be compared.  [default: a key for this run alone]",
+    help="With --anonymise: the key, 16 bytes or more; or else EVENTONCE_ANONYMISE_KEY. Captures "
+    "with the same key can be compared.  [default: a key for this run alone]",
 )
 @region_option
 @endpoint_option
@@ -248,8 +249,11 @@ def _feed(
 
 def _anonymiser(key_file: Path | None) -> Anonymiser:
     key = key_file.read_bytes() if key_file else os.environ.get(KEY, "").encode()
-    if key_file and not key:
-        raise ConfigError(f"{key_file} is empty: a key is any bytes, such as 32 of /dev/urandom")
+    if (key_file or key) and len(key) < KEY_BYTES:
+        raise ConfigError(
+            f"the key of {key_file or KEY} has {len(key)} bytes, and could be guessed: {KEY_BYTES} "
+            f"or more are needed, such as 32 of /dev/urandom"
+        )
     if not key:
         notice(
             f"the key is for this run alone: what is equal stays equal within it, and the capture "

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from math import copysign, inf
 from operator import add
+from sys import float_info
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +28,9 @@ FIRST_TIME: Final = 1_420_070_400
 LAST_TIME: Final = 2_000_000_000
 """The seconds of 2015 and 2033: an instant outside is no time of an event, but a birthday, or a
 number of a telephone."""
+
+INSTANT_DIGITS: Final = 19
+"""Of an instant in nanoseconds."""
 
 SMALL: Final = 1_000
 """Whole numbers below it are counts, priorities and versions: they name nobody."""
@@ -41,22 +47,28 @@ KNOWN: Final = frozenset(
 """Fields that tell events apart, or have a few known values: kept where the value is one word, but
 for the ids in it."""
 
-TOP: Final = frozenset(("detail-type", "type"))
-"""The fields of an envelope whose value may be several words."""
+CHANNEL: Final = "channel of the line"
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}")
 _WORDS: Final = re.compile(r"[A-Za-z0-9_.:/{} -]{1,128}")
+"""Of the type of an event, which may be several words."""
+_NAME: Final = re.compile(r"@?[A-Za-z0-9_.:/$#{}-]{1,128}")
+"""The name of a field; any other may be the name of a person, in a map by names."""
+_BEGIN: Final = r"(?:(?<![A-Za-z])|(?<=[a-z0-9])(?=[A-Z]))"
+"""Where a word of a name begins: an account is no count, and contacts have no ts."""
 _COUNTED: Final = re.compile(
-    r"duration|count|version|sequence|^seq|revision|priority|attempt|tries|size|length|offset|index"
-    r"|score|percent|position|total|confidence|ms$|seconds$|millis$",
-    re.IGNORECASE,
+    _BEGIN
+    + r"(?i:duration|counts?|version|sequence|seq|revision|priority|attempts?|(re)?tries|size"
+    r"|length|offset|index|score|percent|position|total|confidence|ms|seconds|millis)"
+    r"(?i:ms|seconds|number|no)?(?![a-z])"
 )
 _TIMED: Final = re.compile(
-    r"time|date|[a-z]At$|_at$|ts$|^when$|since|until|expire|created|changed|modified|updated|sent"
-    r"|start|end$|emitted|occurred"
+    _BEGIN + r"(?i:time|timestamp|date|datetime|at|ts|when|since|until|expires?|expiry|created"
+    r"|changed|modified|updated|sent|start(ed)?|end(ed)?|emitted|occurred)(?![a-z])|time(stamp)?$"
 )
 _UUID: Final = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-_IDS: Final = re.compile(rf"({_UUID})|([0-9]{{7,}})")
+_LONG_HEX: Final = r"(?<![0-9A-Za-z])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{16,}(?![0-9A-Za-z])"
+_IDS: Final = re.compile(rf"({_UUID}|{_LONG_HEX})|([0-9]{{7,}})")
 _HEX: Final = re.compile(r"(?=[^a-f]*[a-f])(?=[^0-9]*[0-9])[0-9a-f]{8,}(?:-[0-9a-f]{4,})*")
 _MAIL: Final = re.compile(r"[^\s@]+@[^\s@]+")
 _SCHEME: Final = re.compile(r"(?:tel|sip|sips|mailto|https?|urn):/{0,2}")
@@ -72,6 +84,7 @@ class Anonymiser:
         self._cipher = Cipher(key)
         # Most values and all names of fields come many times.
         self._text = lru_cache(maxsize=1 << 16)(self._new_text)
+        self._known = lru_cache(maxsize=1 << 16)(self._ids)
         self._key = lru_cache(maxsize=1 << 12)(self._new_key)
 
     @property
@@ -93,20 +106,24 @@ class Anonymiser:
         kind = event.type if isinstance(event, Event) else "no event"
         told = self.fields.setdefault(kind or "no type", {})
         line = own_line(raw)
-        body = raw if line is None else bytes(line.event)
-        try:
-            value = json.loads(body)
-        except (ValueError, RecursionError):
-            # A line that is no JSON, or base64 of what is no text.
-            value = body.decode("utf-8", "replace")
-        changed = _written(self._walk(value, "", "", told))
         if line is None:
-            return changed
-        line.event = msgspec.Raw(changed)
-        line.id = self._text(line.id, "id")
+            return self._event(raw, told)
         if line.event_base64:
             line.event_base64 = self._cipher.text(line.event_base64)
+        else:
+            line.event = msgspec.Raw(self._event(bytes(line.event), told))
+        line.id = self._text(line.id, "id")
+        line.channel = self._known(line.channel)
+        told[CHANNEL] = {False}
         return msgspec.json.encode(line)
+
+    def _event(self, body: bytes, told: dict[str, set[bool]]) -> bytes:
+        try:
+            return _written(self._walk(json.loads(body), "", "", told))
+        except (ValueError, RecursionError):
+            # No JSON, or too deep for it: a text.
+            told.setdefault("", set()).add(True)
+            return _written(self._cipher.text(body.decode("utf-8", "replace")))
 
     def _walk(self, value: Any, name: str, path: str, told: dict[str, set[bool]]) -> Any:
         if isinstance(value, dict):
@@ -116,12 +133,19 @@ class Anonymiser:
             }
         if isinstance(value, list):
             return [self._walk(inner, name, f"{path}[]", told) for inner in value]
+        found: Any
         if isinstance(value, str):
             nested = _nested(value)
             if nested is not None:
-                new = self._walk(nested, name, path, told)
-                return json.dumps(new, ensure_ascii=False, separators=_separators(value))
-            found: Any = self._text(value, name)
+                with suppress(RecursionError):
+                    new = self._walk(nested, name, path, told)
+                    return json.dumps(new, ensure_ascii=False, separators=_separators(value))
+            if _is_known(value, name, path):
+                found = self._known(value)
+                # All but the ids in it.
+                told.setdefault(path, set()).add(False)
+            else:
+                found = self._text(value, name)
         elif isinstance(value, bool) or value is None:
             found = value
         else:
@@ -130,14 +154,11 @@ class Anonymiser:
         return found
 
     def _new_key(self, key: str) -> str:
-        """A name of a field; as a rule not personal, but a map may have ids or addresses."""
-        return self._cipher.text(key) if _MAIL.fullmatch(key) else self._ids(key)
+        return self._ids(key, str if _NAME.fullmatch(key) else self._cipher.text)
 
     def _new_text(self, text: str, name: str) -> str:
         if not text or _is_time(text, name):
             return text
-        if name.lower() in KNOWN and (_WORDS if name in TOP else _WORD).fullmatch(text):
-            return self._ids(text)
         if text.isascii() and text.isdecimal():
             return self._cipher.number(text)
         if _HEX.fullmatch(text):
@@ -174,6 +195,9 @@ class Anonymiser:
             return value
         if _COUNTED.search(name) or _is_instant(value, name):
             return value
+        if abs(value) == inf:
+            # More than a float takes, and nothing that JSON can write.
+            return copysign(float_info.max, value)
         sign, digits = ("-", f"{value}"[1:]) if value < 0 else ("", f"{value}")
         if isinstance(value, int):
             return int(sign + self._cipher.number(digits))
@@ -195,7 +219,7 @@ def _written(value: Any) -> bytes:
 
 @lru_cache(maxsize=1 << 12)
 def _below(path: str, key: str) -> str:
-    shown = _IDS.sub("*", key) if not _MAIL.fullmatch(key) else "*"
+    shown = _IDS.sub("*", key) if _NAME.fullmatch(key) else "*"
     return f"{path}.{shown}" if path else shown
 
 
@@ -205,7 +229,7 @@ def _nested(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -213,9 +237,15 @@ def _separators(text: str) -> tuple[str, str]:
     return (", ", ": ") if '": ' in text else (",", ":")
 
 
+def _is_known(text: str, name: str, path: str) -> bool:
+    words = _WORDS if name == "detail-type" or path == "type" else _WORD
+    return name.lower() in KNOWN and words.fullmatch(text) is not None and not _is_time(text, name)
+
+
 def _is_time(text: str, name: str) -> bool:
     if text.isdecimal():
-        return _is_instant(int(text), name) and bool(_TIMED.search(name))
+        timed = len(text) <= INSTANT_DIGITS and _is_instant(int(text), name)
+        return timed and bool(_TIMED.search(name))
     if not _ISO.fullmatch(text):
         return False
     try:
@@ -229,4 +259,6 @@ def _is_instant(value: float, name: str) -> bool:
     telephone, and need a name that says so."""
     if FIRST_TIME <= value < LAST_TIME:
         return bool(_TIMED.search(name))
+    if value >= 10**INSTANT_DIGITS:
+        return False
     return any(FIRST_TIME <= value / unit < LAST_TIME for unit in (10**3, 10**6, 10**9))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b, shake_128
 from typing import Final
 
@@ -18,6 +18,8 @@ LARGE: Final = 1 << 64
 ROUNDS: Final = 8
 BLOCK: Final = 128
 """Characters of a script stand together: a letter becomes another of its block."""
+LARGE_SCRIPTS: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
+"""Chinese characters and Korean syllables: a block of them would tell most family names."""
 HEX: Final = "0123456789abcdef"
 DIGITS: Final = "0123456789"
 SIGNIFICANT: Final = "123456789"
@@ -117,6 +119,15 @@ def _alphabet(one: str) -> str:
     category = unicodedata.category(one)
     if category[0] not in "LN":
         return ""
-    first = ord(one) // BLOCK * BLOCK
-    near = map(chr, range(first, first + BLOCK))
+    block = ord(one) // BLOCK * BLOCK
+    first, last = next(
+        (script for script in LARGE_SCRIPTS if script[0] <= ord(one) <= script[1]),
+        (block, block + BLOCK - 1),
+    )
+    return _letters(first, last, category)
+
+
+@cache
+def _letters(first: int, last: int, category: str) -> str:
+    near = map(chr, range(first, last + 1))
     return "".join(letter for letter in near if unicodedata.category(letter) == category)

@@ -122,5 +122,10 @@ class FileFeed:
             return raw
         told = arrival(raw)
         self._untold += told.arrived is None
-        channel = told.channel or f"file:{self._places[0]}"
+        channel = told.channel or f"file:{_name(self._places[0])}"
         return Arrived(raw, channel, told.message, told.arrived, told.receives)
+
+
+def _name(place: Place) -> str:
+    """Without the folders, which may have the name of a user."""
+    return place if isinstance(place, str) else place.name
