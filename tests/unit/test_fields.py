@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from eventonce.study.fields import Learned, Sample, learn
+from eventonce.study.fields import Learned, Sample, content_of, learn, leaves_of
+from eventonce.study.learning import _chosen
 
 START = 1_794_787_200_000
 Detail = dict[str, Any]
@@ -158,3 +159,42 @@ def test_a_field_that_no_rule_can_name_is_no_part_of_a_key(name: str) -> None:
     found = learned(renamed())
     assert f"detail.{name}" not in found.key
     assert found.volatile == {"detail.trace", "detail.sent"}
+
+
+def test_numbers_that_python_hashes_alike_stay_apart() -> None:
+    """-1 has the hash of -2: two legs of one moment must not look like one event."""
+
+    def legs() -> Iterator[tuple[int, Detail]]:
+        for call in range(300):
+            at = call * 5_000
+            for leg in (-1, -2):
+                told = {"call": f"call-{call}", "leg": leg, "at": START + at}
+                yield at + 100, {**told, "sent": START + at + 100}
+                if call % 4 == 0:
+                    yield at + 70_000, {**told, "sent": START + at + 70_000}
+
+    assert learned(legs()).key == ("detail.call", "detail.leg")
+
+
+def test_one_is_one_however_it_is_written_and_true_is_not() -> None:
+    whole, written, flag = (
+        content_of(leaves_of(detail)) for detail in (b'{"a": 1}', b'{"a": 1.0}', b'{"a": true}')
+    )
+    assert whole == written != flag
+
+
+def test_types_that_share_an_id_and_a_moment_are_told_apart_by_their_type() -> None:
+    samples: list[Sample] = []
+    for number in range(2_000):
+        thing, kind = divmod(number, 5)
+        told: Detail = {"type": f"type-{kind}", "detail.id": f"id-{thing}"}
+        told["detail.at"] = START + thing * 900
+        again = (0, 70_000) if number % 9 == 0 else (0,)
+        for delay in again:
+            sent = START + thing * 900 + delay
+            samples.append(Sample(len(samples), len(samples), sent, {**told, "detail.sent": sent}))
+    assert learn(samples).key == ("detail.id",)
+
+
+def test_the_same_events_are_looked_at_in_every_run() -> None:
+    assert [number for number in range(40) if _chosen(f"call-{number}", 8)] == [5, 14, 25, 32]

@@ -8,7 +8,7 @@ and others do not can identify.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
@@ -30,6 +30,8 @@ SUPPORT: Final = 3
 """Pairs that must differ in the same fields before these are called volatile."""
 BLOCK: Final = 12
 """Events that share a value, at the most, for all pairs of them to be compared."""
+TYPE: Final = "type"
+"""The path of an event's type, which is in every key."""
 WHOLE: Final = "hash(detail)"
 PARTS: Final = 4
 """Parts of a proposed key at the most: a key of more is a hash of the content by another name."""
@@ -117,7 +119,14 @@ def _flatten(value: Any, path: str, found: dict[str, Any]) -> None:
     elif type(value) in (list, dict):
         found[path] = msgspec.json.encode(value, order="deterministic")
     else:
-        found[path] = value
+        # As keys have it, 1.0 is 1.
+        found[path] = int(value) if type(value) is float and value.is_integer() else value
+
+
+def content_of(leaves: Leaves, volatile: Collection[str] = ()) -> int:
+    """A number that stands for these fields but for the volatile ones: made of their text, because
+    Python hashes -1 as -2, and 1 as true."""
+    return hash(repr(sorted(item for item in leaves.items() if item[0] not in volatile)))
 
 
 def profile(samples: Sequence[Sample]) -> dict[str, Field]:
@@ -231,7 +240,7 @@ def _different(samples: Iterable[Sample]) -> list[Sample]:
     """One of all events that are the same to the letter: copies make no field look common."""
     seen: dict[int, Sample] = {}
     for sample in samples:
-        seen.setdefault(hash(frozenset(sample.leaves.items())), sample)
+        seen.setdefault(content_of(sample.leaves), sample)
     return list(seen.values())
 
 
@@ -370,14 +379,7 @@ def _key(
     usable.sort(
         key=lambda field: (field.path not in entities, not field.counter, not field.time, field.u)
     )
-    contents = {
-        sample.line: hash(
-            frozenset(
-                (path, value) for path, value in sample.leaves.items() if path not in volatile
-            )
-        )
-        for sample in samples
-    }
+    contents = {sample.line: content_of(sample.leaves, volatile) for sample in samples}
     telling = [field.path for field in usable if field.u < RARE or field.counter]
     others = [field.path for field in usable if field.path not in telling]
     for size in range(1, PARTS + 1):
@@ -401,9 +403,10 @@ def _is_addressable(path: str) -> bool:
 def _separates(
     samples: Sequence[Sample], parts: Sequence[str], contents: Mapping[int, int]
 ) -> bool:
+    """Whether no two events of one type that differ have these parts in common."""
     seen: dict[tuple[Any, ...], int] = {}
     for sample in samples:
-        key = tuple(sample.leaves.get(path) for path in parts)
+        key = tuple(sample.leaves.get(path) for path in (TYPE, *parts))
         content = contents[sample.line]
         if seen.setdefault(key, content) != content:
             return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from eventonce.rules.explanation import Strength
 from eventonce.study import fields
@@ -113,21 +114,26 @@ def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
     rare: list[str] = []
     one_in = max(1, 4 * total // SAMPLES)
     for line, event, transport, arrived in _events(index, kinds):
-        leaves = {"type": event.type, **fields.leaves_of(bytes(event.detail_raw))}
+        leaves = {fields.TYPE: event.type, **fields.leaves_of(bytes(event.detail_raw))}
         if len(samples) == FIRST:
             rare = [
                 path for path, field in fields.profile(samples).items() if field.u < fields.RARE
             ]
-        if len(samples) < FIRST or any(hash(leaves.get(path)) % one_in == 0 for path in rare):
+        if len(samples) < FIRST or any(_chosen(leaves.get(path), one_in) for path in rare):
             samples.append(Sample(line, transport, arrived, leaves))
     return samples
+
+
+def _chosen(value: Any, one_in: int) -> bool:
+    """Whether events with this value are looked at: the same in every run, as `hash` is not."""
+    return crc32(repr(value).encode("utf-8", "surrogatepass")) % one_in == 0
 
 
 def _keyed(index: Index, kinds: Sequence[int], learned: Learned) -> Iterator[bytes]:
     for line, event, _, _ in _events(index, kinds):
         leaves = fields.leaves_of(bytes(event.detail_raw))
-        content = hash(frozenset(it for it in leaves.items() if it[0] not in learned.volatile))
+        content = fields.content_of(leaves, learned.volatile)
         leaves[fields.WHOLE] = content
         if all(leaves.get(path) is not None for path in learned.key):
-            key = hash((event.type, *(leaves[path] for path in learned.key))) & MASK
+            key = hash(repr((event.type, *(leaves[path] for path in learned.key)))) & MASK
             yield b"%d\t%d\t%d\n" % (line, key, content & MASK)
