@@ -19,7 +19,7 @@ from eventonce.cli.event_filter import EventFilter
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Verdict
-from tests.helpers import Result, Run, WatchedStore
+from tests.helpers import Result, Run, WatchedStore, call
 from tests.unit.made import classic
 
 EVENTS = [
@@ -285,6 +285,16 @@ def test_a_file_that_is_read_is_not_written_over_by_copies(run: Run) -> None:
     assert result.code == 2
     assert "name another file" in result.err
     assert Path("capture").read_text()
+
+
+def test_copies_that_cannot_be_written_are_explained(run: Run) -> None:
+    Path("capture").write_bytes(call(1) + b"\n" + call(1) + b"\n")
+    result = run("filter", "capture", "--copies", "/dev/full")
+    assert result.code == 1
+    assert "/dev/full, or " in result.err
+    result = run("filter", "capture", "--copies", "-")
+    assert result.code == 2
+    assert "stdout has the new events" in result.err
 
 
 def test_copies_of_what_is_refused_are_refused_too(run: Run) -> None:

@@ -13,6 +13,8 @@ from typing import BinaryIO, Final
 import msgspec
 
 from eventonce.cli.event_filter import Decided
+from eventonce.cli.output import write_whole
+from eventonce.errors import EventonceError
 from eventonce.study.arrivals import arrival
 from eventonce.study.copies import Row, cause, gap_between, nearest, row_of
 from eventonce.types import effect_id
@@ -42,6 +44,17 @@ class CopiesFile:
         self, decided: Sequence[Decided], lines: Sequence[bytes], place: Callable[[int], str]
     ) -> None:
         """Write the copies among the lines of a batch, in the order of the lines."""
+        try:
+            self._add(decided, lines, place)
+        except (OSError, sqlite3.Error) as error:
+            raise EventonceError(
+                f"{self._out.name}, or {self._folder.name} with the originals, cannot be written: "
+                f"{error}. Make room, or name another folder in TMPDIR, and start again"
+            ) from error
+
+    def _add(
+        self, decided: Sequence[Decided], lines: Sequence[bytes], place: Callable[[int], str]
+    ) -> None:
         self._lines.execute("BEGIN")
         for at, claim, status in sorted(decided, key=lambda one: one[0]):
             self._number += 1
@@ -57,7 +70,6 @@ class CopiesFile:
             packed = msgspec.msgpack.encode(row)
             self._lines.execute("INSERT INTO lines VALUES (?, ?)", (effect, packed))
         self._lines.execute("COMMIT")
-        self._out.flush()
 
     def close(self) -> None:
         """Remove what was kept for the time of the run."""
@@ -84,4 +96,4 @@ class CopiesFile:
             "copy": {"place": place, "event": msgspec.Raw(event)},
             "original": original and {"place": original[0], "event": msgspec.Raw(original[1])},
         }
-        self._out.write(msgspec.json.encode(document) + b"\n")
+        write_whole(self._out, msgspec.json.encode(document) + b"\n")

@@ -101,6 +101,8 @@ def filter_events(
     run them. An event is marked done only after its line was written, so a filter that is killed
     and started again with the same store loses nothing.
     """
+    if copies == STDIN:
+        raise click.UsageError("--copies needs a file: stdout has the new events.")
     for place in captures:
         check_files([place], copies)
     chosen = settings.file.ruleset()
@@ -181,7 +183,8 @@ def _filter(
 def _copies_file(stack: ExitStack, path: Path) -> CopiesFile:
     from eventonce.cli.copies import CopiesFile  # noqa: PLC0415  slow to import, and seldom asked
 
-    out = stack.enter_context(path.open("wb"))
+    # Without a buffer, which would fail again when it is closed.
+    out = stack.enter_context(path.open("wb", buffering=0))
     return stack.enter_context(closing(CopiesFile(out)))
 
 
