@@ -197,6 +197,25 @@ def test_a_broken_file_is_named_the_rest_is_studied_and_the_exit_code_says_so(
     assert result.documents
 
 
+def test_a_folder_in_a_folder_that_cannot_be_read_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "1.jsonl", EVENT)
+    (tmp_path / "secret").mkdir()
+    listed = os.scandir
+
+    def refused(path: Any) -> Any:
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    result = run("diagnose", tmp_path)
+    assert result.code == 2
+    assert "Permission denied" in result.err
+    assert "secret" in result.err
+
+
 def test_the_commands_agree_on_a_capture_in_every_form(run: Run, tmp_path: Path) -> None:
     plain = tmp_path / "c.jsonl"
     assert run("simulate", "--events", "300", "-o", plain).code == 0

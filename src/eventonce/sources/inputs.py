@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 from eventonce.aws import s3
 from eventonce.errors import ConfigError
@@ -93,7 +94,7 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
         if isinstance(place, str):
             _objects(place, found, others)
         elif place.is_dir():
-            for path in sorted(place.rglob("*")):
+            for path in sorted(_walked(place)):
                 if path.is_file():
                     name = path.relative_to(place).as_posix()
                     _add(name, partial(_file, path), str(path), found, others)
@@ -103,6 +104,15 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
     if others and not found:
         raise ConfigError(passed_over)
     return found, passed_over
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder, onerror=_unreadable):
+        yield from (Path(parent, name) for name in names)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise ConfigError(f"the capture cannot be read: {error}") from error
 
 
 def _objects(uri: str, found: list[Input], others: list[str]) -> None:
@@ -136,7 +146,7 @@ def _file(path: Path) -> Input:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise ConfigError(f"the capture cannot be read: {error}") from error
+        _unreadable(error)
     return Input(str(path), size, lambda: path.open("rb"))
 
 
