@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial, partialmethod
 from itertools import count
 from pathlib import Path
@@ -17,6 +19,7 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.sources.files import Capture
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture import Brought, record
+from eventonce.study.capture.files import FileFeed
 from eventonce.study.capture.log_group import LogGroupFeed
 from eventonce.study.capture.recorder import Recorder, Rotation
 from tests.helpers import call
@@ -214,6 +217,56 @@ def test_an_event_over_many_lines_becomes_one() -> None:
     assert arrival(line).event.detail == {"text": "a\nb"}  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'\xef\xbb\xbf{"eventonce":1,"id":"m1","arrived":7,"channel":"sqs:calls","event":%b}',
+        b'{"eventonce":1,\r\n "id":"m1","arrived":7,"channel":"sqs:calls",\n "event":%b}',
+        b'{\n  "arrived": 7, "channel": "sqs:calls", "event": %b, "eventonce": 1, "id": "m1"\n}',
+    ],
+    ids=["byte order mark", "many lines", "another order"],
+)
+def test_a_line_that_another_tool_wrote_anew_is_one_and_tells_of_the_arrival(
+    tmp_path: Path, text: bytes
+) -> None:
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(text % call(1) + b"\n" + text % call(2))
+    assert [(one.message, one.arrived) for one in map(arrival, Capture([plain]))] == [("m1", 7)] * 2
+    feed = FileFeed([plain])
+    recorder = Recorder(tmp_path / "calls.jsonl", str(feed))
+    record(feed, recorder)
+    recorder.close()
+    written = (tmp_path / "calls.jsonl").read_bytes().splitlines()
+    found = [own_line(line) for line in written]
+    assert [(one.id, one.arrived) for one in found if one is not None] == [("m1", 7)] * 2
+
+
+def test_a_file_that_grew_after_it_was_read_is_named(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.jsonl"
+    plain.write_bytes(call(1) + b"\n")
+    for broken in (False, True):
+        feed = FileFeed([plain])
+        recorder = Recorder(tmp_path / "calls.jsonl", str(feed))
+        record(feed, recorder)
+        recorder.close()
+        assert feed.broken is broken
+        plain.write_bytes(call(1) + b"\n" + call(2) + b"\n")
+    assert "was changed since it was read" in feed.notes[0]
+
+
+def test_the_next_command_can_be_typed_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "my [calls].jsonl"
+    recorder = Recorder(path, "numbers", Rotation(bytes=1))
+    patterns = []
+    for number in range(2):
+        recorder.commit([b"{}"], number)
+        patterns.append(recorder.pattern)
+    recorder.close()
+    for pattern, files in zip(patterns, (1, 2), strict=True):
+        listed = subprocess.run(["sh", "-c", f"ls {pattern}"], stdout=subprocess.PIPE, check=True)
+        assert len(listed.stdout.splitlines()) == files
+
+
 class Logs:
     """CloudWatch Logs as its page describes it: lines by their time, some at a time."""
 
@@ -249,6 +302,23 @@ def test_a_log_group_that_was_left_after_any_page_is_read_once(tmp_path: Path, p
         record(feed, recorder, stopping=left, clock=iter(range(10**6)).__next__)
         recorder.close()
     assert ids(tmp_path) == [line["eventId"] for line in logs.lines]
+
+
+def test_a_log_group_of_another_region_or_an_earlier_time_is_another_capture(
+    tmp_path: Path,
+) -> None:
+    def captured(region: str, begin: int) -> None:
+        feed = LogGroupFeed("/aws/events/calls", Access(region), begin=begin)
+        feed._client = Logs((30, "a"))  # type: ignore[assignment]
+        with closing(Recorder(tmp_path / "logs.jsonl", str(feed))) as recorder:
+            record(feed, recorder)
+
+    for begin in (20, 25, 20):
+        captured("eu-central-1", begin)
+    with pytest.raises(ConfigError, match="later lines than --since"):
+        captured("eu-central-1", 19)
+    with pytest.raises(ConfigError, match="begun as a capture of"):
+        captured("us-east-1", 20)
 
 
 def _has_answered(logs: Logs, count: int) -> bool:

@@ -93,7 +93,10 @@ _SAID: Final[Mapping[Kind, str]] = {
         "region and account; if it is being made, the work begins once it is."
     ),
     "busy": ("{code}. The service is throttling or failing for a moment; trying again is safe."),
-    "denied": ("permission denied ({message}). Grant the role what `eventonce infra iam` prints."),
+    "denied": (
+        "permission denied ({message}). Grant the role what `eventonce infra iam` prints, for a "
+        "capture with --role capture."
+    ),
     "expired": (
         "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; the "
         "work goes on by itself once they are."

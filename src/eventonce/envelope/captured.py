@@ -17,6 +17,9 @@ from eventonce.types import Event
 
 OWN: Final = b'{"eventonce":'
 """How a line begins that we wrote."""
+_MARK: Final = b'"eventonce"'
+"""What a line has that another tool wrote anew: with spaces, or its fields in another order."""
+_BEFORE: Final = b"\xef\xbb\xbf \t\r\n"
 
 _NOTHING: Final = msgspec.Raw(b"")
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -62,12 +65,24 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def own_line(raw: bytes) -> Line | None:
     """The line, if this has the form of one."""
-    if not raw.startswith(OWN):
+    if not raw.startswith(OWN) and _MARK not in raw:
         return None
     try:
-        return _decode(raw)
+        line = _decode(raw.lstrip(_BEFORE))
     except ValueError:
         return None
+    return line if line.eventonce == 1 else None
+
+
+def written_line(raw: bytes) -> bytes | None:
+    """The bytes of a line that tells of an arrival, on one line; None for anything else."""
+    line = own_line(raw)
+    if line is None or not line.tells:
+        return None
+    if raw.startswith(OWN) and b"\n" not in raw and b"\r" not in raw:
+        return raw
+    line.event = msgspec.Raw(bytes(line.event).translate(_LINE_BREAKS))
+    return _encode(line)
 
 
 def line_of(arrived: Arrived) -> bytes:

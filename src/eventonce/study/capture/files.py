@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from eventonce.envelope.captured import Arrived, own_line
+from eventonce.envelope.captured import Arrived, written_line
 from eventonce.errors import SourceUnavailable
 from eventonce.sources.compression import Unreadable
 from eventonce.sources.files import EVENT_BYTES, events_of
@@ -33,8 +33,8 @@ class FileFeed:
         self.broken = False
         self._places = places
         self._follow = follow
-        self._done: dict[str, None] = {}
-        """Digests of the names of those that were read to their end."""
+        self._done: dict[str, int] = {}
+        """Digests of the names of those that were read to their end, with their sizes."""
         self._begun: dict[str, int] = {}
         """The same of those that were not, with how many of their events were brought."""
         self._untold = 0
@@ -44,15 +44,22 @@ class FileFeed:
 
     def resume(self, position: Position | None) -> None:
         if position is not None:
-            self._done = dict.fromkeys(position["done"])
+            self._done = dict(position["done"])
             self._begun = dict(position["begun"])
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
         while True:
             for one in self._found():
                 digest = blake2b(one.name.encode(), digest_size=8).hexdigest()
-                if digest not in self._done:
+                # A pipe has no size, and is another one each time.
+                if not self._done.get(digest):
                     yield from self._read(one, digest)
+                elif self._done[digest] != one.size:
+                    self.broken = True
+                    self._note(
+                        f"{one.name} was changed since it was read, and is not read again: write "
+                        f"all of it to another file, with -o"
+                    )
             if not self._follow:
                 return
             for _ in range(int(POLL / TICK)):
@@ -60,7 +67,7 @@ class FileFeed:
                 yield ()
 
     def position(self) -> Position:
-        return {"done": list(self._done), "begun": self._begun}
+        return {"done": self._done, "begun": self._begun}
 
     def committed(self) -> None:
         """Files and objects stay where they are."""
@@ -110,16 +117,16 @@ class FileFeed:
             self._note(f"{one.name} cannot be read to its end: {error}")
             return
         self._begun.pop(digest, None)
-        self._done[digest] = None
+        self._done[digest] = one.size
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
     def _brought(self, raw: bytes) -> Brought:
-        line = own_line(raw)
-        if line is not None and line.tells:
-            return raw
+        line = written_line(raw)
+        if line is not None:
+            return line
         told = arrival(raw)
         self._untold += told.arrived is None
         channel = told.channel or f"file:{_name(self._places[0])}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.clock import wall_clock
-from eventonce.envelope.captured import Arrived, own_line
+from eventonce.envelope.captured import Arrived, written_line
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.study.capture import TICK, Brought
 
@@ -49,6 +49,7 @@ class LogGroupFeed:
         self.notes: list[str] = []
         self.broken = False
         self.name = name
+        self._where = (access.region, access.endpoint)
         make = partial(connect, "logs", access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
         self._client = Client(make, self._explain)
         self._begin, self._end = begin, end
@@ -59,11 +60,18 @@ class LogGroupFeed:
         self._others = 0
 
     def __str__(self) -> str:
-        return f"log group {self.name}"
+        where = ", ".join(filter(None, self._where))
+        return f"log group {self.name}" + (f" ({where})" if where else "")
 
     def resume(self, position: Position | None) -> None:
         if position is not None:
             self._at, self._seen = position["at"], dict(position["seen"])
+            if self._begin < position["begin"]:
+                raise ConfigError(
+                    f"{self}: this capture began with later lines than --since asks for now. Name "
+                    f"another file with -o, or leave --since as it was"
+                )
+            self._begin = position["begin"]
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
         answered = False
@@ -85,7 +93,7 @@ class LogGroupFeed:
                 yield ()
 
     def position(self) -> Position:
-        return {"at": self._at, "seen": self._seen}
+        return {"at": self._at, "seen": self._seen, "begin": self._begin}
 
     def committed(self) -> None:
         """A log keeps its lines."""
@@ -135,9 +143,9 @@ class LogGroupFeed:
     def _brought(self, one: dict[str, Any]) -> Brought | None:
         message = str(one["message"]).strip()
         raw = message.encode("utf-8", "surrogatepass")
-        line = own_line(raw)
-        if line is not None and line.tells:
-            return raw
+        line = written_line(raw)
+        if line is not None:
+            return line
         if not message.startswith("{") or self.name.startswith(FUNCTIONS):
             return None
         arrived = one.get("ingestionTime") or one["timestamp"]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -92,8 +94,9 @@ class Recorder:
     @property
     def pattern(self) -> str:
         """What a shell makes all files of this capture of, in their order."""
-        finished = any(self.path.parent.glob(f"{self._stem}-*Z{self._ending}"))
-        return str(self.path.with_name(f"{self._stem}*{self._ending}") if finished else self.path)
+        if any(self.path.parent.glob(f"{escape(self._stem)}-*Z{self._ending}")):
+            return f"{quote(str(self.path.with_name(self._stem)))}*{self._ending}"
+        return quote(str(self.path))
 
     @property
     def lines(self) -> int:
