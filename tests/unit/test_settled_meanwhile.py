@@ -3,6 +3,7 @@ completed without its effect, or lost."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -57,7 +58,8 @@ def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None
 
 
 @pytest.mark.usefixtures("quick_waves")
-def test_what_the_timer_settles_is_settled_by_nobody_else() -> None:
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_what_the_timer_settles_is_settled_by_nobody_else(*, on_a_loop: bool) -> None:
     asked, actions = threading.Event(), list[str]()
 
     def take_time(verb: str, settled: Sequence[Any]) -> None:
@@ -71,9 +73,12 @@ def test_what_the_timer_settles_is_settled_by_nobody_else() -> None:
         if job.event.id == "id-2":
             assert asked.wait(PATIENCE)
 
-    outcomes = Consumer(WatchedStore(take_time), rules=RULE, handler=handler).process(
-        [call(1), call(2)]
-    )
+    consumer = Consumer(WatchedStore(take_time), rules=RULE, handler=handler)
+    events = [call(1), call(2)]
+    if on_a_loop:
+        outcomes = asyncio.run(consumer.process_async(events))
+    else:
+        outcomes = consumer.process(events)
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
     assert actions == ["complete", "complete"]
 

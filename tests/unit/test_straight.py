@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from eventonce import Consumer, Job, Outcome, Reject, Retry, Rule
 from eventonce.errors import StoreError, StoreMismatch, StoreUnavailable
+from eventonce.runtime.gate import Gate
 from eventonce.runtime.occupancy import Occupancy
 from eventonce.runtime.visit import Visit
 from eventonce.types import Verdict
@@ -31,7 +33,7 @@ def told(story: Story, answers: dict[str, Any]) -> Look:
             return None
         story.append((verb, [one.alone if verb == "claim" else one.action for one in asked]))
         answer = answers.pop(verb, None)
-        if isinstance(answer, StoreError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -47,7 +49,10 @@ def on_loop(consumer: Consumer, number: int) -> list[Outcome]:
 
 
 def played(
-    way: Callable[[Consumer, int], list[Outcome]], answers: dict[str, Any], error: Exception | None
+    way: Callable[[Consumer, int], list[Outcome]],
+    answers: dict[str, Any],
+    error: Exception | None,
+    rule: Rule = RULE,
 ) -> tuple[Story, list[object]]:
     """What happened, and what became of an event and of its copy."""
     story: Story = []
@@ -60,13 +65,13 @@ def played(
 
     became: list[object] = []
     with Consumer(
-        WatchedStore(told(story, dict(answers))), rules=RULE, handler=handler
+        WatchedStore(told(story, dict(answers))), rules=rule, handler=handler
     ) as consumer:
         consumer.runtime.pauses = ()
         for _ in range(2):
             try:
                 outcomes = way(consumer, 0)
-            except StoreError as raised:
+            except (StoreError, ZeroDivisionError) as raised:
                 became.append(repr(raised))
             else:
                 became += [(one.status, one.reason, one.result, one.ack) for one in outcomes]
@@ -89,18 +94,26 @@ CASES: dict[str, tuple[dict[str, Any], Exception | None]] = {
     "completion is refused": ({"settle": ["fenced"]}, None),
     "fails, and that is lost": ({"settle": AWAY}, ValueError("no")),
     "was spared": ({"claim": [Verdict("run", 7, 2, 60_000, spared=1)]}, None),
+    "was spared, and fails": ({"claim": [Verdict("run", 7, 2, 60_000, spared=1)]}, ValueError()),
+    "store fails to claim": ({"claim": ZeroDivisionError()}, None),
+    "store fails to settle": ({"settle": ZeroDivisionError()}, None),
     "ended a process": ({"claim": [Verdict("run", 7, 2, 60_000, alone=True)]}, None),
 }
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("on_store_error", ["retry", "run"])
 def test_it_comes_to_the_same_as_by_the_engines_requests(
-    case: str, way: Callable[[Consumer, int], list[Outcome]], monkeypatch: pytest.MonkeyPatch
+    on_store_error: Any,
+    case: str,
+    way: Callable[[Consumer, int], list[Outcome]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    straight = played(way, *CASES[case])
+    rule = structs.replace(RULE, on_store_error=on_store_error)
+    straight = played(way, *CASES[case], rule)
     monkeypatch.setattr(Visit, "begins_straight", lambda _: False)
-    assert straight == played(way, *CASES[case])
+    assert straight == played(way, *CASES[case], rule)
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
@@ -156,19 +169,19 @@ def test_a_copy_is_answered_while_all_threads_are_taken() -> None:
         assert asyncio.run(story(consumer)) == ["duplicate", *["done"] * 5]
 
 
-def test_a_handler_that_holds_the_last_thread_may_wait_for_another_event() -> None:
-    def handler(job: Job) -> bool:
-        if job.event.id == "id-0":
-            inside = copy_context().run
-            other = threading.Thread(target=inside, args=(on_loop, consumer, 1), daemon=True)
-            other.start()
-            other.join(PATIENCE)
-            return other.is_alive()
-        return False
+@pytest.mark.parametrize("way", [in_thread, on_loop])
+def test_what_the_transaction_of_a_handler_has_settled_is_settled_by_nobody_else(
+    way: Callable[[Consumer, int], list[Outcome]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(Gate, "settle", lambda _, some, __: asked.append(some))
 
-    with Consumer("memory:", rules=RULE, handler=handler, threads=1) as consumer:
-        (outcome,) = on_loop(consumer, 0)
-    assert outcome.result is False
+    def handler(job: Job) -> None:
+        job.connection.execute("CREATE TABLE effects (id)")
+
+    with Consumer(f"sqlite:///{tmp_path}/store.db", rules=RULE, handler=handler) as consumer:
+        assert [statuses(way(consumer, 0)) for _ in range(2)] == [["done"], ["duplicate"]]
+    assert not asked
 
 
 def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(

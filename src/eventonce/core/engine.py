@@ -223,7 +223,7 @@ class Batch:
         failed = []
         for run in runs:
             if run.error is None:
-                unusual = run.unguarded or run.lost or run.kept in REFUSED
+                unusual = run.unguarded or run.kept in REFUSED
                 run.outcome = _not_done(run, now) if unusual else done(run)
             else:
                 run.outcome = _raised(run, run.error, now)

@@ -240,14 +240,14 @@ class Stages:
 
     def _park(self, ticket: Ticket, wanted: Wait) -> bool | None:
         """Let the batch wait for other runs; False if it shall not, None if it does."""
-        number = ticket.parked = next(self._numbers)
+        number = next(self._numbers)
         unpark = partial(self._unpark, ticket, number)
         # In one step with the wake-up: the run may end before this comes to its end.
         with self._lock:
             seconds = ticket.wait(wanted, unpark)
             if not seconds or ticket.cancelled:
-                ticket.parked = 0
                 return False
+            ticket.parked = number
             ticket.at_the_latest = self._slots.call_later(seconds, unpark)
         return None
 

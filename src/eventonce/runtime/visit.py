@@ -81,7 +81,7 @@ class Visit(Batch):
     def granted(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether the run may begin, and nothing else is to be seen to."""
         verdict = verdicts[0]
-        if verdict.kind != "run" or verdict.alone or verdict.spared:
+        if verdict.kind != "run" or verdict.alone:
             self.leaves_straight(verdicts)
             return False
         run = self.runs[0]
@@ -93,7 +93,7 @@ class Visit(Batch):
     def completes(self) -> bool:
         """Whether the handler has returned, and there is nothing but its completion."""
         run = self.runs[0]
-        self.straight = run.error is None and not run.lost and run.kept is None
+        self.straight = run.error is None and run.kept is None
         return self.straight
 
     def completed(self, answers: Sequence[SettleResult]) -> bool:
@@ -153,8 +153,6 @@ class Visit(Batch):
         try:
             self.runtime.gate.salvage(self.runs)
         finally:
-            if self.requests is not None:
-                self.requests.close()
             # Perhaps once more, and to its end.
             self.leave(self.runs)
 

@@ -1,0 +1,200 @@
+"""The stages of many batches: nobody waits for what cannot come, and each is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.errors import StoreUnavailable
+from eventonce.runtime.stages import CANCELLED, Stages, Ticket
+from eventonce.runtime.visit import CopyWait
+from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
+
+RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
+
+
+class Ended:
+    """Batches of a consumer, and those of them that have ended."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._told: SimpleQueue[Ticket] = SimpleQueue()
+
+    def ticket(self, *numbers: int) -> Ticket:
+        runtime = self._consumer.runtime
+        planned = runtime.plan([call(number) for number in numbers])
+        copies = CopyWait(10 * PATIENCE)
+        return Ticket(runtime, planned, copies, self._told.put, context=copy_context())
+
+    def next(self) -> Ticket:
+        return self._told.get(timeout=PATIENCE)
+
+    def none_left(self) -> bool:
+        return self._told.empty()
+
+
+@contextmanager
+def staged(consumer: Consumer, threads: int = 1) -> Iterator[Stages]:
+    stages = consumer.runtime.awaiting.stages(threads)
+    yield stages
+    stages.close()
+
+
+def test_handlers_that_hold_all_threads_may_wait_for_other_events() -> None:
+    """Each handler for the next one, more of them than there are threads."""
+
+    def run(number: int) -> None:
+        asyncio.run(consumer.process_async([call(number)]))
+
+    def handler(job: Job) -> str:
+        number = int(job.event.id.removeprefix("id-"))
+        if number == 6:
+            return "the last"
+        inside, args = copy_context().run, (run, number + 1)
+        other = threading.Thread(target=inside, args=args, daemon=True)
+        other.start()
+        other.join(PATIENCE)
+        return "waited in vain" if other.is_alive() else "waited"
+
+    with Consumer("memory:", rules=RULE, handler=handler, threads=1) as consumer:
+        run(0)
+        results = [one.result for one in consumer.process([call(n) for n in range(7)])]
+    assert results == [*["waited"] * 6, "the last"]
+
+
+def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs() -> None:
+    begun, go, ran = threading.Event(), threading.Event(), list[str]()
+
+    def handler(job: Job) -> None:
+        ran.append(job.event.id)
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
+        ended = Ended(consumer)
+        stages.submit([ended.ticket(0)])
+        assert begun.wait(PATIENCE)
+        assert stages.busy == 1
+        # A copy of the one that runs, with one that waits for a thread.
+        stages.submit([ended.ticket(0, 1), ended.ticket(2)])
+        until(lambda: len(stages._slots._waiting) == 2)
+        stages.cancel()
+        freed = [ended.next().result(), ended.next().result()]
+        assert sorted(map(statuses, freed)) == [["busy", "failed"], ["failed"]]
+        stages.submit([ended.ticket(3)])
+        (late,) = ended.next().result()
+        assert (late.status, late.reason) == ("failed", CANCELLED)
+        go.set()
+        assert statuses(ended.next().result()) == ["done"]
+        assert statuses(consumer.process([call(n) for n in range(1, 4)])) == ["done"] * 3
+    assert ran == [f"id-{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_batch_that_waits_for_two_runs_goes_on_once(*, together: bool) -> None:
+    begun, go = threading.Semaphore(0), [threading.Event(), threading.Event()]
+
+    def handler(job: Job) -> None:
+        begun.release()
+        assert go[job.event.id == "id-1"].wait(PATIENCE)
+
+    batches = [[call(0), call(1)]] if together else [[call(0)], [call(1)]]
+    with (
+        Consumer("memory:", rules=RULE, handler=handler) as consumer,
+        staged(consumer) as stages,
+        ThreadPoolExecutor() as pool,
+    ):
+        waiters = consumer.runtime.gate._waiters
+        ended = Ended(consumer)
+        runs = [pool.submit(consumer.process, batch) for batch in batches]
+        for _ in batches:
+            assert begun.acquire(timeout=PATIENCE)
+        stages.submit([ended.ticket(0, 1)])
+        until(lambda: len(waiters) == 2)
+        go[0].set()
+        if not together:
+            until(lambda: [len(one) for one in waiters.values()] == [2])
+        go[1].set()
+        assert statuses(ended.next().result()) == ["duplicate"] * 2
+        assert [status for run in runs for status in statuses(run.result())] == ["done"] * 2
+    assert ended.none_left()
+
+
+def test_one_who_cannot_be_told_keeps_nobody_else_from_it() -> None:
+    began = time.monotonic()
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda _: time.sleep(0.001)) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        deaf, other = ended.ticket(0), ended.ticket(1)
+        deaf.ended = lambda _: 1 / 0  # type: ignore[assignment]
+        stages.submit([deaf, other])
+        assert ended.next() is other
+        assert 0 < other.runs[0].took < time.monotonic() - began
+
+
+def test_a_store_that_fails_again_while_it_is_cleaned_up_is_told() -> None:
+    def look(verb: str, _: Sequence[Any]) -> None:
+        if verb == "settle":
+            raise ZeroDivisionError
+
+    store = WatchedStore(look)
+    with (
+        Consumer(store, rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        stages.submit([ended.ticket(0)])
+        with pytest.raises(ZeroDivisionError):
+            ended.next().result()
+
+
+def test_a_store_that_is_away_is_asked_once_for_all() -> None:
+    asked, submitted = list[int](), threading.Event()
+
+    def look(_: str, some: Sequence[Any]) -> None:
+        asked.append(len(some))
+        assert submitted.wait(PATIENCE)
+        raise StoreUnavailable("away")
+
+    store = WatchedStore(look)
+    with (
+        Consumer(store, rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        stages.submit([ended.ticket(number) for number in range(5)])
+        submitted.set()
+        assert [statuses(ended.next().result()) for _ in range(5)] == [["failed"]] * 5
+    # Some may have been asked for before the others had come.
+    assert asked in ([5], [asked[0], 5 - asked[0]])
+
+
+def test_a_call_claims_no_more_than_stores_take_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eventonce.runtime.stages.MOST", 2)
+    claimed: list[int] = []
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        if verb == "claim":
+            claimed.append(len(some))
+
+    store = WatchedStore(look)
+    with (
+        Consumer(store, rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        stages.submit([ended.ticket(number) for number in range(5)])
+        assert [statuses(ended.next().result()) for _ in range(5)] == [["done"]] * 5
+    assert max(claimed) == 2
