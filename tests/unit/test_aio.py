@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from eventonce import Consumer, Job, Rule
 from eventonce.stores.memory import MemoryStore
@@ -111,6 +112,9 @@ def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start()
             batch.cancel()
             # One turn of the loop, in which the cancellation reaches the batch.
             await asyncio.sleep(0)
+            batch.cancel()
+            await asyncio.sleep(0)
+            assert not batch.done(), "what runs in a thread is waited for, however often"
             finish.set()
             with pytest.raises(asyncio.CancelledError):
                 await batch
@@ -119,6 +123,29 @@ def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start()
     assert ran == ["id-0"]
     with Consumer(store, rules=RULE, handler=lambda _: None) as after:
         assert statuses(after.process([call(0), call(1), call(2)])) == ["duplicate", "done", "done"]
+
+
+def test_an_async_handler_that_was_cancelled_has_made_no_attempt() -> None:
+    ran: list[int] = []
+
+    async def handler(job: Job) -> None:
+        ran.append(job.attempt)
+        if job.attempt == 1:
+            begun.set()
+            await asyncio.sleep(10 * PATIENCE)
+
+    async def story(consumer: Consumer) -> list[str]:
+        batch = asyncio.ensure_future(consumer.process_async([call(0)]))
+        await begun.wait()
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        return statuses(await consumer.process_async([call(0)]))
+
+    begun, rule = asyncio.Event(), structs.replace(RULE, attempts=1)
+    with Consumer("memory:", rules=rule, handler=handler) as consumer:
+        assert asyncio.run(story(consumer)) == ["done"]
+    assert ran == [1, 2]
 
 
 class Ended(BaseException):

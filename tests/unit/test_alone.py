@@ -231,6 +231,16 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     assert ran == ["id-1"]
 
 
+def test_one_that_was_not_admitted_keeps_nobody_from_being_alone() -> None:
+    here = Occupancy()
+    assert here.admit("A")
+    waiting = entering(here, "B", alone=True)
+    assert _entered(waiting) is None
+    assert not here.admit("C")
+    here.leave("A")
+    assert _entered(waiting) is True
+
+
 def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> None:
     here = Occupancy()
     assert _entered(entering(here, "A")) is False

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 FORKING = """
-import os, signal, sys, threading, time
+import asyncio, os, signal, sys, threading, time
 from eventonce import Consumer, Rule
+from eventonce.runtime.occupancy import HERE
 
 signal.alarm(240)
 LEASE = float(sys.argv[1])
@@ -36,14 +37,18 @@ async def quick(job):
 consumer = Consumer("memory:", rules=rule)
 consumer.on("call")(last)
 consumer.on("other")(quick)
+consumer.on("third")(lambda job: None)
 rival = Consumer(consumer.store, rules=rule, handler=lambda job: None)
 
 def work(number):
     for kind in ("call", "other"):
         (outcome,) = consumer.process(event(kind, number))
         assert outcome.status == "done", outcome
+    (outcome,) = asyncio.run(consumer.process_async(event("third", number)))
+    assert outcome.status == "done", outcome
 
 consumer.process(event("other", 0))
+asyncio.run(consumer.process_async(event("third", 0)))
 failed = []
 parent = threading.Thread(target=work, args=(1,))
 threading.excepthook = failed.append
@@ -55,6 +60,7 @@ if child == 0:
     signal.alarm(240)
     status = 1
     try:
+        assert not HERE._runs, "what the parent runs would keep others from being alone here"
         {child}
         status = 0
     finally:

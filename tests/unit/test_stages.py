@@ -198,3 +198,16 @@ def test_a_call_claims_no_more_than_stores_take_at_once(monkeypatch: pytest.Monk
         stages.submit([ended.ticket(number) for number in range(5)])
         assert [statuses(ended.next().result()) for _ in range(5)] == [["done"]] * 5
     assert max(claimed) == 2
+
+
+def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:
+    async def handler(_: Job) -> None:
+        pass
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
+        ended, starter = Ended(consumer), consumer.runtime.awaiting.starter()
+        ticket = ended.ticket(0)
+        ticket.starter = starter
+        stages.submit([ticket])
+        assert statuses(ended.next().result()) == ["done"]
+        assert not starter._handlers
