@@ -170,6 +170,7 @@ def test_lines_that_are_no_events_are_changed_too() -> None:
     anonymise = Anonymiser(b"key")
     for raw in (b"Anna Schmidt", b'{"eventonce":1,"channel":"c","event":"Anna Schmidt"}', b"\xff"):
         assert b"Anna" not in anonymise(raw)
+    assert anonymise.replaced("no event") == ["all of it"]
     binary = json.loads(anonymise(b'{"eventonce":1,"channel":"c","event_base64":"/wBBbm5h"}'))
     assert binary.keys() == {"eventonce", "channel", "event_base64"}
     assert binary["event_base64"] != "/wBBbm5h"

@@ -95,6 +95,18 @@ def test_a_full_disk_leaves_events_out_and_the_work_goes_on(
     assert "No space left" in caplog.text
 
 
+def test_a_line_that_cannot_be_written_does_not_end_the_tap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tap, "WRITE_INTERVAL", 0.01)
+    file_tap = FileTap(tmp_path / "calls.jsonl")
+    file_tap([Arrived(call(1), "sqs:calls", "\ud800")])
+    until(lambda: file_tap.dropped == 1)
+    file_tap([arrived(2)])
+    file_tap.close()
+    assert (file_tap.written, file_tap.dropped) == (1, 1)
+
+
 def test_a_tap_goes_on_with_the_file_of_the_last_time(tmp_path: Path) -> None:
     for number in range(3):
         file_tap = FileTap(tmp_path / "calls.jsonl.gz")

@@ -48,6 +48,7 @@ KNOWN: Final = frozenset(
 for the ids in it."""
 
 CHANNEL: Final = "channel of the line"
+WHOLE: Final = "all of it"
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}")
 _WORDS: Final = re.compile(r"[A-Za-z0-9_.:/{} -]{1,128}")
@@ -94,11 +95,11 @@ class Anonymiser:
 
     def left(self, type: str) -> list[str]:
         """The fields of a type that have values which were left alone."""
-        return [field for field, told in self.fields[type].items() if False in told]
+        return [field or WHOLE for field, told in self.fields[type].items() if False in told]
 
     def replaced(self, type: str) -> list[str]:
         """The fields of a type that have values which were replaced."""
-        return [field for field, told in self.fields[type].items() if True in told]
+        return [field or WHOLE for field, told in self.fields[type].items() if True in told]
 
     def __call__(self, raw: bytes) -> bytes:
         """The line with its personal values replaced."""

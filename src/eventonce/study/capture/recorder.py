@@ -80,8 +80,8 @@ class Recorder:
         self._at = self._resume(source) if self.resumed else Checkpoint(source)
         if not self.resumed and path.exists():
             raise ConfigError(
-                f"{path} exists, and no capture of ours can go on with it: name another file with "
-                f"-o, or move this one away"
+                f"{path} exists, and no capture of ours can go on with it: name another file, "
+                f"or move this one away"
             )
         if path.exists():
             self._open(new=False)
@@ -127,12 +127,12 @@ class Recorder:
             found = msgspec.json.decode(self._beside.read_bytes(), type=Checkpoint)
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(
-                f"{self._beside} cannot be read: {error}; name another file with -o"
+                f"{self._beside} cannot be read: {error}; name another file"
             ) from error
         if found.source != source:
             raise ConfigError(
                 f"{self.path} was begun as a capture of {found.source}, not of {source}: name "
-                f"another file with -o"
+                f"another file"
             )
         # The file was finished, or moved away: the next one begins.
         size = self.path.stat().st_size if self.path.exists() else None
@@ -141,12 +141,12 @@ class Recorder:
         elif size < found.bytes:
             raise ConfigError(
                 f"{self.path} has {size} bytes, and {found.bytes} were written: it was changed. "
-                f"Name another file with -o"
+                f"Name another file"
             )
         return found
 
     def _open(self, *, new: bool) -> None:
-        others = ConfigError(f"another process writes {self.path}: name another file with -o")
+        others = ConfigError(f"another process writes {self.path}: name another file")
         if new:
             # Somebody else's since we looked: its lines must not be cut off.
             if self.path.exists():

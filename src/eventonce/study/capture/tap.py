@@ -15,7 +15,6 @@ from typing import Final, Generic, TypeVar
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Delivery, Source
 from eventonce.envelope.captured import Arrived, line_of
-from eventonce.errors import EventonceError
 from eventonce.study.capture.recorder import Recorder
 from eventonce.types import Event
 
@@ -78,7 +77,7 @@ class BackgroundLines(Generic[T]):
             return
         try:
             self._recorder.commit([self._line(one) for one, _ in some], None)
-        except EventonceError as error:
+        except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
             log.warning("%s: %d events are left out: %s", self._name, len(some), error)
             self.dropped += len(some)
         else:
