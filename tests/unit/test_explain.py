@@ -149,3 +149,30 @@ def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(run: Run, tmp_p
     text = run("explain", first, second).out
     assert "outside the key" in text
     assert "cause  re-publish" in text
+
+
+def test_a_replay_that_is_forced_and_a_part_of_the_body_are_not_outside_the_key(
+    run: Run, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    forced = 'name = "order"\nkey = ["body.id", "time(body.at)"]\non_replay = "force"'
+    rules.write_text(f"[[rule]]\n{forced}\n")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(json.dumps(order(id=1, at="2026-11-16T00:00:00Z", sent=1)))
+    again = order(id=2, at="2026-11-16T02:00:00+02:00", sent=2)
+    second.write_text(json.dumps({**again, "replay-name": "r"}))
+    (found,) = run("explain", first, second, "--rules", rules, "--json").documents
+    assert found["differ"] == ["body.id", "replay"]
+    assert found["outside"] == ["detail.sent"]
+
+
+def test_two_versions_of_a_state_are_no_copies_and_have_no_cause(run: Run, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nname = "s"\nsubject = ["detail.id"]\norder = "detail.version"\n')
+    for version in (1, 2):
+        event = order(id=1, version=version)
+        (tmp_path / f"{version}").write_text(json.dumps({**event, "id": f"{version}"}))
+    words = ("explain", tmp_path / "1", tmp_path / "2", "--rules", rules)
+    (found,) = run(*words, "--json").documents
+    assert (found["same"], found["differ"], found["cause"]) == (True, ["hash(body)", "order"], None)
+    assert "cause" not in run(*words).out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from eventonce.cli.output import emit, one_line, table
 from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.explanation import Explanation, PartFound
+from eventonce.rules.expressions import Hash, parse, paths
 from eventonce.rules.instants import duration_text
 from eventonce.sources.compression import Unreadable
 from eventonce.sources.json_stream import Chunk, chunks, unpacked
@@ -53,11 +54,13 @@ def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) 
     other_data, other_event = _read(other)
     second = rules.explain(other_event)
     same = first.key is not None and first.key == second.key
-    outside = _outside(event, other_event, first)
-    cause = _cause(data, other_data) if same else None
+    outside = _outside(event, other_event, first, second)
+    differ = [name for name, _, _ in _differences(first, second)]
+    is_copy = same and (first.kind == "fact" or not differ)
+    cause = _cause(data, other_data) if is_copy else None
     document = {
         "same": same,
-        "differ": [name for name, _, _ in _differences(first, second)],
+        "differ": differ,
         "outside": [name for name, _, _ in outside],
         "cause": cause,
         "events": [_document(first), _document(second)],
@@ -76,10 +79,12 @@ def _exit_code(found: Explanation) -> int:
     return FAILED if found.missing else 0
 
 
-def _outside(first: Event, second: Event, found: Explanation) -> list[tuple[str, str, str]]:
+def _outside(first: Event, second: Event, *found: Explanation) -> list[tuple[str, str, str]]:
     """The fields, of envelope and detail, that differ and are no part of the key, with both
     values."""
-    in_key = {part.expression.replace("body.", "detail.eventBody.") for part in found.parts}
+    in_key = {path for one in found for part in one.parts for path in _read_by(part.expression)}
+    if any(one.replay for one in found):
+        in_key.add("replay")
     one, two = (
         {name: getattr(event, name) for name in ("id", "source", "time", "replay")}
         | leaves_of(bytes(event.detail_raw))
@@ -90,6 +95,16 @@ def _outside(first: Event, second: Event, found: Explanation) -> list[tuple[str,
         for path in {**one, **two}
         if one.get(path) != two.get(path) and path not in in_key
     ]
+
+
+def _read_by(expression: str) -> Iterator[str]:
+    """The fields that a part of a key reads; of a hash none, because it may leave some out."""
+    tree = None if expression == "part" else parse(expression)
+    for path in paths(tree) if tree and not isinstance(tree, Hash) else ():
+        roots = {"body": ("detail.eventBody", "detail"), "event": ()}.get(path.root, (path.root,))
+        yield from (".".join((root, *path.steps)) for root in roots)
+        if path.root == "event":
+            yield ".".join(path.steps)
 
 
 def _text(value: Any) -> str:
