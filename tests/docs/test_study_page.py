@@ -55,6 +55,26 @@ def test_every_cause_and_finding_is_on_the_page() -> None:
     assert {row["finding"].strip("`") for row in found["finding"]} == set(codes)
 
 
+def shown_lines() -> dict[str, int]:
+    """The lines of the capture that the page writes to files, by file."""
+    shown = re.findall(r"^\$ sed -n (\d+)p capture.jsonl > (\S+)$", PAGE, re.MULTILINE)
+    return {name: int(line) for line, name in shown}
+
+
+def test_the_two_events_of_the_page_are_copies_for_the_cause_it_names(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(*next(words for words in commands(PAGE) if words[0] == "simulate"))
+    lines = Path("capture.jsonl").read_bytes().splitlines(keepends=True)
+    for name, line in shown_lines().items():
+        Path(name).write_bytes(lines[line - 1])
+    (found,) = run("explain", *shown_lines(), "--json").documents
+    first, second = shown_lines().values()
+    told = {"line": second, "copy_of": first, "cause": found["cause"]}
+    assert f"`lines.jsonl` has `{json.dumps(told)}`" in PAGE
+
+
 def test_the_commands_of_the_page_run(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,8 +84,8 @@ def test_the_commands_of_the_page_run(
             assert run(*("6000" if word == "20000" else word for word in words)).code == 0
             lines = Path("capture.jsonl").read_bytes().splitlines(keepends=True)
             Path("archive.jsonl").write_bytes(b"".join(lines))
-            Path("first.json").write_bytes(lines[578])
-            Path("second.json").write_bytes(lines[579])
+            for name, line in shown_lines().items():
+                Path(name).write_bytes(lines[line - 1])
         else:
             result = run(*words)
             assert result.code in (0, 1), (words, result.err)

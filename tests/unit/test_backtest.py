@@ -199,3 +199,46 @@ def test_a_run_whose_content_ran_before_is_shown_with_what_differs(
     assert "line 2 runs, though its content is that of line 1, and differs in\n  id" in result.out
     assert "secret" not in result.out
     assert run("backtest", capture, "--json").documents[0][0]["kept"] == [[2, 1]]
+
+
+def test_drops_that_differ_only_in_what_is_written_anew_are_counted_apart(
+    run: Run, simulated: tuple[Path, Path]
+) -> None:
+    """By the truth none of these drops is wrong: without it, none may look as if it were."""
+    capture, _ = simulated
+    (found,) = run("backtest", capture, "-p", "genesys:latest", "--json").documents[0]
+    assert found["differing"] == 0
+    assert found["written_anew"] > 10
+    said = run("backtest", capture, "-p", "genesys:latest").out
+    assert "drops 0 events of other content" in said
+    assert "differs only in what is written anew\n  detail.metadata.CorrelationId" in said
+
+
+def test_what_an_unknown_source_writes_anew_is_learned(run: Run, tmp_path: Path) -> None:
+    capture, rules = tmp_path / "c.jsonl", tmp_path / "r.toml"
+    run("simulate", "--source", "unknown", "--seed", "202", "--events", "4000", "-o", capture)
+    run("diagnose", capture, "--propose", rules)
+    (found,) = run("backtest", capture, "--rules", rules, "--json").documents[0]
+    assert found["differing"] == 0
+    assert found["written_anew"] > 10
+
+
+def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
+    run: Run, tmp_path: Path
+) -> None:
+    """A heartbeat differs from the one before in nothing but its time."""
+    times = [f"2026-11-16T00:{beat // 60:02}:{beat % 60:02}Z" for beat in range(900)]
+    beats = [
+        {
+            "id": at,
+            "detail-type": "beat",
+            "time": at,
+            "detail": {"host": at[-3:], "at": at},
+        }
+        for at in times
+    ]
+    rules = tmp_path / "r.toml"
+    rules.write_text('[[rule]]\nname = "beat"\nmatch = "beat"\nkey = ["detail.host"]\n')
+    capture = write_lines(tmp_path / "c.jsonl", *beats)
+    (found,) = run("backtest", capture, "--rules", rules, "--json", "--crashes", 0).documents[0]
+    assert (found["differing"], found["written_anew"]) == (840, 0)

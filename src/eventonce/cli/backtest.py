@@ -21,7 +21,7 @@ from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.cost import ASSUMED
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
-from eventonce.study.page.backtested import backtest_page, sentence
+from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
 """What is shown of two events whose details are the same."""
@@ -130,7 +130,9 @@ def command(
     unread: list[str] = []
     with progress("backtest") as told:
         results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
-    pairs = [(one, pair) for one in results for pair in (*one.examples, *one.kept)]
+    pairs = [
+        (one, pair) for one in results for pair in (*one.examples, *one.anew_examples, *one.kept)
+    ]
     examples = [Example(one.guard, *pair) for one, pair in pairs]
     events = read(captures, examples)
     if page_file:
@@ -179,27 +181,26 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
-    wrong = ("lost", "copies run") if known else ("drops that differ", "runs alike")
-    head = (*wrong, "ran", "dropped", "superseded", "guard")
-    rows = [
-        (
-            one.differing if one.lost is None else one.lost,
-            one.alike if one.let_through is None else one.let_through,
-            *(one.ran, one.dropped, one.superseded, one.guard),
+    if known:
+        head: tuple[str, ...] = ("lost", "copies run")
+        wrong: list[tuple[int | None, ...]] = [(one.lost, one.let_through) for one in results]
+        notes = (
+            "superseded: versions that a state rule need not run, older than the one applied or "
+            "the same state."
         )
-        for one in results
+    else:
+        head = ("other content", "written anew", "runs alike")
+        wrong = [(one.differing, one.written_anew, one.alike) for one in results]
+        notes = UNKNOWN
+    rows = [
+        (*counts, one.ran, one.dropped, one.superseded, one.guard)
+        for counts, one in zip(wrong, results, strict=True)
     ]
+    head = (*head, "ran", "dropped", "superseded", "guard")
     letters = results[0].dead_letters
     said = first_sentence(sentence(results))
     if letters:
         said += f"\n{counted(letters, 'line')} would become dead letters: no event, or no key."
-    notes = (
-        "superseded: versions that a state rule need not run, older than the one applied or the "
-        "same state."
-        if known
-        else "drops that differ: dropped, though the content differs from that of the event it is "
-        "said to be a copy of. runs alike: run, though the content is that of an earlier run."
-    )
     compared = table(rows, head=head, indent=2, wrap=True)
     parts = [said, compared, wrapped(notes), _costs(results), examples]
     return "\n\n".join(filter(None, parts))
@@ -237,10 +238,11 @@ def _examples(
     whose content is that of an earlier run."""
     texts: dict[tuple[str, ...], str] = {}
     for one in results:
-        for line, beside in one.examples:
+        pairs = [(pair, "differs in") for pair in one.examples]
+        pairs += [(pair, "differs only in what is written anew") for pair in one.anew_examples]
+        for (line, beside), how in pairs:
             rows = list(_differences(events[beside], events[line], values=values))
-            copied = f"line {line} is dropped as a copy of line {beside}"
-            title = f"{one.guard}: {copied}, and differs in"
+            title = f"{one.guard}: line {line} is dropped as a copy of line {beside}, and {how}"
             texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
         for line, first in one.kept[:1]:
             rows = list(_differences(events[first], events[line], values=values, roots=ENVELOPE))

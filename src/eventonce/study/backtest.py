@@ -18,11 +18,13 @@ from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
+from eventonce.study.differing import compare
 from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look, RulesGuard
 from eventonce.study.index import MASK, Scratch
 from eventonce.types import Event
 
 DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
+PAIR: Final = "SELECT d.line, d.beside"
 LOOKS: Final = {
     "guard": "UTINYINT",
     "key": "UBIGINT",
@@ -58,7 +60,8 @@ class Result(msgspec.Struct, frozen=True):
     """Versions that a state rule need not run: older than the one applied, or the same state."""
     dead_letters: int
     differing: int
-    """Drops whose content differs from what they are said to be a copy of."""
+    """Drops whose content differs from what they are said to be a copy of, in more than a
+    publication writes anew."""
     alike: int
     """Runs whose content is the same as that of an earlier run."""
     lost: int | None
@@ -73,6 +76,10 @@ class Result(msgspec.Struct, frozen=True):
     """Milliseconds from the first arrival of the capture to the last."""
     cost: Cost | None = None
     """Of eventonce, a month at this pace."""
+    written_anew: int = 0
+    """Drops that differ only in what a publication writes anew, as far as the capture tells."""
+    anew_examples: tuple[tuple[int, int], ...] = ()
+    """As `examples`, of these drops."""
     kept: tuple[tuple[int, int], ...] = ()
     """Lines that ran, each with an earlier one that ran and has the same content."""
 
@@ -110,6 +117,15 @@ def backtest(
         lines = _read(scratch, capture, guards, facts, faults)
         for number, guard in enumerate(guards):
             scratch.load("decided", DECIDED, _decided(scratch, number, guard))
+        scratch.run(
+            f"""
+            CREATE OR REPLACE TABLE drops AS
+            SELECT guard, d.line, d.beside, a.content <> b.content AS changed
+            FROM decided d JOIN lines a USING (line) JOIN lines b ON b.line = d.beside
+            WHERE {DROPPED}
+            """  # noqa: S608  a text of ours
+        )
+        compare(scratch, paths)
         return [
             _result(scratch, number, guard, lines, known=truth is not None)
             for number, guard in enumerate(guards)
@@ -208,7 +224,8 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
         ran = 0
         for look, status in guard.decide(group):
             yield f"{number}\t{look.line}\t{status}\t{ran or ''}\n".encode()
-            if status == "run":
+            if status in ("run", "unchanged"):
+                # The next copy is one of this version.
                 ran = look.line
 
 
@@ -230,12 +247,18 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         FROM decided WHERE guard = $guard
         """
     )
-    (differing,) = one(
-        """
-        SELECT count(*) FROM decided d JOIN lines a USING (line) JOIN lines b ON b.line = d.beside
-        WHERE guard = $guard AND $dropped AND a.content <> b.content
-        """
-    )
+
+    def changed(query: str, *, anew: bool) -> Iterator[tuple[Any, ...]]:
+        return rows(
+            f"""
+            {query} FROM drops d LEFT JOIN said a USING (line) LEFT JOIN said b ON b.line = d.beside
+            WHERE guard = $guard AND changed AND (a.said IS NOT DISTINCT FROM b.said) = {anew}
+            ORDER BY ALL LIMIT 3
+            """
+        )
+
+    (differing,) = next(changed("SELECT count(*)", anew=False))
+    (written_anew,) = next(changed("SELECT count(*)", anew=True))
     (alike,) = one(
         """
         SELECT count(*) - count(DISTINCT content) FROM decided JOIN lines USING (line)
@@ -268,14 +291,6 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         ) WHERE line <> first ORDER BY line LIMIT 3
         """
     )
-    examples = rows(
-        """
-        SELECT d.line, d.beside FROM decided d JOIN lines a USING (line)
-        JOIN lines b ON b.line = d.beside
-        WHERE guard = $guard AND $dropped AND a.content <> b.content
-        ORDER BY d.line LIMIT 3
-        """
-    )
     spent = None
     if isinstance(guard, RulesGuard):
         versions, remembered, keys = one(
@@ -305,9 +320,11 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         alike,
         lost,
         let_through,
-        tuple((line, beside) for line, beside in examples),
+        tuple((line, beside) for line, beside in changed(PAIR, anew=False)),
         copies,
         span,
         spent,
+        written_anew,
+        tuple((line, beside) for line, beside in changed(PAIR, anew=True)),
         tuple((line, first) for line, first in kept),
     )

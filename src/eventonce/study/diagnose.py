@@ -16,8 +16,8 @@ import msgspec
 from eventonce.rules.explanation import Strength
 from eventonce.study import copies
 from eventonce.study.copies import Where
-from eventonce.study.fields import Field
-from eventonce.study.findings import TRANSPORT, Finding, findings_of
+from eventonce.study.fields import TRANSPORT, Field
+from eventonce.study.findings import Finding, findings_of
 from eventonce.study.index import Index
 from eventonce.study.learning import LEARNED, Known, Pool, kinds_of, learn
 from eventonce.study.over_time import OverTime, late_bins, let_through, over_time

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study import fields
 from eventonce.study.arrivals import Arrival, arrival
-from eventonce.study.index import Index
+from eventonce.study.index import Index, lines_at
 from eventonce.types import Event
 
 
@@ -38,17 +37,8 @@ def of_causes(index: Index) -> list[Example]:
 
 def read(captures: Sequence[Place], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
     """The fields of the lines of these examples, by line."""
-    wanted = {line for one in examples for line in (one.line, one.beside)}
-    found: dict[int, dict[str, Any]] = {}
-    if not wanted:
-        return found
-    last = max(wanted)
-    for number, raw in enumerate(Capture(captures, unread=[]), start=1):
-        if number in wanted:
-            found[number] = told(arrival(raw))
-        if number == last:
-            break
-    return found
+    wanted = sorted({line for one in examples for line in (one.line, one.beside)})
+    return {line: told(arrival(raw)) for line, raw in lines_at(captures, iter(wanted))}
 
 
 def told(here: Arrival) -> dict[str, Any]:

@@ -30,6 +30,8 @@ SUPPORT: Final = 3
 """Pairs that must differ in the same fields before these are called volatile."""
 BLOCK: Final = 12
 """Events that share a value, at the most, for all pairs of them to be compared."""
+TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
+"""What Genesys writes anew with each notice: no part of what happened."""
 TYPE: Final = "type"
 """The path of an event's type, which is in every key."""
 WHOLE: Final = "hash(detail)"

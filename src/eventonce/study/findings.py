@@ -14,10 +14,6 @@ from eventonce.study.index import Index
 from eventonce.study.learning import Known
 from eventonce.study.sampled import Looked, Shown
 
-TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
-"""What Genesys writes anew with each notice: no part of what happened."""
-
-
 EVENT_FIELDS: Final = frozenset(
     ("detail-type", "eventBody", "topicName", "eventType", "specversion", "conversationId")
 )
@@ -104,7 +100,7 @@ def _merges(
         for line, beside in some.suspected:
             if line in samples and beside in samples:
                 differing = fields.differing(samples[line], samples[beside])
-                paths = [path for path in differing if not path.startswith(TRANSPORT)]
+                paths = [path for path in differing if not path.startswith(fields.TRANSPORT)]
                 told.update(paths)
                 if paths:
                     suspected.append(line)

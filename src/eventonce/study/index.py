@@ -286,11 +286,18 @@ class Index(Scratch):
 
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         """The bytes of these lines, whose numbers rise; one pass over the capture."""
-        number = next(wanted, None)
-        for line, raw in enumerate(Capture(self.paths, unread=[]), start=1):
-            if line == number:
-                yield line, raw
-                number = next(wanted, None)
+        return lines_at(self.paths, wanted)
+
+
+def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+    """The bytes of these lines of captures, whose numbers rise; one pass, or none for none."""
+    number = next(wanted, None)
+    if number is None:
+        return
+    for line, raw in enumerate(Capture(paths, unread=[]), start=1):
+        if line == number:
+            yield line, raw
+            number = next(wanted, None)
             if number is None:
                 return
 

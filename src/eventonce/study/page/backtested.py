@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from eventonce.study.backtest import Result
@@ -24,9 +24,17 @@ from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 
 OURS: Final = "eventonce"
+OTHER: Final = " events of other content than the one they are taken for,"
+BEFORE: Final = " whose content ran before"
 LOST: Final = ("lost", "copies run")
-DIFFERING: Final = " events whose content differs."
-DIFFER: Final = ("drops that differ", "runs alike")
+DIFFER: Final = ("other content", "runs alike")
+ANEW: Final = "written anew"
+UNKNOWN: Final = (
+    "other content: dropped, though the content differs from that of the event it is taken for. "
+    "written anew: dropped, and differs only in what a publication writes anew, as far as this "
+    "capture tells: a trace, a time of the notice. runs alike: run, though the content is that of "
+    "an earlier run. Only the truth says which of them are wrong, and a capture has none."
+)
 
 
 def backtest_page(
@@ -38,6 +46,7 @@ def backtest_page(
 ) -> Page:
     """The page of a backtest; `events` has the fields of the lines of the examples."""
     known = results[0].lost is not None
+    ours = [one for one in results if one.guard.startswith(OURS)]
     page = Page("What each guard would have done", lead(sentence(results)), made=made)
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
@@ -61,14 +70,19 @@ def backtest_page(
     if costs:
         head = ("guard", "events", "DynamoDB", "Redis", "PostgreSQL", "SQLite")
         page.section("What a month costs", table(head, costs), tag("p", ASSUMED, class_="note"))
-    pairs = list(_pairs(results, events, values=values))
-    if pairs:
-        page.section(
-            "Drops whose content differs",
-            "Each was dropped as a copy of the event beside it."
-            + ("" if values else " Values are masked."),
-            *pairs,
-        )
+    masked = "" if values else " Values are masked."
+    for title, chosen in (
+        ("Drops of other content", [(one.guard, one.examples) for one in results]),
+        (
+            "Drops that differ in what is written anew",
+            [(it.guard, it.anew_examples) for it in ours],
+        ),
+    ):
+        pairs = _pairs(chosen, events, values=values)
+        if pairs:
+            page.section(
+                title, f"Each was dropped as a copy of the event beside it.{masked}", *pairs
+            )
     return page
 
 
@@ -84,21 +98,26 @@ def sentence(results: Sequence[Result]) -> Sentence:
     said.append(". ")
     if theirs:
         lost, through = (_harm(max(_both(one)[place] for one in theirs)) for place in (0, 1))
-        if first.lost is None:
-            said += ["The usual recipes drop up to ", lost, f"{DIFFERING[:-1]}; "]
-        elif len(theirs) == 1:
-            said += ["Your guard loses ", lost, " and lets ", through, " copies through; "]
+        if len(theirs) == 1:
+            drops, runs, loses, lets = "Your guard drops ", "runs ", "Your guard loses ", "lets "
         else:
-            said += ["The usual recipes lose up to ", lost, " and let up to ", through]
-            said.append(" copies through; ")
+            drops, runs = "The usual recipes drop up to ", "run up to "
+            loses, lets = "The usual recipes lose up to ", "let up to "
+        if first.lost is None:
+            said += [drops, lost, OTHER, f" and {runs}", through, f"{BEFORE}; "]
+        else:
+            said += [loses, lost, f" and {lets}", through, " copies through; "]
     if ours:
         best = min(ours, key=_both)
         wrong, again = (_harm(value) for value in _both(best))
-        said += (
-            [best.guard, " drops ", wrong, " such events." if theirs else DIFFERING]
-            if first.lost is None
-            else [best.guard, " loses ", wrong, " and lets ", again, " through."]
-        )
+        if first.lost is not None:
+            said += [best.guard, " loses ", wrong, " and lets ", again, " through."]
+        else:
+            other, before = ("", "") if theirs else (OTHER, BEFORE)
+            said += [best.guard, " drops ", wrong, f"{other} and runs ", again, f"{before}."]
+            if best.written_anew:
+                anew = Key(number(best.written_anew))
+                said += [" ", anew, " of its drops differ only in what a publication writes anew."]
     return said
 
 
@@ -119,21 +138,17 @@ def _meaning(*, known: bool) -> str:
             "A lost event never takes effect; a copy that runs takes effect again. Every guard met "
             "the same deliveries, the same crashes and the same outages."
         )
-    return (
-        "A drop that differs has other content than the event it is said to be a copy of; a run "
-        "that is alike has the content of an earlier run. The truth decides which of them are "
-        "wrong, and a capture of real traffic has none. Every guard met the same deliveries, "
-        "crashes and outages."
-    )
+    return f"{UNKNOWN[0].upper()}{UNKNOWN[1:]} Every guard met the same deliveries."
 
 
 def guards(results: Sequence[Result]) -> plots.Plot:
     """A bar for what each guard loses, and one for what it lets through."""
     known = results[0].lost is not None
     best = min(results, key=_both)
+    least = "does least wrong" if known else "has the fewest"
     return plots.bars(
         "What each guard loses and lets through" if known else "What each guard drops and runs",
-        f"{best.guard} does least wrong: {_both(best)[0]} and {_both(best)[1]}.",
+        f"{best.guard} {least}: {_both(best)[0]} and {_both(best)[1]}.",
         [(one.guard, _both(one), one.guard.startswith(OURS)) for one in results],
         LOST if known else DIFFER,
     )
@@ -155,6 +170,8 @@ def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
         )
     for place, name in enumerate(LOST if known else DIFFER):
         columns[name] = [_both(one)[place] for one in results]
+    if not known:
+        columns[ANEW] = [one.written_anew for one in results]
     if known:
         columns["recall"] = [_percent(one.recall) for one in results]
         columns["precision"] = [_percent(one.precision) for one in results]
@@ -177,17 +194,19 @@ def _percent(value: float | None) -> str:
 
 
 def _pairs(
-    results: Sequence[Result], events: Mapping[int, Mapping[str, Any]], *, values: bool
+    chosen: Iterable[tuple[str, Iterable[tuple[int, int]]]],
+    events: Mapping[int, Mapping[str, Any]],
+    *,
+    values: bool,
 ) -> list[Html]:
-    """Of each guard one pair for every set of fields that differs in its drops."""
+    """Of each guard one pair for every set of fields that differs in these drops of it."""
     found: dict[tuple[str, ...], Html] = {}
-    for one in results:
-        for line, beside in one.examples:
+    for guard, drops in chosen:
+        for line, beside in drops:
             if line in events and beside in events:
                 sides = [(f"line {number(at)}", _detail(events[at])) for at in (beside, line)]
-                pair = Pair(one.guard, sides[0], sides[1])
-                key = (one.guard, *pair.differing)
-                found.setdefault(key, side_by_side(pair, values=values))
+                pair = Pair(guard, sides[0], sides[1])
+                found.setdefault((guard, *pair.differing), side_by_side(pair, values=values))
     return list(found.values())
 
 
