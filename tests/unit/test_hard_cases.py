@@ -176,6 +176,23 @@ def test_what_runs_under_an_older_key_is_not_run_beside_it() -> None:
     assert ran == []
 
 
+@pytest.mark.parametrize(("policy", "status"), [("retry", "failed"), ("run", "unguarded")])
+def test_a_store_that_is_away_is_told_also_where_an_older_key_is_asked_for(
+    policy: Any, status: str
+) -> None:
+    newer = Rule(
+        name="call",
+        match="call",
+        key=["detail.call", "id"],
+        also=[["detail.call"]],
+        on_store_error=policy,
+    )
+    consumer = Consumer(WatchedStore(away("claim")), rules=newer, handler=lambda _: None)
+    (outcome,) = consumer.process([call(1)])
+    assert (outcome.status, outcome.shadowed) == (status, "")
+    assert outcome.reason.startswith("the store did not answer"), outcome.reason
+
+
 def test_two_events_of_one_older_key_are_asked_for_one_after_the_other() -> None:
     def look(verb: str, asked: Sequence[Any]) -> None:
         assert verb != "claim" or len({claim.key for claim in asked}) == len(asked)

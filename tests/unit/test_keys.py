@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventonce import Consumer
 from eventonce.errors import ConfigError
 from eventonce.rules import Rule, Ruleset
 from eventonce.rules.keys import ABSENT, content_hash, decode_exact, encode, hasher, number
+from eventonce.stores.memory import MemoryStore
 from eventonce.types import Event, organisation
 from tests.unit.made import ORG, SOURCE, TIME, body, event
 
@@ -250,6 +252,14 @@ def test_a_rotated_secret_still_finds_what_the_old_one_wrote() -> None:
     [also] = ruleset.also(event({"a": 1}), rule, 1)
     assert claim.key != old.key
     assert (also.key, also.peek, also.by) == (old.key, True, old.by)
+
+
+def test_a_consumer_with_a_rotated_secret_runs_nothing_again() -> None:
+    store, ran = MemoryStore(), list[object]()
+    for secrets in ([OLDER], [SECRET, OLDER]):
+        consumer = Consumer(store, rules=KEYED, secrets=secrets, handler=ran.append)
+        consumer.process([event({"a": 1})])
+    assert len(ran) == 1
 
 
 @pytest.mark.parametrize("missing", ["hash", "id", "run"])

@@ -158,6 +158,14 @@ def test_a_reported_replay_writes_no_letter(
     assert (outcome.status, list(consumer.letters())) == ("ignored", [])
 
 
+def test_what_comes_live_is_not_reported_only(store: MemoryStore, clock: ManualClock) -> None:
+    rule = with_policy("report", verify=("detail.amount",))
+    consumer = Consumer(store, rules=rule, handler=lambda _: None, clock=clock)
+    consumer.process([call(1, amount=1)])
+    assert statuses(consumer.process([call(1, amount=2)])) == ["conflict"]
+    assert len(list(consumer.letters())) == 1
+
+
 def test_a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run(
     make: Make, clock: ManualClock, ran: list[str]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from eventonce import Consumer, Job, Outcome, Reject, Retry, Rule
+from eventonce.envelope import read
 from eventonce.errors import StoreError, StoreMismatch, StoreUnavailable
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.occupancy import Occupancy
@@ -131,6 +132,24 @@ def test_what_failed_after_it_was_granted_is_not_run_again(
         ("settle", ["bury"]),
         1,
     ]
+
+
+@pytest.mark.parametrize("way", [in_thread, on_loop])
+def test_an_outcome_says_what_came_of_it(way: Callable[[Consumer, int], list[Outcome]]) -> None:
+    error = Reject("caf\udce9")
+
+    def handler(job: Job) -> str:
+        if job.event.id == "id-1":
+            raise error
+        return "result"
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        (done,), (dead,) = way(consumer, 0), way(consumer, 1)
+        keys = [consumer.rules.plan(read(call(number)), 1)[1].key for number in range(2)]
+    assert [done.key, dead.key] == keys
+    assert (done.status, done.reason, done.result, done.shadowed) == ("done", "", "result", "")
+    assert (dead.status, dead.reason) == ("dead", "rejected by the handler: caf\\udce9")
+    assert dead.error is error
 
 
 def test_requests_of_one_turn_of_a_loop_share_their_calls_and_no_nonce() -> None:

@@ -155,8 +155,7 @@ class Batch:
                     if verdict.kind == "run" and not run.claim.peek:
                         run.token = verdict.token
                         run.attempt = verdict.attempt
-                        if verdict.spared:
-                            run.spared = verdict.spared
+                        run.spared = verdict.spared
                         # Alone, or, where others did not end in time, beside them.
                         (suspects if verdict.alone and not alone else granted).append(run)
                     elif _runs_anyway(run, verdict):
@@ -187,8 +186,7 @@ class Batch:
             if not busy or not (yield Wait([run.claim for run in busy], times)):
                 return
             for run in busy:
-                if run.claim.alone:
-                    run.claim = msgspec.structs.replace(run.claim, alone=False)
+                run.claim = msgspec.structs.replace(run.claim, alone=False)
             runs, busy, alone = busy, [], False
             times += 1
 
@@ -388,7 +386,7 @@ def _runs_anyway(run: Run, verdict: Verdict) -> bool:
         return False
     if verdict.kind == "error":
         return run.plan.rule.on_store_error == "run"
-    return run.plan.rule.shadow and verdict.kind != "run"
+    return run.plan.rule.shadow
 
 
 def _suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
@@ -429,7 +427,7 @@ def done(run: Run) -> Outcome:
 def _not_done(run: Run, now: int) -> Outcome:
     """Of a run that returned, or did not begin, and has no completion of its own, or a doubtful
     one."""
-    if run.lost and run.job is None:
+    if run.job is None:
         return _again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
         return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
@@ -473,7 +471,7 @@ def backoff(attempt: int) -> int:
 def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
     """Note what a handler returned or raised."""
     run.error = error
-    if value is not None and error is None:
+    if value is not None:
         run.value = value
         run.result, run.note = _kept_for_copies(value)
     # Last: from here on another thread may settle it as it stands.

@@ -299,12 +299,8 @@ class Gate:
         may be given up waits for the engine, which writes its dead letter first."""
         if not hold.shared:
             return []
-        taken: list[Run] = []
-        left: list[Run] = []
-        while hold.finished:
-            run = hold.finished.pop(0)
-            (taken if run.error is None and run.token and run.kept is None else left).append(run)
-        hold.finished[:0] = left
+        finished = [hold.finished.pop(0) for _ in range(len(hold.finished))]
+        taken = [run for run in finished if run.error is None and run.token and run.kept is None]
         hold.taken += len(taken)
         return taken
 
