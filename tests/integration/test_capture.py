@@ -212,6 +212,7 @@ def test_a_queue_that_others_read_is_noticed(run: Run, own: str) -> None:
         ((), "Name one of"),
         (("--queue", "sqs://a-capture", "--since", "1d"), "--log-group does"),
         (("--log-group", "/a", "--since", "yesterday"), "such as 7d"),
+        (("--log-group", "/a", "--since", "1h", "--until", "2h"), "later than --since"),
         (("--log-group", "/a", "--rotate-size", "big"), "such as 256MB"),
     ],
 )

@@ -157,6 +157,13 @@ def test_columns_beside_the_event_tell_of_its_delivery(tmp_path: Path, arrived: 
     assert told(found[-1]) == ("e1", EVENT["detail"], AT, "sqs:calls", "m1", 2)
 
 
+@pytest.mark.parametrize("name", ["c*.parquet", "c[1].parquet", "c?.parquet"])
+def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path: Path, name: str) -> None:
+    parquet(tmp_path / "c1.parquet", "SELECT '{}' AS event FROM range(2)")
+    (found,) = arrivals(parquet(tmp_path / name, f"SELECT '{TEXT}' AS event"))
+    assert told(found)[0] == "e1"
+
+
 def test_a_null_that_the_source_wrote_stays(tmp_path: Path) -> None:
     path = parquet(tmp_path / "c.parquet", """SELECT '{"id":"e1","detail":{"a":null}}' AS event""")
     (found,) = arrivals(path)

@@ -237,6 +237,8 @@ def _feed(
         raise click.UsageError("Name one of --queue, --log-group, --s3 and --from.")
     if not log_group and (since is not None or until is not None):
         raise click.UsageError(f"{sources[0]} takes no --since and no --until: --log-group does.")
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--until must be later than --since.")
     if queue:
         return _from_queue(
             settings, _in(queue, region, endpoint), own_queue=own_queue, follow=follow

@@ -8,6 +8,7 @@ itself is the event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,11 +42,12 @@ def rows(path: Path) -> Iterator[list[bytes]]:
     module = duckdb()
     with module.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
         try:
-            source = "read_parquet(?)"
-            described = database.execute(f"DESCRIBE FROM {source}", [str(path)]).fetchall()
+            # DuckDB takes the name for a pattern.
+            source, pattern = "read_parquet(?)", [escape(str(path))]
+            described = database.execute(f"DESCRIBE FROM {source}", pattern).fetchall()
             columns = {name: str(kind) for name, kind, *_ in described}
             chosen, packed = _chosen(columns)
-            found = database.execute(f"SELECT {chosen} FROM {source} AS line", [str(path)])  # noqa: S608  quoted
+            found = database.execute(f"SELECT {chosen} FROM {source} AS line", pattern)  # noqa: S608  quoted
             while some := found.fetchmany(ROWS):
                 yield [_line(*row, packed=packed) for row in some]
         except module.Error as error:
