@@ -443,3 +443,14 @@ def test_a_long_stream_leaves_nothing_behind_that_is_said_to_run() -> None:
     keys = [claim.key for group in batch.groups for claim, _, _ in group]
     events.write_new(batch)
     assert [events._gate.when_ended(key, lambda: None) for key in keys] == [False, False]
+
+
+def test_the_decisions_of_a_batch_are_kept_only_for_those_who_ask() -> None:
+    rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
+    lines = [json.dumps(event).encode() for event in EVENTS]
+    kept = {}
+    for traces in (False, True):
+        events = EventFilter(MemoryStore(), rules, io.BytesIO(), max_bytes=10_000, traces=traces)
+        events.write_new(events.plan(lines))
+        kept[traces] = len(events.decided)
+    assert kept == {False: 0, True: len(EVENTS)}

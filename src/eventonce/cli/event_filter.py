@@ -78,17 +78,20 @@ class EventFilter:
         *,
         max_bytes: int,
         remembers: bool = False,
+        traces: bool = False,
     ) -> None:
         """`remembers` is whether the store outlives this run: only then can a replay be older than
-        the records."""
+        the records. `traces` is whether `decided` is kept."""
         self._gate = Gate(store)
         self._planner = Planner(rules, max_bytes, wall_clock, remembers=remembers)
         self._out = out
+        self._traces = traces
         self.counts: Counter[str] = Counter()
         self.causes: Counter[bool | None] = Counter()
         """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
         self.decided: list[Decided] = []
-        """The lines of the latest batch that were written, or dropped as copies."""
+        """The lines of the latest batch that were written, or dropped as copies; empty without
+        `traces`."""
         self._recent: dict[bytes, Written] = {}
         self._less_recent: dict[bytes, Written] = {}
 
@@ -159,7 +162,8 @@ class EventFilter:
             if verdict.kind == "run" and verdict.token:
                 new.append(batch.lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
-                self.decided.append((at, claim, "done"))
+                if self._traces:
+                    self.decided.append((at, claim, "done"))
                 for copy, place in batch.copies.get(at, ()):
                     self._drop_duplicate(copy, place, _redelivery(claim.by, copy.by))
             else:
@@ -205,7 +209,8 @@ class EventFilter:
                 rejected.append(Rejected(at, verdict.kind, reason(claim, verdict)))
             elif verdict.kind != "duplicate":
                 self.counts[verdict.kind] += 1
-                self.decided.append((at, claim, verdict.kind))
+                if self._traces:
+                    self.decided.append((at, claim, verdict.kind))
             elif claim.by == leader.by:
                 self._drop_duplicate(claim, at, verdict.redelivery)
             elif verdict.redelivery:
@@ -217,7 +222,8 @@ class EventFilter:
     def _drop_duplicate(self, claim: Claim, at: int, redelivery: bool | None) -> None:  # noqa: FBT001  as the law answers
         self.counts["duplicate"] += 1
         self.causes[redelivery] += 1
-        self.decided.append((at, claim, "duplicate"))
+        if self._traces:
+            self.decided.append((at, claim, "duplicate"))
 
     def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
         try:

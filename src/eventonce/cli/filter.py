@@ -115,7 +115,12 @@ def filter_events(
     gc.set_threshold(100_000, 50, 50)
     opened = open_store(store or "memory:")
     event_filter = EventFilter(
-        opened, chosen, standard_output(), max_bytes=max_bytes, remembers=store is not None
+        opened,
+        chosen,
+        standard_output(),
+        max_bytes=max_bytes,
+        remembers=store is not None,
+        traces=copies is not None,
     )
     unread: list[str] = []
     found: list[Input] = []
