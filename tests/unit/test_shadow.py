@@ -190,3 +190,30 @@ def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:
     result = run("shadow", "report", "shadow.jsonl")
     assert result.code == 0
     assert result.out.startswith("Safe to switch on")
+
+
+def test_a_line_that_is_read_twice_counts_once() -> None:
+    half = lines_of(ENOUGH // 2)
+    report = shadow_report([*half, *half])
+    assert (report.safe, report.drops) == (False, ENOUGH // 2)
+
+
+def test_a_clock_that_is_set_back_hides_no_other_content() -> None:
+    original = Line(1, 5000, "o", "call", "r", "aa", DAY, "", "a")
+    drop = Line(1, 1000, "c", "call", "r", "aa", DAY, "duplicate", "b")
+    report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, (original, drop))])
+    assert (report.safe, report.differing, report.unmatched) == (False, 1, 0)
+
+
+def test_a_hole_in_the_record_is_no_time_of_the_record() -> None:
+    early = msgspec.json.encode(Line(1, -300 * DAY, "o", "call", "r", "aa", DAY, "", "a"))
+    report = shadow_report([early, *lines_of(ENOUGH, gap=4 * DAY, days=2)])
+    assert not report.safe
+    assert "twice as long" in report.missing[0]
+
+
+def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
+    lines = [Line(1, at, "o", "call", "r", "aa", 10 * DAY, "", "a") for at in (0, 7 * DAY)]
+    report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, lines)])
+    assert report.longest_gap == 7 * DAY
+    assert "what is remembered" in report.missing[0]

@@ -1,7 +1,9 @@
 """Shadow mode, reported: what rules would have dropped, and whether it is safe to let them.
 
 The lines of `runtime.shadow` are read; several workers write several files. A drop is held against
-the first line of its key that ran: its digest, its time, and its transport id.
+the latest line of its key that ran before it: its digest, its time, and its transport id. Where a
+clock was set back and none ran before it, the first that ran is taken. A line that is read twice
+counts once.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ COLUMNS: Final = {
     "content": "VARCHAR",
     "guard": "VARCHAR",
 }
+LONGEST_PAUSE: Final = 86_400_000
+"""Milliseconds without a line that count as time of the record: more may be a hole in it."""
 BATCH: Final = 10_000
 LISTED: Final = 20
 """Drops with another content that are named."""
@@ -76,9 +80,10 @@ class ShadowReport(msgspec.Struct, frozen=True):
     unmatched: int
     """Drops whose original is not in the record, and with which nothing could be compared."""
     span: int
-    """Milliseconds from the first to the last line."""
+    """Milliseconds from the first to the last line, with a day at most for each pause."""
     longest_gap: int
-    """Milliseconds, the most between an original and its drop."""
+    """Milliseconds, the most between an original and its drop, or its copy that ran because it was
+    remembered no longer."""
     remember: int
     """Milliseconds, the shortest that a rule with drops remembers."""
     guard: Guarded | None
@@ -131,18 +136,28 @@ _decode: Final = msgspec.json.Decoder(Line).decode
 _JOINED: Final = """
     CREATE TABLE judged AS
     WITH told AS (
-      SELECT decided, id, type, rule, key, remember, coalesce(would, '') AS would,
+      SELECT DISTINCT decided, id, type, rule, key, remember, coalesce(would, '') AS would,
              coalesce(content, '') AS content, coalesce(guard, '') AS guard
       FROM recorded
     ), ran AS (SELECT * FROM told WHERE would = ''),
-    kept AS (SELECT * FROM told WHERE would <> '')
-    SELECT kept.*, ran.decided AS first_at, ran.id AS first_id,
-           would = 'duplicate' AND kept.content <> '' AND ran.content <> ''
-             AND kept.content <> ran.content AS differs,
+    kept AS (SELECT * FROM told WHERE would <> ''),
+    firsts AS (
+      SELECT key, min(decided) AS decided, arg_min(id, decided) AS id,
+             arg_min(content, decided) AS content FROM ran GROUP BY key
+    ), paired AS (
+      SELECT kept.*, coalesce(ran.decided, firsts.decided) AS first_at,
+             coalesce(ran.id, firsts.id) AS first_id,
+             coalesce(ran.content, firsts.content, '') AS first_content
+      FROM kept
+      ASOF LEFT JOIN (SELECT decided, id, key, content FROM ran) AS ran
+        ON ran.key = kept.key AND kept.decided >= ran.decided
+      LEFT JOIN firsts ON firsts.key = kept.key
+    )
+    SELECT * EXCLUDE (first_content),
+           would = 'duplicate' AND content <> '' AND first_content <> ''
+             AND content <> first_content AS differs,
            would IN ('duplicate', 'stale', 'unchanged') AS dropped
-    FROM (SELECT * EXCLUDE (would), would FROM kept) AS kept
-    ASOF LEFT JOIN (SELECT decided, id, key, content FROM ran) AS ran
-      ON ran.key = kept.key AND kept.decided >= ran.decided
+    FROM paired
     UNION ALL BY NAME
     SELECT *, NULL AS first_at, NULL AS first_id, FALSE AS differs, FALSE AS dropped FROM ran
 """
@@ -150,8 +165,11 @@ _JOINED: Final = """
 
 def _report(scratch: Scratch) -> ShadowReport:
     scratch.run(_JOINED)
-    ((events, first, last),) = scratch.rows(
-        "SELECT count(*), min(decided), max(decided) FROM judged"
+    ((events, span),) = scratch.rows(
+        f"""
+        SELECT count(*), sum(least(decided - coalesce(earlier, decided), {LONGEST_PAUSE}))::BIGINT
+        FROM (SELECT decided, lag(decided) OVER (ORDER BY decided) AS earlier FROM judged)
+        """  # noqa: S608  a number of ours
     )
     if not events:
         raise ConfigError(
@@ -174,7 +192,7 @@ def _report(scratch: Scratch) -> ShadowReport:
     ((drops, differing, unmatched, gap, remember),) = scratch.rows(
         """
         SELECT count(*), count(*) FILTER (differs), count(*) FILTER (first_at IS NULL),
-               coalesce(max(decided - first_at), 0), coalesce(min(remember), 0)
+               coalesce(max(abs(decided - first_at)), 0), coalesce(min(remember), 0)
         FROM judged WHERE dropped
         """
     )
@@ -182,7 +200,7 @@ def _report(scratch: Scratch) -> ShadowReport:
         f"SELECT coalesce(first_id, ''), coalesce(id, '') FROM judged WHERE differs LIMIT {LISTED}"  # noqa: S608  a number of ours
     )
     differing += held_back.get("conflict", 0)
-    span = last - first
+    gap = max(gap, _run_again(scratch))
     missing, wait = _missing(drops - unmatched, differing, span, gap, remember)
     return ShadowReport(
         events=events,
@@ -199,6 +217,18 @@ def _report(scratch: Scratch) -> ShadowReport:
         missing=missing,
         wait=wait,
     )
+
+
+def _run_again(scratch: Scratch) -> int:
+    """The longest time after which a fact ran again with the same content."""
+    ((gap,),) = scratch.rows(
+        """
+        SELECT coalesce(max(decided - earlier), 0) FROM (
+          SELECT decided, lag(decided) OVER (PARTITION BY key, content ORDER BY decided) AS earlier
+          FROM judged WHERE would = '' AND content <> '')
+        """
+    )
+    return int(gap)
 
 
 def _missing(
