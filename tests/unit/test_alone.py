@@ -15,7 +15,7 @@ from eventonce.runtime import occupancy
 from eventonce.runtime.occupancy import Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import PATIENCE, call, statuses
+from tests.helpers import PATIENCE, WatchedStore, call, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
 
@@ -229,6 +229,24 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     clock[0] += 60_000
     assert statuses(consumer.process([call(1)])) == ["done"]
     assert ran == ["id-1"]
+
+
+def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
+    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    asked: list[str] = []
+
+    def look(verb: str, _: Any) -> Any:
+        asked.append(verb)
+        assert len(asked) < 10, asked
+        return [Verdict("run", 7, 2, 60_000, alone=True)] if verb == "claim" else ["kept"]
+
+    consumer = Consumer(WatchedStore(look), rules=RULE, handler=lambda _: None)
+    assert _entered(entering(here, "hangs")) is False
+    assert statuses(consumer.process([call(1)])) == ["done"]
+    assert asked == ["claim", "claim", "settle"]
+    here.leave("hangs")
 
 
 def test_one_that_was_not_admitted_keeps_nobody_from_being_alone() -> None:

@@ -18,9 +18,10 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import lambda_handler
+from eventonce.core.plan import Plan, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.runtime import inline
-from eventonce.runtime.gate import Gate
+from eventonce.runtime.gate import Gate, Hold
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -409,3 +410,27 @@ def test_a_settlement_is_tried_again_after_each_pause_while_the_store_is_away(
     with pytest.raises(StoreUnavailable):
         Gate(WatchedStore(look)).settle([one], (0.05, 0.2))
     assert told == ["asked", 0.05, "asked", 0.2, "asked"]
+
+
+def planned(consumer: Consumer, *numbers: int) -> list[Run]:
+    plans = consumer.runtime.plan([call(number) for number in numbers])
+    return [Run(plan, plan.claim) for plan in plans if isinstance(plan, Plan)]
+
+
+def test_what_was_granted_to_one_who_was_interrupted_before_he_heard_of_it_is_freed() -> None:
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+    (run,) = planned(consumer, 0)
+    consumer.runtime.gate.claim([run.claim])
+    consumer.runtime.gate.salvage([run])
+    assert statuses(consumer.process([call(0)])) == ["done"]
+
+
+@pytest.mark.parametrize("leases", [(1_000, 3_600_000), (3_600_000, 1_000)])
+def test_a_batch_is_looked_after_for_its_shortest_lease(leases: tuple[int, int]) -> None:
+    with Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer:
+        runs = planned(consumer, 0, 1)
+        for run, lease in zip(runs, leases, strict=True):
+            run.token, run.claim = 1, msgspec.structs.replace(run.claim, lease=lease)
+        hold = Hold(runs)
+        consumer.runtime.gate.keep(hold)
+        assert hold.look <= time.monotonic() + 1 / 3

@@ -211,3 +211,15 @@ def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:
         stages.submit([ticket])
         assert statuses(ended.next().result()) == ["done"]
         assert not starter._handlers
+
+
+def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        for number in range(3):
+            stages.submit([ended.ticket(number)])
+            assert statuses(ended.next().result()) == ["done"]
+            until(lambda: stages.busy == 0)
