@@ -114,8 +114,11 @@ class _Stage:
 
     def _run(self) -> None:
         try:
-            waiting = self._waiting
-            tickets = [waiting.popleft() for _ in range(len(waiting))]
+            tickets: list[Ticket] = []
+            # No more than have come by now. A nested one's thread may take some at the same time.
+            with suppress(IndexError):
+                for _ in range(len(self._waiting)):
+                    tickets.append(self._waiting.popleft())  # noqa: PERF401  kept if it ends here
             if tickets:
                 self._work(tickets)
         finally:
