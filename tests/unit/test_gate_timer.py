@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job
+from eventonce.core.plan import Run
 from eventonce.runtime import gate as gates
 from eventonce.runtime import lane, visit
 from eventonce.runtime.gate import Gate
@@ -161,3 +162,33 @@ def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
     timer = timer_of(consumer)
     timer.join(PATIENCE)
     assert not timer.is_alive()
+
+
+def test_a_batch_that_comes_while_the_timer_ends_has_a_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "IDLE", 0.01)
+    consumer = Consumer("memory:", rules=ruled(lease=0.03), handler=lambda _: None)
+    gate: Any = consumer.runtime.gate
+    plan: Any = consumer.runtime.plan([call(1)])[0]
+    hold = gates.Hold([Run(plan, plan.claim, token=1)])
+    keeps = threading.Thread(target=gate.keep, args=[hold])
+
+    class Holds(set[Any]):
+        """A batch comes when the timer has seen that there is none."""
+
+        def __bool__(self) -> bool:
+            some = len(self) > 0
+            if not some and keeps.ident is None:
+                keeps.start()
+                keeps.join(0.2)
+            return some
+
+    gate._holds = Holds()
+    timer_of(consumer)
+    until(lambda: keeps.ident)
+    keeps.join(PATIENCE)
+    with gate._lock:
+        assert gate._timer is not None
+    gate.let_go(hold, [])
+    consumer.close()

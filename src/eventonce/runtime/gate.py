@@ -290,9 +290,12 @@ class Gate:
         looks = [hold.look for hold in list(self._holds)]
         self._next_look = min([*looks, now + IDLE])
         called = self._wake.wait(self._next_look - now)
-        if not called and not self._holds and self._timer is own:
-            # A consumer that was dropped without `close` must not keep a thread.
-            self._timer, self._next_look = None, inf
+        if not called and self._timer is own:
+            # Here, too, before it looks.
+            self._next_look = inf
+            if not self._holds:
+                # A consumer that was dropped without `close` must not keep a thread.
+                self._timer = None
 
     def _take(self, hold: Hold) -> list[Run]:
         """The finished runs of a batch that can be settled before the batch is at its end. One that
