@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from eventonce.rules import Ruleset
 from eventonce.study.arrivals import arrival
 from eventonce.types import Event
 from tests.helpers import Run, write_lines
+from tests.unit import made
 
 SEEDS = (7001, 7002)
 
@@ -239,7 +241,58 @@ def test_a_key_that_is_too_narrow_is_named_with_the_part_that_differs(
     )
     narrow = findings(run, capture, "--rules", rules)["apart"]
     assert "envelope.time differs: its key may be too narrow" in narrow["text"]
-    assert narrow["type"] == "call"
+    assert (narrow["type"], narrow["count"]) == ("call", 3)
+
+
+def test_a_key_with_what_a_notice_writes_anew_is_too_narrow(run: Run, tmp_path: Path) -> None:
+    events = [
+        made.classic({"eventBody": made.body(), "metadata": {"CorrelationId": n}}, id=f"e{n}")
+        for n in range(3)
+    ]
+    rules = tmp_path / "narrow.toml"
+    key = 'key = ["body.conversationId", "detail.metadata.CorrelationId"]'
+    rules.write_text(f'[[rule]]\nname = "narrow"\nmatch = "v2.detail.*"\n{key}\n')
+    capture = write_lines(tmp_path / "c.jsonl", *events)
+    narrow = findings(run, capture, "--rules", rules)["apart"]
+    assert "detail.metadata.CorrelationId differs" in narrow["text"]
+    assert narrow["count"] == 2
+
+
+def test_a_transport_id_that_names_other_events_again_is_in_the_first_sentence(
+    run: Run, tmp_path: Path
+) -> None:
+    times = [f"2026-11-16T00:{n // 60:02}:{n % 60:02}Z" for n in range(300)]
+    events = [
+        {"id": f"{n % 50}", "detail-type": "tick", "source": "s", "time": at, "detail": {"at": at}}
+        for n, at in enumerate(times)
+    ]
+    capture = write_lines(tmp_path / "c.jsonl", *events)
+    said = " ".join(run("diagnose", capture).out.split())
+    assert "drop about 250 events of other content than the one they are taken for." in said
+
+
+def test_one_event_is_told_without_a_time(run: Run, tmp_path: Path) -> None:
+    capture = write_lines(tmp_path / "c.jsonl", made.classic())
+    assert run("diagnose", capture).out.startswith("1 event, and no copy was found among them.")
+
+
+def test_the_rules_of_two_forms_of_a_source_have_names_of_their_own(
+    run: Run, tmp_path: Path
+) -> None:
+    events: list[dict[str, Any]] = []
+    for number in range(600):
+        name = ("order", "call")[number % 2]
+        at = 1_794_787_200_000 + number * 2_000
+        told = {name: f"{name}-{number}", "at": at}
+        for sent in (at, at + 9_000) if number % 4 < 2 else (at,):
+            event: dict[str, Any] = {"detail-type": name, "source": "crm"}
+            event |= {"id": f"{len(events)}"}
+            event["time"] = datetime.fromtimestamp(sent / 1000, UTC).isoformat()
+            events.append({**event, "detail": {**told, "sent": sent}})
+    rules = tmp_path / "r.toml"
+    run("diagnose", write_lines(tmp_path / "c.jsonl", *events), "--propose", rules)
+    assert re.findall('name = "(.*)"', rules.read_text()) == ["crm", "crm 2"]
+    assert run("backtest", tmp_path / "c.jsonl", "--rules", rules).code == 0
 
 
 def test_a_type_that_no_rule_names_is_said(run: Run, tmp_path: Path) -> None:

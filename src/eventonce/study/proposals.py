@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -44,6 +45,7 @@ def proposals_of(
     index: Index, kinds: dict[int, Known], pools: Sequence[Pool]
 ) -> Iterator[Proposal]:
     """A rule for each pool whose key was learned, counted on all lines of the pool."""
+    named: Counter[str] = Counter()
     for kinds_of_pool, learned in pools:
         if not learned.key:
             continue
@@ -66,8 +68,10 @@ def proposals_of(
         )
         sources = [index.names.sources[source] for (source,) in index.rows(by_source)]
         types = tuple(sorted({kinds[hashed].kind.type for hashed in kinds_of_pool}))
+        name = sources[0] or types[0]
+        named[name] += 1
         yield Proposal(
-            name=sources[0] or types[0],
+            name=name if named[name] == 1 else f"{name} {named[name]}",
             sources=tuple(sources),
             types=types,
             key=learned.key,

@@ -106,15 +106,15 @@ def _apart(index: Index) -> dict[int, list[tuple[int, int, int]]]:
     for kind, *pair in index.rows(
         """
         WITH same AS (
-          SELECT kind, content, min(line) AS first FROM events
+          SELECT kind, essence, min(line) AS first, count(DISTINCT key) - 1 AS more FROM events
           WHERE key IS NOT NULL AND subject IS NULL
-          GROUP BY kind, content HAVING min(key) <> max(key)
+          GROUP BY kind, essence HAVING min(key) <> max(key)
         ), others AS (
-          SELECT e.kind, first, min(e.line) AS other FROM events e
-          JOIN same USING (kind, content) JOIN events f ON f.line = first
+          SELECT e.kind, first, min(e.line) AS other, any_value(more) AS more FROM events e
+          JOIN same USING (kind, essence) JOIN events f ON f.line = first
           WHERE e.key <> f.key GROUP BY e.kind, first
         )
-        SELECT kind, first, other, count(*) OVER (PARTITION BY kind) FROM others
+        SELECT kind, first, other, (sum(more) OVER (PARTITION BY kind))::BIGINT FROM others
         QUALIFY row_number() OVER (PARTITION BY kind ORDER BY first) <= 20 ORDER BY kind, first
         """
     ):

@@ -101,10 +101,10 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 
 def sentence(found: Diagnosis) -> Sentence:
     """What a diagnosis says, in a sentence or two."""
-    began = f"In {_span(found)}: " if found.began is not None else ""
+    began = f"In {_span(found)}: " if found.began != found.ended else ""
     events = Key(counted(found.lines, "event"))
     if not found.copies:
-        return [began, events, ", and no copy among them."]
+        return [began, events, ", and no copy was found among them."]
     copies = Key(share(found.copies, found.lines))
     told: list[str | Key] = [began, events, ", ", copies, " of them copies. The rules in use "]
     if found.let_through:
@@ -112,8 +112,12 @@ def sentence(found: Diagnosis) -> Sentence:
     else:
         told.append("recognise every one")
     wrong = round(found.windows[0].grid[-1].wrong) if found.windows else 0
+    merged = sum(one.count for one in found.findings if one.code == "merged")
     if wrong:
         told += [", and drop about ", Key(counted(wrong, "event"), harm=True), " that are genuine"]
+    elif merged:
+        told += [", and drop about ", Key(counted(merged, "event"), harm=True)]
+        told.append(" of other content than the one they are taken for")
     return [*told, "."]
 
 
