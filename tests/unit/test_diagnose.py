@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -179,6 +180,16 @@ def test_the_capture_is_never_written_over(run: Run, tmp_path: Path) -> None:
     missing = run("reconcile", capture, capture, "--missing", capture)
     assert (missing.code, capture.read_bytes()) == (2, before)
     assert capture.read_bytes() == before
+
+
+def test_two_options_do_not_write_one_file(run: Run, tmp_path: Path) -> None:
+    capture, other = tmp_path / "c.jsonl", tmp_path / "o"
+    refused = run("simulate", "--events", "50", "-o", capture, "--truth", capture)
+    assert (refused.code, "written twice" in refused.err) == (2, True)
+    run("simulate", "--events", "50", "-o", capture)
+    assert run("diagnose", capture, "--lines", other, "--propose", other).code == 2
+    assert not other.exists()
+    assert run("diagnose", capture, "--lines", os.devnull, "--propose", os.devnull).code == 0
 
 
 SHARED = """

@@ -109,8 +109,8 @@ def notice(text: str, *, as_json: bool = False) -> None:
 
 def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
     """Refuse a capture that is named twice, whose events would all be copies; a file to write that
-    is, or is in, a capture: it would be emptied before it is read; and a file without a folder,
-    before all is counted in vain."""
+    is, or is in, a capture: it would be emptied before it is read; one that is to be written twice;
+    and a file without a folder, before all is counted in vain."""
     read = [it if isinstance(it, str) else it.resolve() for it in captures]
     twice = [place for place, it in zip(captures, read, strict=True) if read.count(it) > 1]
     if twice:
@@ -121,6 +121,11 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
         if file is not None and not file.resolve().parent.is_dir():
             raise ConfigError(f"{file} cannot be written: its folder does not exist; create it")
+    # A device such as /dev/null takes whatever comes.
+    files = [it.resolve() for it in written if it is not None and (it.is_file() or not it.exists())]
+    for file in files:
+        if files.count(file) > 1:
+            raise ConfigError(f"{file} would be written twice: name a file for each option")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from eventonce.cli.options import json_option
-from eventonce.cli.output import counted, echo_json, standard_output, table
+from eventonce.cli.output import check_files, counted, echo_json, standard_output, table
 from eventonce.study.simulate import SOURCES, Plan, capture
 from eventonce.study.simulate.world import Rates
 
@@ -109,6 +109,7 @@ def simulate(
     with redeliveries, overlapping rules, retries, publishes days later, reorderings and losses.
 
     The truth about every line can be written beside it, so that a guard can be tried on it."""
+    check_files([], output, truth, expected)
     plan = Plan(events, seed, sources, days, rates, bare)
     facts: list[bytes] | None = [] if expected else None
     causes: Counter[str] = Counter()
