@@ -431,10 +431,9 @@ def _not_done(run: Run, now: int) -> Outcome:
         return _again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
         return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
-    status: Status = "unguarded" if run.unguarded else "done"
-    why = run.unguarded or run.note
-    outcome = Outcome(run.plan.event, status, why, run.plan.rule.name, run.claim.key, run.value)
-    return msgspec.structs.replace(outcome, shadowed=run.shadowed) if run.shadowed else outcome
+    plan, why = run.plan, run.unguarded
+    outcome = Outcome(plan.event, "unguarded", why, plan.rule.name, run.claim.key, run.value)
+    return msgspec.structs.replace(outcome, shadowed=run.shadowed)
 
 
 def _raised(run: Run, error: Exception, now: int) -> Outcome:
