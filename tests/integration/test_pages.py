@@ -45,7 +45,7 @@ SHADOWED = ShadowReport(
     longest_gap=345_599_000,
     remember=864_000_000,
     guard=Guarded(10_000, 900, 304, 41),
-    missing=["1,204 drops could be compared, 3,000 are needed"],
+    missing=["1,204 drops have their original in the record, 3,000 are needed"],
     wait=864_000_000,
 )
 

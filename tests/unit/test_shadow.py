@@ -179,7 +179,7 @@ def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     result = run("shadow", "report", "shadow.jsonl", "--html", "report.html")
     assert result.code == 1
     assert "Not enough yet" in result.out
-    assert "1 drops could be compared, 3000 are needed" in result.out
+    assert "1 drops have their original in the record, 3000 are needed" in result.out
     assert "re-publish" in Path("report.html").read_text()
     (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
     assert (document["safe"], document["drops"], document["events"]) == (False, 1, 3)
@@ -217,3 +217,27 @@ def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
     report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, lines)])
     assert report.longest_gap == 7 * DAY
     assert "what is remembered" in report.missing[0]
+
+
+def test_each_rule_is_held_to_what_it_remembers_by_now() -> None:
+    def pair(rule: str, at: int, gap: int, remember: int) -> list[bytes]:
+        key = f"{rule}{at}".encode().hex()
+        first = Line(1, at, "a", "call", rule, key, remember, "", "a")
+        return [
+            msgspec.json.encode(line)
+            for line in (
+                first,
+                Line(1, at + gap, "b", "call", rule, key, remember, "duplicate", "a"),
+            )
+        ]
+
+    quick = pair("quick", DAY, 1000, 3600 * 1000)
+    slow = pair("slow", DAY, 3 * DAY, 10 * DAY)
+    known = shadow_report([*quick, *slow, *lines_of(ENOUGH, days=8)])
+    assert known.safe, "the gap of one rule is no concern of another's window"
+    narrow = pair("slow", DAY, 3 * DAY, 5 * DAY)
+    report = shadow_report([*narrow, *lines_of(ENOUGH, days=8)])
+    assert "rule slow" in report.missing[0]
+    assert "6d" in report.missing[0]
+    raised = shadow_report([*narrow, *pair("slow", 5 * DAY, 1000, 10 * DAY), *lines_of(ENOUGH)])
+    assert raised.safe, "what it remembered before it was raised counts no more"

@@ -9,13 +9,14 @@ counts once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from eventonce.core.status import COPIES
 from eventonce.errors import ConfigError
+from eventonce.rules.instants import duration_text
 from eventonce.runtime.shadow import Line
 from eventonce.study.index import Scratch
 
@@ -37,6 +38,7 @@ COLUMNS: Final = {
 }
 LONGEST_PAUSE: Final = 86_400_000
 """Milliseconds without a line that count as time of the record: more may be a hole in it."""
+HOUR: Final = 3_600_000
 BATCH: Final = 10_000
 LISTED: Final = 20
 """Drops with another content that are named."""
@@ -189,10 +191,9 @@ def _report(scratch: Scratch) -> ShadowReport:
     ]
     would = Counter(dict(scratch.rows("SELECT would, count(*) FROM judged GROUP BY would")))
     held_back = {kind: many for kind, many in would.items() if kind and kind not in COPIES and many}
-    ((drops, differing, unmatched, gap, remember),) = scratch.rows(
+    ((drops, differing, unmatched),) = scratch.rows(
         """
-        SELECT count(*), count(*) FILTER (differs), count(*) FILTER (first_at IS NULL),
-               coalesce(max(abs(decided - first_at)), 0), coalesce(min(remember), 0)
+        SELECT count(*), count(*) FILTER (differs), count(*) FILTER (first_at IS NULL)
         FROM judged WHERE dropped
         """
     )
@@ -200,8 +201,8 @@ def _report(scratch: Scratch) -> ShadowReport:
         f"SELECT coalesce(first_id, ''), coalesce(id, '') FROM judged WHERE differs LIMIT {LISTED}"  # noqa: S608  a number of ours
     )
     differing += held_back.get("conflict", 0)
-    gap = max(gap, _run_again(scratch))
-    missing, wait = _missing(drops - unmatched, differing, span, gap, remember)
+    windows = _windows(scratch)
+    missing, wait = _missing(drops - unmatched, differing, span, windows)
     return ShadowReport(
         events=events,
         drops=drops,
@@ -211,28 +212,35 @@ def _report(scratch: Scratch) -> ShadowReport:
         examples=list(examples),
         unmatched=unmatched,
         span=span,
-        longest_gap=gap,
-        remember=remember,
+        longest_gap=max((gap for _, gap, _ in windows), default=0),
+        remember=min((remember for _, _, remember in windows), default=0),
         guard=_guarded(scratch),
         missing=missing,
         wait=wait,
     )
 
 
-def _run_again(scratch: Scratch) -> int:
-    """The longest time after which a fact ran again with the same content."""
-    ((gap,),) = scratch.rows(
+def _windows(scratch: Scratch) -> list[tuple[str, int, int]]:
+    """Of each rule with copies: the longest gap, and what the rule remembers by now."""
+    rows = scratch.rows(
         """
-        SELECT coalesce(max(decided - earlier), 0) FROM (
-          SELECT decided, lag(decided) OVER (PARTITION BY key, content ORDER BY decided) AS earlier
-          FROM judged WHERE would = '' AND content <> '')
+        WITH again AS (
+          SELECT rule, decided, remember, decided - lag(decided) OVER (
+            PARTITION BY key, content ORDER BY decided) AS gap
+          FROM judged WHERE would = '' AND content <> ''
+        ), gaps AS (
+          SELECT rule, abs(decided - first_at) AS gap FROM judged WHERE dropped
+          UNION ALL SELECT rule, gap FROM again WHERE gap IS NOT NULL
+        ), latest AS (SELECT rule, arg_max(remember, decided) AS remember FROM judged GROUP BY rule)
+        SELECT rule, coalesce(max(gap), 0)::BIGINT, any_value(remember)
+        FROM gaps JOIN latest USING (rule) GROUP BY rule ORDER BY rule
         """
     )
-    return int(gap)
+    return [(str(rule), int(gap), int(remember)) for rule, gap, remember in rows]
 
 
 def _missing(
-    compared: int, differing: int, span: int, gap: int, remember: int
+    compared: int, differing: int, span: int, windows: Sequence[tuple[str, int, int]]
 ) -> tuple[list[str], int | None]:
     """What is not enough yet, and how long to wait for it at the rate so far."""
     missing, waits = [], []
@@ -244,17 +252,22 @@ def _missing(
         )
         helps = False
     if compared < ENOUGH:
-        missing.append(f"{compared} drops could be compared, {ENOUGH} are needed")
+        missing.append(f"{compared} drops have their original in the record, {ENOUGH} are needed")
         if compared and span:
             waits.append((ENOUGH - compared) * span // compared)
         else:
             helps = False
-    if TWICE * gap > remember:
-        missing.append("the longest gap does not fit twice into what is remembered: raise it")
-        helps = False
-    if TWICE * gap > span:
+    for rule, gap, remember in windows:
+        if TWICE * gap > remember:
+            missing.append(
+                f"the longest gap of rule {rule} does not fit twice into what is remembered: raise "
+                f"its `remember` to {duration_text(-(-TWICE * gap // HOUR) * HOUR)}"
+            )
+            helps = False
+    longest = max((gap for _, gap, _ in windows), default=0)
+    if TWICE * longest > span:
         missing.append("the record is not yet twice as long as the longest gap")
-        waits.append(TWICE * gap - span)
+        waits.append(TWICE * longest - span)
     return missing, max(waits) if helps and waits else None
 
 
