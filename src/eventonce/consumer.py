@@ -165,7 +165,7 @@ class Consumer:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
         started = time.perf_counter()
         runtime = self.runtime
-        planned = runtime.plan(events, number=runtime.awaiting.door().nonce())
+        planned = runtime.plan(events)
         outcomes = await runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT, wait))
         return runtime.tell(outcomes, started)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from eventonce.core import engine
 from eventonce.core.plan import Plan, Refusal, Run
@@ -21,7 +21,6 @@ from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
-from eventonce.runtime.nonces import MAX_NONCE, nonce
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
 from eventonce.runtime.visit import CopyWait
@@ -30,10 +29,6 @@ from eventonce.types import Job, Outcome
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
 
-
-STRIDE: Final = 0x9E3779B97F4A6
-"""Between the nonces of one turn: even, so that all of them are odd and none is 0, and far apart,
-because a batch may use the numbers after its own."""
 
 ScopeOf = Callable[[Run, Job], "AsyncScope | None"]
 """The transaction of a handler, where its store has some for async handlers."""
@@ -175,13 +170,6 @@ class Entrance(Door):
         super().__init__(loop)
         self.stages = stages
         self._coming: list[Ticket] = []
-        self._nonce = 0
-
-    def nonce(self) -> int:
-        """A nonce for the batch that is submitted next: drawn anew for each turn of the loop, and
-        for each other batch of the turn made from that."""
-        self._nonce = (self._nonce + STRIDE) & MAX_NONCE if self._coming else nonce()
-        return self._nonce
 
     def submit(self, ticket: Ticket) -> None:
         """Send this on its way, with all others of this turn of the loop."""

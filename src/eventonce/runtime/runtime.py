@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import inf
+from os import urandom
 from typing import TYPE_CHECKING, Final
 
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
@@ -19,7 +20,6 @@ from eventonce.errors import ConfigError
 from eventonce.log import log
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
-from eventonce.runtime.nonces import nonce
 from eventonce.runtime.unhandled import Unhandled
 from eventonce.runtime.visit import CopyWait
 from eventonce.types import Event, Outcome
@@ -83,10 +83,8 @@ class Runtime:
         redrive: bool = False,
         deadline: Deadline | None = None,
         deliveries: float = inf,
-        number: int = 0,
     ) -> list[Plan | Refusal]:
-        """What shall be done with each event; asks the store nothing. `number` is the nonce of the
-        claims, if somebody has drawn one."""
+        """What shall be done with each event; asks the store nothing."""
         if route_of is None and not self.routes:
             raise ConfigError(
                 "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
@@ -95,7 +93,7 @@ class Runtime:
             events if type(events) is list or not isinstance(events, ONE) else [events],
             route_of or self.routes.of,
             self.unhandled,
-            number or nonce(),
+            _nonce(),
             redrive=redrive,
             deadline=deadline,
             deliveries=deliveries,
@@ -162,3 +160,9 @@ class Runtime:
         self.gate.close()
         while self._closing:
             self._closing.pop()()
+
+
+def _nonce() -> int:
+    """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
+    Python's generator in the very state that others restored from it have."""
+    return int.from_bytes(urandom(7)) >> 4 | 1
