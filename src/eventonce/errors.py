@@ -16,6 +16,12 @@ class ConfigError(EventonceError):
     """The configuration is wrong; trying again will not help."""
 
 
+def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError:
+    """The error about a file that cannot be read; the system's own words repeat its path."""
+    why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+    return ConfigError(f"{path} cannot be read: {why}")
+
+
 class EnvelopeError(EventonceError):
     """This is not an event, or its key is incomplete."""
 

@@ -140,8 +140,8 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"key": "id"}, "name: expected a name"),
-        ({"name": "", "key": "id"}, "name: expected a name"),
+        ({"key": "id"}, "name: the name is missing"),
+        ({"name": "", "key": "id"}, "name: the name is missing"),
         ({"name": 7, "key": "id"}, "name: expected a string, not 7"),
         ({"name": "\ud800", "key": "id"}, "name: expected a string"),
         ({"name": "r"}, "key: expected a key (a fact), or a subject and an order (a state)"),

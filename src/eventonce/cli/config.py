@@ -22,7 +22,7 @@ from eventonce.cli.output import counted, echo_json, emit, notice, table
 from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
-from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.errors import ConfigError, EnvelopeError, unreadable
 from eventonce.infra.plan import Infra
 from eventonce.rules import Ruleset
 from eventonce.rules.rule import glob
@@ -200,7 +200,7 @@ def _expected(path: Path) -> list[Expected]:
     try:
         expected = msgspec.json.decode(path.read_bytes(), type=list[Expected])
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise unreadable(path, error) from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise ConfigError(
             f'{path}: {error}; expected a list of {{"file" or "event", "rule", "key"}}'
@@ -219,7 +219,7 @@ def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, s
         try:
             source = path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
+            raise unreadable(path, error) from error
     try:
         found = rules.explain(read(source))
     except EnvelopeError:

@@ -106,6 +106,7 @@ def filter_events(
     for place in captures:
         check_files([place], copies)
     chosen = settings.file.ruleset()
+    opened = open_store(store or "memory:")
     if not as_json:
         notice(_memory(store, chosen, settings))
         if not captures and sys.stdin is not None and sys.stdin.isatty():
@@ -113,7 +114,6 @@ def filter_events(
     # A filter makes few reference cycles, and the search for them takes a tenth of its time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    opened = open_store(store or "memory:")
     event_filter = EventFilter(
         opened,
         chosen,

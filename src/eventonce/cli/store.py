@@ -197,7 +197,10 @@ def _key(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise click.UsageError(f"{text!r} is neither a file nor a key in hexadecimal") from error
+        raise click.UsageError(
+            f"{text!r} is neither a file nor a key in hexadecimal; `eventonce explain FILE` prints "
+            "the key of an event"
+        ) from error
 
 
 def _keyed(event: Event, settings: Settings, name: str = "") -> bytes:

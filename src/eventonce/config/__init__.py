@@ -17,7 +17,7 @@ from eventonce import presets
 from eventonce.aws import sqs as address
 from eventonce.consumer import Consumer
 from eventonce.core.ports import Store, Transactional
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, unreadable
 from eventonce.infra.plan import Infra
 from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
 from eventonce.rules.keys import key_of
@@ -250,7 +250,7 @@ def read(path: Path) -> Reading:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise unreadable(path, error) from error
     document = tomltext.read(text, name=str(path))
     own, faults = rules_in(document)
     # Rules are left as they are: a key does not depend on the environment.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, unreadable
 from eventonce.rules.rule import Match, Rule
 
 Spec = str | PathLike[str] | Rule
@@ -266,7 +266,7 @@ def _from_file(path: str) -> list[Rule]:
     try:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rules: {path} cannot be read: {error}") from error
+        raise unreadable(f"rules: {path}", error) from error
     return parse_rule_file(text, name=path)
 
 
@@ -275,6 +275,6 @@ def _unknown(name: str, stem: str) -> str:
 
     known = _known()
     return (
-        f"rules: no preset is called {name!r}{meant(stem, known)}; there are {', '.join(known)}, "
-        "and a file's name ends in .toml"
+        f"rules: no preset is called {name!r}{meant(stem, known)}; there are {', '.join(known)}. "
+        "A file of rules is named by its path, such as ./mine.toml"
     )

@@ -150,7 +150,7 @@ def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
     """The fields as a rule keeps them, and every fault there is."""
     kept, faults = each_checked(given)
     if not any(field == "name" for field, _ in faults) and not kept.get("name"):
-        faults.append(("name", "expected a name"))
+        faults.append(("name", "the name is missing; it stands in reports and reasons"))
     faults.extend(_contradictions(kept, {field for field, _ in faults}))
     return kept, faults
 
