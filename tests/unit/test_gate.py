@@ -433,4 +433,5 @@ def test_a_batch_is_looked_after_for_its_shortest_lease(leases: tuple[int, int])
             run.token, run.claim = 1, msgspec.structs.replace(run.claim, lease=lease)
         hold = Hold(runs)
         consumer.runtime.gate.keep(hold)
-        assert hold.look <= time.monotonic() + 1 / 3
+        now = runs[0].renewed
+        assert hold.look == consumer.runtime.gate._look(hold, now) == now + 1 / 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 import pytest
@@ -58,6 +59,33 @@ def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits() -> None
     assert woken == []
     gate.let_go(None, [last])
     assert woken == ["woken"]
+
+
+def test_one_who_waits_for_the_next_run_of_a_key_is_woken_by_its_end() -> None:
+    """That run begins, and he comes, while those who waited for the last one are woken."""
+    gate, woken = Gate(MemoryStore()), list[str]()
+    first, following = (Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in (1, 2))
+
+    def begin_the_next() -> None:
+        assert gate.claim([following])[0].token
+        assert gate.when_ended(b"a", lambda: woken.append("woken"))
+
+    (verdict,) = gate.claim([first])
+    gate.settle([Settlement(first, verdict.token, "return")])
+    assert gate.when_ended(b"a", begin_the_next)
+    gate.let_go(None, [first])
+    gate.let_go(None, [following])
+    assert woken == ["woken"]
+
+
+def test_copies_that_nobody_waits_for_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "MOST", 3)
+    gate = Gate(MemoryStore())
+    claims = [Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in range(1, 8)]
+    assert [gate.claim([claim])[0].kind for claim in claims] == ["run"] + ["busy"] * 6
+    assert len(gate._beside) == 3
+    assert gate.ran_beside(claims[-1:])
+    assert not gate.ran_beside(claims[:2])
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
@@ -118,19 +146,31 @@ def test_the_timer_settles_what_returned_and_leaves_the_rest_to_the_engine(
         assert statuses(consumer.process([call(1)])) == [then]
 
 
-def test_the_timer_sleeps_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timer_sleeps_between_two_looks_and_asks_the_store_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
     looks: list[float] = []
-    look = Gate._look
+    sleeps: list[float] = []
+    asked: list[int] = []
+    look, sleep = Gate._look, Gate._sleep
 
     def counted(gate: Gate, *asked: Any) -> float:
         looks.append(time.monotonic())
         return look(gate, *asked)
 
+    def slept(gate: Gate, own: threading.Thread, now: float) -> None:
+        sleeps.append(now)
+        sleep(gate, own, now)
+
     monkeypatch.setattr(Gate, "_look", counted)
-    with Consumer("memory:", rules=ruled(), handler=lambda _: until(lambda: len(looks) > 3)) as one:
+    monkeypatch.setattr(Gate, "_sleep", slept)
+    store = WatchedStore(lambda verb, asks: asked.append(len(asks)) if verb == "settle" else None)
+    with Consumer(store, rules=ruled(), handler=lambda _: until(lambda: len(looks) > 3)) as one:
         one.process([call(1), call(2)])
     assert looks[3] - looks[0] > 0.1
+    assert len(sleeps) < 5 * len(looks)
+    assert all(asked)
 
 
 def timer_of(consumer: Consumer) -> threading.Thread:
@@ -146,9 +186,12 @@ def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gates, "IDLE", 10 * PATIENCE)
-    consumer = Consumer("memory:", rules=ruled())
+    consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     timer = timer_of(consumer)
     assert timer.daemon
+    # Of two events it is looked after earlier: the same timer does it.
+    consumer.process([call(1), call(2)])
+    assert consumer.runtime.gate._timer is timer
     consumer.close()
     timer.join(PATIENCE)
     assert not timer.is_alive()
@@ -162,6 +205,36 @@ def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
     timer = timer_of(consumer)
     timer.join(PATIENCE)
     assert not timer.is_alive()
+
+
+def test_a_timer_that_was_stopped_promises_nobody_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "IDLE", 0.01)
+    gate = Gate(MemoryStore())
+    gate._tend(threading.current_thread())
+    assert gate._next_look == inf
+
+
+def test_a_timer_that_ends_late_leaves_the_next_one_alone() -> None:
+    under_way, go = threading.Event(), threading.Event()
+
+    def look(verb: str, _: object) -> None:
+        if verb == "settle" and not under_way.is_set():
+            under_way.set()
+            assert go.wait(PATIENCE)
+
+    consumer = Consumer(WatchedStore(look), rules=ruled(lease=0.03))
+    gate: Any = consumer.runtime.gate
+    with consumer.once(call(0)):
+        assert under_way.wait(PATIENCE)
+        ended = gate._timer
+        consumer.close()
+        with consumer.once(call(1)):
+            timer = gate._timer
+            go.set()
+            ended.join(PATIENCE)
+            assert gate._timer is timer
+            assert timer.is_alive()
+    consumer.close()
 
 
 def test_a_batch_that_comes_while_the_timer_ends_has_a_timer(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
+from eventonce.runtime import gate as gates
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, WatchedStore, call, statuses
@@ -117,6 +118,19 @@ def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store
     with Consumer(store, rules=RULE, handler=lambda _: None) as again:
         again.runtime.pauses = ()
         assert statuses(again.process(calls)) == left
+
+
+def test_the_child_of_a_fork_that_ends_in_a_handler_frees_nothing_that_its_parent_runs() -> None:
+    store = MemoryStore()
+
+    def handler(_: Job) -> None:
+        gates._begin_anew()
+        raise Interrupt
+
+    with Consumer(store, rules=RULE, handler=handler) as child, pytest.raises(Interrupt):
+        child.process([call(1)])
+    with Consumer(store, rules=RULE, handler=lambda _: None) as rival:
+        assert statuses(rival.process([call(1)])) == ["busy"]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 from eventonce import Consumer, Job
 from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
-from eventonce.runtime.gate import is_overdue
+from eventonce.runtime.gate import Hold, is_overdue
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Settings, Worker
-from tests.helpers import PATIENCE, call, ruled, until
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_worker_whole import InMemorySource
 
 
@@ -109,3 +109,21 @@ def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits()
     run.started = 1_000_000.0
     assert not is_overdue(run, 1_000_001.0)
     assert is_overdue(run, 1_000_001.5)
+
+
+def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_returned() -> None:
+    told: list[tuple[str, bytes]] = []
+    store = WatchedStore(lambda _, asked: told.extend((one.action, one.claim.key) for one in asked))
+    with Consumer(store, rules=ruled(timeout="1h"), handler=lambda _: None) as consumer:
+        plans = consumer.runtime.plan([call(1), call(2), call(3)])
+        runs = [Run(plan, plan.claim, token=1) for plan in plans if isinstance(plan, Plan)]
+        overdue, running, returned = runs
+        overdue.started, running.started = time.monotonic() - 3601, time.monotonic()
+        hold = Hold(runs)
+        hold.look, returned.finished = 0.0, True
+        hold.finished.append(returned)
+        gate: Any = consumer.runtime.gate
+        gate._holds.add(hold)
+        gate._timer = threading.current_thread()
+        gate._tend(gate._timer)
+    assert told == [("extend", running.claim.key), ("complete", returned.claim.key)]

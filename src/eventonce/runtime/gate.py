@@ -180,9 +180,8 @@ class Gate:
         can its completion.
         """
         for run in runs:
-            if not run.token:
-                # Granted, perhaps, and its engine has not heard of it.
-                run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
+            # Perhaps its engine has not heard of it; and what the parent of a fork runs is its own.
+            run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
         # Of several versions of one subject all but the latest are settled.
         latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
         settlements = [_salvaged(run) for run in latest.values() if run.kept is None]
