@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from backports import zstd
 
 from tests.helpers import Run
 
@@ -149,6 +152,42 @@ def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(run: Run, tmp_p
     text = run("explain", first, second).out
     assert "outside the key" in text
     assert "cause  re-publish" in text
+    numbers = ("--line", f"{copy['copy_of']}", "--line", f"{copy['line']}")
+    assert run("explain", capture, *numbers).out == text
+    gone = run("explain", capture, "--line", f"{len(lines) + 1}")
+    assert (gone.code, f"has no line {len(lines) + 1}" in gone.err) == (2, True)
+
+
+def test_a_capture_of_every_form_is_explained(run: Run, tmp_path: Path) -> None:
+    both = [
+        {"eventonce": 1, "arrived": at, "id": "m", "receives": at, "event": order(**COMPLETE)}
+        for at in (1, 2)
+    ]
+    lines = "".join(f"{json.dumps(line)}\n" for line in both)
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE t AS SELECT unnest(?) AS told", [both])
+        events = "SELECT told.* EXCLUDE (eventonce) FROM t"
+        database.execute(f"COPY ({events}) TO '{tmp_path / 'c.parquet'}' (FORMAT parquet)")
+    (tmp_path / "c.zst").write_bytes(zstd.compress(lines.encode()))
+    stamp = "2026-11-16T08:00:00.000Z"
+    stamped = "".join(f"{stamp} {line}\n" for line in lines.splitlines())
+    (tmp_path / "c.gz").write_bytes(gzip.compress(stamped.encode()))
+    logged = [{"message": line, "timestamp": 5, "ingestionTime": 6} for line in lines.splitlines()]
+    (tmp_path / "log.json").write_text(json.dumps({"events": logged}, indent=4))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "c.jsonl").write_text(lines)
+    (tmp_path / "folder" / "note.txt").touch()
+    for name in ("c.parquet", "c.zst", "c.gz", "log.json", "folder"):
+        told = run("explain", tmp_path / name, "--line", "1", "--line", "2", "--json")
+        assert (told.code, told.documents[0]["same"]) == (0, True), (name, told.err)
+        assert told.documents[0]["cause"] == "redelivery", name
+    assert run("explain", tmp_path / "c.zst", "--line", "2").code == 0
+
+
+def test_lines_of_two_captures_and_of_three_events_are_not_compared(run: Run) -> None:
+    Path("c").write_text("{}")
+    assert "one capture" in run("explain", "c", "c", "--line", "1").err
+    assert "twice at most" in run("explain", "c", *("--line", "1") * 3).err
 
 
 def test_a_replay_that_is_forced_and_a_part_of_the_body_are_not_outside_the_key(

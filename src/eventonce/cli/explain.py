@@ -3,61 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import BytesIO
-from typing import Any, Final
+from contextlib import closing
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import Settings, json_option, with_settings
+from eventonce.cli.options import CapturePath, Settings, json_option, with_settings
 from eventonce.cli.output import emit, one_line, table
-from eventonce.envelope import read_many
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.expressions import Hash, parse, paths
 from eventonce.rules.instants import duration_text
-from eventonce.sources.compression import Unreadable
-from eventonce.sources.json_stream import Chunk, chunks, unpacked
-from eventonce.study.arrivals import arrival
+from eventonce.sources.files import Capture
+from eventonce.sources.inputs import STDIN, Place
+from eventonce.study.arrivals import Arrival, arrival
 from eventonce.study.causes import REMEDIES
+from eventonce.study.copies import Row, row_of
 from eventonce.study.copies import cause as cause_of
-from eventonce.study.copies import row_of
 from eventonce.study.fields import leaves_of
 from eventonce.types import Event
 
 LABEL: Final = 10
 """Characters of a label, with the space after it: the longest are `strength` and `keyed by`."""
+TWO: Final = 2
+LOOKED_AT: Final = 1_000
+"""Lines of a file without an event that its fault is looked for in."""
+
+
+class Told(NamedTuple):
+    """An event, and what a capture says of its arrival."""
+
+    event: Event
+    row: Row
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.argument(
-    "other", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
+@click.argument("file", type=CapturePath(allow_dash=True))
+@click.argument("other", required=False, type=CapturePath(allow_dash=True))
+@click.option(
+    "--line",
+    "lines",
+    multiple=True,
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="The event of this line of the capture FILE, as `diagnose --lines` counts; repeat the "
+    "option to compare two.",
 )
 @with_settings("presets", "rules", "name", "config")
 @json_option
-def explain(settings: Settings, file: str, other: str | None, *, as_json: bool) -> int:
+def explain(
+    settings: Settings, file: Place, other: Place | None, lines: tuple[int, ...], *, as_json: bool
+) -> int:
     """Explain the event in FILE (- is stdin): its rule, each part of its key with path and value,
     the key, its strength, how long it is remembered, and for a state the order and the state.
     A missing part is named, and the exit code is 1.
 
-    With two files: whether both events have the same key, or which parts differ; what differs
-    outside the key; and for a copy the cause for which it is there.
+    With two files, or two lines of a capture: whether both events have the same key, or which
+    parts differ; what differs outside the key; and for a copy the cause for which it is there.
     """
+    if lines and other is not None:
+        raise click.UsageError("--line takes one capture: name it alone.")
+    if len(lines) > TWO:
+        raise click.UsageError("Two lines can be compared: name --line twice at most.")
+    found = _at(file, lines) if lines else [_only(one) for one in (file, other) if one is not None]
     rules = settings.file.ruleset()
-    data, event = _read(file)
-    first = rules.explain(event)
-    if other is None:
+    first = rules.explain(found[0].event)
+    if len(found) < TWO:
         emit(_document(first), _page(first), as_json=as_json)
         return _exit_code(first)
-    other_data, other_event = _read(other)
-    second = rules.explain(other_event)
+    second = rules.explain(found[1].event)
     same = first.key is not None and first.key == second.key
-    outside = _outside(event, other_event, first, second)
+    outside = _outside(found[0].event, found[1].event, first, second)
     differ = [name for name, _, _ in _differences(first, second)]
     is_copy = same and (first.kind == "fact" or not differ)
-    cause = _cause(data, other_data) if is_copy else None
+    cause = cause_of(found[0].row, found[1].row) if is_copy else None
     document = {
         "same": same,
         "differ": differ,
@@ -111,40 +133,41 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
 
-def _cause(first: bytes, second: bytes) -> str | None:
-    """Why the second event is there, if it is a copy of the first: lines of a capture tell."""
-    rows = [row_of(arrival(data.strip()), line) for line, data in enumerate((first, second))]
-    return cause_of(rows[0], rows[1]) if rows[0] and rows[1] else None
+def _only(place: Place) -> Told:
+    """The one event of a file."""
+    with closing(iter(Capture([place]))) as events:
+        found = list(islice(events, LOOKED_AT))
+    told = [arrival(raw) for raw in found]
+    if len(found) > 1 and any(isinstance(one.event, Event) for one in told):
+        raise ConfigError(
+            f"{_name_of(place)}: more than one event; explain takes a file with one event, or one "
+            f"line of a capture: eventonce explain {place} --line 1"
+        )
+    # What is broken was taken for lines, and its fault is that of the whole.
+    return _told(_name_of(place), told[0] if len(told) == 1 else arrival(b"\n".join(found)))
 
 
-def _read(file: str) -> tuple[bytes, Event]:
-    """The one event of a file, and the bytes that it was read from."""
-    name = "stdin" if file == "-" else file
-    try:
-        with click.open_file(file, "rb") as stream:
-            data = b"".join(unpacked(stream))
-    except Unreadable as error:
-        raise ConfigError(f"{name} cannot be read completely: {error}") from error
-    found = read_many(data)
-    several = len(found)
-    if several == 1:
-        event = found[0]
-        if not isinstance(event, EnvelopeError):
-            return data, event
-        several = _captured(data)
-        if several < 2:
-            raise EnvelopeError(f"{name}: {event}", place=event.place)
-    raise ConfigError(
-        f"{name}: {several} events; explain takes a file with one event, "
-        "or one line of a capture: sed -n 1p FILE | eventonce explain -"
-    )
+def _at(place: Place, lines: Sequence[int]) -> list[Told]:
+    """The events of these lines of a capture."""
+    with closing(iter(Capture([place]))) as events:
+        read = enumerate(islice(events, max(lines)), start=1)
+        found = {number: raw for number, raw in read if number in lines}
+    for number in lines:
+        if number not in found:
+            raise ConfigError(f"{_name_of(place)} has no line {number}")
+    return [_told(f"{_name_of(place)}:{number}", arrival(found[number])) for number in lines]
 
 
-def _captured(data: bytes) -> int:
-    """The number of events in this data, if it is a capture."""
-    found = (chunk for chunk in chunks(BytesIO(data), len(data)) if isinstance(chunk, Chunk))
-    read = (one for chunk in found for event in chunk.events for one in read_many(event))
-    return sum(not isinstance(one, EnvelopeError) for one in read)
+def _told(name: str, found: Arrival) -> Told:
+    event, row = found.event, row_of(found, 0)
+    if isinstance(event, EnvelopeError):
+        raise EnvelopeError(f"{name}: {event}", place=event.place)
+    assert row is not None, "it is an event"
+    return Told(event, row)
+
+
+def _name_of(place: Place) -> str:
+    return "stdin" if place == STDIN else str(place)
 
 
 def _document(found: Explanation) -> dict[str, Any]:

@@ -33,14 +33,13 @@ from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.compression import Unreadable
-from eventonce.sources.inputs import Input, Place, inputs
+from eventonce.sources.inputs import STDIN, Input, Place, inputs
 from eventonce.sources.json_stream import Chunk, Long, inside
 from eventonce.stores import open_store
 
 if TYPE_CHECKING:
     from eventonce.cli.copies import CopiesFile
 
-STDIN: Final = Path("-")
 SHOWN: Final = 20
 """Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
 
@@ -125,9 +124,6 @@ def filter_events(
     unread: list[str] = []
     found: list[Input] = []
     for place in captures or [STDIN]:
-        if place == STDIN:
-            found.append(Input("stdin", 0, lambda: click.open_file("-", "rb")))
-            continue
         some, passed_over = inputs([place])
         found += some
         if passed_over:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, NoReturn
@@ -20,7 +21,8 @@ from eventonce.sources import log_export, parquet
 from eventonce.sources.json_stream import Chunk, Long, chunks
 
 Place = Path | str
-"""A file or a folder, or `s3://bucket/prefix`."""
+"""A file or a folder, `s3://bucket/prefix`, or `-`."""
+STDIN: Final = Path("-")
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst", ".parquet")
 """The endings of the files of a folder that are read, beside names without an ending, as Firehose
@@ -93,6 +95,8 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
     for place in places:
         if isinstance(place, str):
             _objects(place, found, others)
+        elif place == STDIN:
+            found.append(Input("stdin", 0, _standard_input))
         elif place.is_dir():
             for path in sorted(_walked(place)):
                 if path.is_file():
@@ -104,6 +108,12 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
     if others and not found:
         raise ConfigError(passed_over)
     return found, passed_over
+
+
+def _standard_input() -> AbstractContextManager[IO[bytes]]:
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed: there is nothing to read")
+    return nullcontext(sys.stdin.buffer)
 
 
 def _walked(folder: Path) -> Iterator[Path]:

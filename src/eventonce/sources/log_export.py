@@ -1,5 +1,6 @@
 """Exports of CloudWatch Logs to S3: on each line a time and a message, which may go on over more
-lines. Each message becomes a line of our own capture that says when it came."""
+lines. Each message becomes a line of our own capture that says when it came, unless a tap has
+written it so."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from eventonce.envelope.captured import written_line
 from eventonce.sources.json_stream import Chunk, Long
 
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
@@ -75,6 +77,9 @@ def _line(arrived: int, texts: list[bytes]) -> bytes:
     # A newline in JSON stands between values; in any other text it matters.
     if texts[0].lstrip().startswith(b"{"):
         event = b" ".join(texts).replace(b"\r", b" ")
+        tapped = written_line(event)
+        if tapped is not None:
+            return tapped
     else:
         event = msgspec.json.encode(b"\n".join(texts).decode(errors="backslashreplace"))
     return b'{"eventonce":1,"arrived":%d,"event":%b}' % (arrived, event)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,7 @@ class _Carried(msgspec.Struct, gc=False):
     queue: str = msgspec.field(name="eventSourceARN", default="")
     logged_id: str = msgspec.field(name="eventId", default="")
     timestamp: int | None = None
+    logged: Any = msgspec.field(name="message", default="")
 
 
 class Arrival(NamedTuple):
@@ -77,6 +78,9 @@ def _beside(raw: bytes) -> Arrival:
         told = _carried(raw)
     except ValueError:
         return Arrival(event)
+    tapped = own_line(told.logged.encode()) if isinstance(told.logged, str) else None
+    if tapped is not None and tapped.tells:
+        return Arrival(event, tapped.arrived, tapped.channel, tapped.id, tapped.receives)
     attributes = told.received if told.received_id else told.attributes
     sent, receives = attributes.sent_timestamp, attributes.approximate_receive_count
     return Arrival(
