@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -202,6 +202,16 @@ def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
     assert set(kinds(sqlite, facts(0, 1_000), NOW + 30_000)) == {"duplicate"}
 
 
+def test_claims_look_at_a_few_records_each_for_what_expired(sqlite: SQLiteStore) -> None:
+    """However much there is: others wait for as long as a claim looks."""
+    chance = random.Random(1)
+    complete(sqlite, [fact(chance.randbytes(16)) for _ in range(5_000)])
+    for _ in range(10):
+        sqlite.claim([fact(chance.randbytes(16)) for _ in range(100)], NOW + 864_000_000)
+    dropped = 6_000 - sqlite.stats().records
+    assert dropped <= store.LOOKS_AT_ONCE + 1_000 * store.LOOKS
+
+
 # Transactions
 
 
@@ -217,8 +227,7 @@ def test_another_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
         with closing(raw(path)) as other:
             other.execute("BEGIN IMMEDIATE")
 
-    (verdict,) = sqlite.claim([fact(1, nonce=2**70)], NOW)
-    assert verdict.kind == "error"
+    assert kinds(sqlite, [fact(1, nonce=2**70), fact(2)]) == ["error", "run"]
     write()
     with pytest.raises(sqlite3.OperationalError), sqlite.transaction() as transaction:
         transaction.connection.execute("no statement")
@@ -232,6 +241,10 @@ def test_a_transaction_knows_what_the_file_did_and_what_its_caller_did(
         assert transaction.failed(StoreUnavailable("the disk is full"))
         assert not transaction.failed(StoreError("commit() is refused"))
         assert not transaction.failed(LookupError())
+        for code, failed in ((sqlite3.SQLITE_FULL, True), (sqlite3.SQLITE_CONSTRAINT, False)):
+            error = sqlite3.OperationalError()
+            error.sqlite_errorcode = code
+            assert transaction.failed(error) is failed
 
 
 def test_a_call_that_waited_while_the_store_was_closed_does_not_open_it_again(
@@ -304,6 +317,25 @@ def test_a_call_inside_the_threads_own_transaction_is_refused_at_once(
     assert kinds(sqlite, [fact(2)]) == ["run"]
 
 
+def test_a_call_waits_for_a_transaction_that_begins_though_the_last_one_was_its_own_threads(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    def block() -> None:
+        with sqlite.transaction():
+            pass
+
+    with closing(raw(path)) as other, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        one.submit(block).result(PATIENCE)
+        other.execute("BEGIN IMMEDIATE")
+        begins = two.submit(block)
+        until(lambda: sqlite._connections.transaction is not None)
+        called = one.submit(sqlite.claim, [fact(1)], NOW)
+        until(lambda: called.done() or sqlite._connections.lock._calls)
+        other.execute("COMMIT")
+        begins.result(PATIENCE)
+        assert called.result(PATIENCE)[0].kind == "run"
+
+
 def test_a_renewal_waits_for_anothers_transaction(sqlite: SQLiteStore) -> None:
     (run,) = sqlite.claim([fact(1)], NOW)
     with ThreadPoolExecutor(1) as pool:
@@ -313,14 +345,29 @@ def test_a_renewal_waits_for_anothers_transaction(sqlite: SQLiteStore) -> None:
         assert renewal.result(PATIENCE) == ["kept"]
 
 
-def test_a_renewal_that_waits_too_long_may_be_tried_again(path: Path) -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sqlite, extend: sqlite.settle([extend], NOW),
+        lambda sqlite, _: sqlite.close(),
+        lambda sqlite, _: sqlite._connections.close_if_idle(sqlite._connections.location),
+    ],
+    ids=["a renewal", "the end", "another store's end"],
+)
+def test_who_waits_too_long_takes_nothing_from_the_transaction_that_is_open(
+    path: Path, call: Callable[[SQLiteStore, Settlement], object]
+) -> None:
     with closing(SQLiteStore(path, wait=0.01)) as sqlite, ThreadPoolExecutor(1) as pool:
         (run,) = sqlite.claim([fact(1)], NOW)
         extend = Settlement(fact(1), run.token, "extend")
-        with sqlite.transaction():
+        with sqlite.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE effects (n)")
+            with suppress(StoreUnavailable):
+                pool.submit(call, sqlite, extend).result(PATIENCE)
             renewal = pool.submit(sqlite.settle, [extend], NOW)
             with pytest.raises(StoreUnavailable, match="other threads have held the store"):
                 renewal.result(PATIENCE)
+        assert effects(sqlite) == 0
         assert sqlite.settle([extend], NOW) == ["kept"]
 
 

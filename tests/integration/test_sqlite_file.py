@@ -316,9 +316,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def test_a_file_that_another_process_holds_is_told(path: Path) -> None:
-    with closing(SQLiteStore(path, wait=0.05)) as sqlite:
+    with closing(SQLiteStore.from_uri(f"sqlite:///{path}?wait=0.05")) as sqlite:
         with locked(path):
-            with pytest.raises(StoreUnavailable, match="locked by another") as caught:
+            with pytest.raises(StoreUnavailable, match=r"locked by another .* 0\.05 s") as caught:
                 sqlite.claim([fact(1)], NOW)
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
             with pytest.raises(StoreUnavailable, match="locked by another"), sqlite.transaction():
@@ -405,12 +405,22 @@ def test_a_file_that_cannot_be_written_is_a_wrong_path_only_while_it_is_opened(
     assert type(explain(error, location, **more)) is kind
 
 
-def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(path: Path) -> None:
+def settled_in_a_transaction(sqlite: SQLiteStore) -> None:
+    with sqlite.transaction() as transaction:
+        transaction.settle(Settlement(fact(1), 1, "complete"))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda sqlite: sqlite.claim([fact(1)], NOW), settled_in_a_transaction]
+)
+def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(
+    path: Path, call: Callable[[SQLiteStore], object]
+) -> None:
     with closing(SQLiteStore(path)) as sqlite:
-        sqlite.claim([fact(1)], NOW)
+        call(sqlite)
         path.rename(path.with_suffix(".old"))
         with pytest.raises(StoreUnavailable, match="removed or replaced"):
-            sqlite.claim([fact(1)], NOW)
+            call(sqlite)
         assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
 
 
