@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -11,6 +14,9 @@ from eventonce import Consumer
 from eventonce.stores.memory import MemoryStore
 from tests.docs.pages import DOCS
 from tests.helpers import until
+from tests.unit.asking import ask
+from tests.unit.endpoint import Endpoint, call
+from tests.unit.invoked import Crm, record
 from tests.unit.test_worker_whole import InMemorySource, delivery, working
 
 SOURCE = Path(__file__).parents[2] / "src" / "eventonce"
@@ -38,7 +44,9 @@ def test_every_table_that_takes_a_line_is_where_the_page_says() -> None:
             assert re.search(rf"^{name}\b", (SOURCE / file).read_text(), re.MULTILINE), name
 
 
-def test_every_file_that_a_message_passes_is_on_the_page() -> None:
+@contextmanager
+def files_passed() -> Iterator[set[str]]:
+    """The files of eventonce whose code runs meanwhile, in any thread that begins meanwhile."""
     passed: set[str] = set()
 
     def note(frame: FrameType, *_: object) -> None:
@@ -46,14 +54,44 @@ def test_every_file_that_a_message_passes_is_on_the_page() -> None:
         if path.is_relative_to(SOURCE):
             passed.add(path.relative_to(SOURCE).as_posix())
 
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def not_named(passed: set[str]) -> set[str]:
+    return {one for one in passed if not one.startswith("stores/") and f"`{one}`" not in TEXT}
+
+
+def test_every_file_that_a_message_passes_is_on_the_page() -> None:
     source = InMemorySource()
     source.waiting = [delivery(number) for number in range(5)]
-    threading.setprofile(note)
-    try:
-        with working(Consumer(MemoryStore(), handler=lambda _: None), source):
-            until(lambda: len(source.acknowledged) == 5)
-    finally:
-        threading.setprofile(None)
+    consumer = Consumer(MemoryStore(), handler=lambda _: None)
+    with files_passed() as passed, working(consumer, source):
+        until(lambda: len(source.acknowledged) == 5)
     assert {"worker/fetcher.py", "core/engine.py", "worker/ack_buffer.py"} <= passed
-    stores = {file for file in passed if file.startswith("stores/")}
-    assert {file for file in passed - stores if f"`{file}`" not in TEXT} == set()
+    assert not_named(passed) == set()
+
+
+def test_every_file_that_a_request_passes_is_on_the_page() -> None:
+    endpoint = Endpoint()
+    ask(endpoint.app, call("a"))
+    with files_passed() as passed:
+        ask(endpoint.app, call("b"))
+    assert endpoint.ran == ["a", "b"]
+    assert {"web/events.py", "core/engine.py", "http_report.py"} <= passed
+    assert not_named(passed) == set()
+
+
+def test_every_file_that_a_record_of_lambda_passes_is_on_the_page() -> None:
+    crm = Crm()
+    crm.handler({"Records": [record("a")]}, None)
+    with files_passed() as passed:
+        crm.handler({"Records": [record("b")]}, None)
+    assert crm.ran == ["a", "b"]
+    assert {"aws/handler.py", "core/engine.py", "aws/sqs_batch.py"} <= passed
+    assert not_named(passed) == set()
