@@ -24,7 +24,7 @@ from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
-from eventonce.runtime.runtime import LONGEST_WAIT, ONE, Runtime
+from eventonce.runtime.runtime import COPY_WAIT, ONE, Runtime
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
@@ -154,7 +154,7 @@ class Consumer:
         started = time.perf_counter()
         end = None if deadline is None else _deadline(deadline, margin)
         planned = self.runtime.plan(events, deadline=end, deliveries=deliveries or inf)
-        here = LONGEST_WAIT if deadline is None else max(0.0, min(LONGEST_WAIT, deadline - margin))
+        here = COPY_WAIT if deadline is None else max(0.0, min(COPY_WAIT, deadline - margin))
         return self.runtime.tell(
             self.runtime.run(planned, CopyWait(here, min(wait, here))), started
         )
@@ -166,7 +166,7 @@ class Consumer:
         started = time.perf_counter()
         runtime = self.runtime
         planned = runtime.plan(events)
-        outcomes = await runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT, wait))
+        outcomes = await runtime.awaiting.process(planned, CopyWait(COPY_WAIT, wait))
         return runtime.tell(outcomes, started)
 
     @overload
@@ -192,7 +192,7 @@ class Consumer:
             async def guarded_async(event: Incoming) -> Outcome:
                 started = time.perf_counter()
                 planned = self.runtime.plan([event], lambda _: route)
-                outcomes = await self.runtime.awaiting.process(planned, CopyWait(LONGEST_WAIT))
+                outcomes = await self.runtime.awaiting.process(planned, CopyWait(COPY_WAIT))
                 return self.runtime.tell(outcomes, started)[0]
 
             return guarded_async
@@ -201,7 +201,7 @@ class Consumer:
         def guarded(event: Incoming) -> Outcome:
             started = time.perf_counter()
             planned = self.runtime.plan([event], lambda _: route)
-            return self.runtime.tell(self.runtime.run(planned, CopyWait(LONGEST_WAIT)), started)[0]
+            return self.runtime.tell(self.runtime.run(planned, CopyWait(COPY_WAIT)), started)[0]
 
         return guarded
 
@@ -209,7 +209,7 @@ class Consumer:
     def _block(self, event: Incoming) -> Iterator[Job]:
         started = time.perf_counter()
         planned = self.runtime.plan([event], lambda _: _BLOCK)
-        visit = Inline(self.runtime, planned, CopyWait(LONGEST_WAIT))
+        visit = Inline(self.runtime, planned, CopyWait(COPY_WAIT))
         ended = False
         try:
             if visit.until_executed() is None:

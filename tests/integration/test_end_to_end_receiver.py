@@ -19,8 +19,8 @@ from tests.servers.receiver import JSON, Receiving, receiving
 
 KEY = "not-a-secret-key"
 CONFIG = f"""
-store = "sqlite:///desk.db"
-name = "desk"
+store = "sqlite:///site.db"
+name = "site"
 presets = ["genesys"]
 
 [[sink]]
@@ -56,14 +56,18 @@ def connect(world: Account, url: str) -> None:
     events = world.events
     key = {"ApiKeyName": "x-api-key", "ApiKeyValue": KEY}
     connection = events.create_connection(
-        Name="desk", AuthorizationType="API_KEY", AuthParameters={"ApiKeyAuthParameters": key}
+        Name="site", AuthorizationType="API_KEY", AuthParameters={"ApiKeyAuthParameters": key}
     )["ConnectionArn"]
     destination = events.create_api_destination(
-        Name="desk", ConnectionArn=connection, InvocationEndpoint=url, HttpMethod="POST"
+        Name="site", ConnectionArn=connection, InvocationEndpoint=url, HttpMethod="POST"
     )["ApiDestinationArn"]
     pattern = json.dumps({"source": [{"prefix": SOURCE}]})
-    target = {"Id": "desk", "Arn": destination, "RoleArn": "arn:aws:iam::000000000000:role/desk"}
-    for rule in ("desk", "desk-too")[:RULES]:
+    target = {
+        "Id": "site",
+        "Arn": destination,
+        "RoleArn": "arn:aws:iam::000000000000:role/site",
+    }
+    for rule in ("site", "site-too")[:RULES]:
         events.put_rule(Name=rule, EventBusName=BUS, EventPattern=pattern)
         events.put_targets(Rule=rule, EventBusName=BUS, Targets=[target])
 

@@ -21,14 +21,14 @@ from tests.helpers import PATIENCE, until
 from tests.integration.end_to_end import BUS, HANDLER, SOURCE, Account, account, apply, call
 from tests.servers import valkey
 
-QUEUE = "desk"
+QUEUE = "site"
 VISIBILITY = 2
 """Seconds, of the queue and of the lease: what a dead worker held is waited for as long."""
 
 TRIES = 3
 
 CONFIG = """
-name = "desk"
+name = "site"
 store = "{store}"
 presets = ["genesys"]
 
@@ -36,7 +36,7 @@ presets = ["genesys"]
 lease = "{visibility}s"
 
 [worker]
-queue = "sqs://desk"
+queue = "sqs://site"
 visibility = "{visibility}s"
 wait = "1s"
 
@@ -66,7 +66,7 @@ def world(folder: Path) -> Iterator[Account]:
         assert apply(config)["steps"]
         assert apply(config)["steps"] == []
         # Two overlapping rules: every event comes twice, with the same id.
-        other = made.rule("desk-too", QUEUE)
+        other = made.rule("site-too", QUEUE)
         assert apply(config, "--parameter", f"OtherRuleArns={other}")["steps"]
         made.archive()
         yield made

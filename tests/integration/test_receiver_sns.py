@@ -34,8 +34,8 @@ def handle(job):
         effects.write(str(job.event.detail.get("call")) + "\\n")
 """
 SETTINGS = f"""
-store = "sqlite:///desk.db"
-name = "desk"
+store = "sqlite:///site.db"
+name = "site"
 presets = []
 rules = ["./rules.toml"]
 [[sink]]
@@ -91,8 +91,8 @@ def place(folder: Path, settings: str = SETTINGS) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield from place(tmp_path_factory.mktemp("desk"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    yield from place(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
@@ -108,25 +108,25 @@ def statuses(answer: Answered) -> list[str]:
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("subject", [None, "A call", ""])
 def test_a_notification_that_sns_signed_takes_effect_once(
-    desk: Place, version: str, subject: str | None
+    site: Place, version: str, subject: str | None
 ) -> None:
     sent = message(SignatureVersion=version, Subject=subject)
-    first, again = desk.send(sent), desk.send(sent)
+    first, again = site.send(sent), site.send(sent)
     assert (first.status, statuses(first)) == (200, ["done"])
     assert (again.status, statuses(again)) == (200, ["duplicate"])
     # The id that SNS keeps when it sends again is the event's transport id.
     assert first.body["events"][0]["id"] == sent["MessageId"]
-    assert desk.effects.count(json.loads(sent["Message"])["detail"]["call"]) == 1
+    assert site.effects.count(json.loads(sent["Message"])["detail"]["call"]) == 1
 
 
-def test_a_message_of_several_lines_and_of_any_script_is_believed(desk: Place) -> None:
+def test_a_message_of_several_lines_and_of_any_script_is_believed(site: Place) -> None:
     event = {"detail-type": "call", "detail": {"call": "\u260e\U0001f4de-é"}}
     text = json.dumps(event, indent=2, ensure_ascii=False) + "\n\n"
-    assert statuses(desk.send(message(Message=text))) == ["done"]
+    assert statuses(site.send(message(Message=text))) == ["done"]
 
 
-def test_a_message_that_is_no_event_is_a_dead_letter(desk: Place) -> None:
-    answer = desk.send(message(Message="Hello\nMessageId\nworld"))
+def test_a_message_that_is_no_event_is_a_dead_letter(site: Place) -> None:
+    answer = site.send(message(Message="Hello\nMessageId\nworld"))
     assert (answer.status, statuses(answer)) == (400, ["invalid"])
 
 
@@ -139,64 +139,64 @@ def test_the_certificate_is_fetched_once(quiet: Place) -> None:
 @pytest.mark.parametrize(
     "field", ["Message", "MessageId", "Subject", "Timestamp", "Signature", "TopicArn"]
 )
-def test_a_field_that_was_changed_is_refused(desk: Place, field: str) -> None:
+def test_a_field_that_was_changed_is_refused(site: Place, field: str) -> None:
     sent = message(Subject="A call")
     other = message(Subject="Another call", Timestamp=stamp(ago=60))
-    ran = desk.effects
-    desk.refused({**sent, field: other[field] if field != "TopicArn" else TOPIC + "s"})
-    assert desk.effects == ran
+    ran = site.effects
+    site.refused({**sent, field: other[field] if field != "TopicArn" else TOPIC + "s"})
+    assert site.effects == ran
 
 
-def test_a_signature_of_the_other_version_or_of_another_key_is_refused(desk: Place) -> None:
+def test_a_signature_of_the_other_version_or_of_another_key_is_refused(site: Place) -> None:
     for given, told in (("1", "2"), ("2", "1")):
         sent = {**message(SignatureVersion=given), "SignatureVersion": told}
-        assert "does not fit" in desk.refused(sent)
-    assert "does not fit" in desk.refused(signed(message(), a_key()))
-    assert "version 1 or 2" in desk.refused(message(SignatureVersion="3"))
+        assert "does not fit" in site.refused(sent)
+    assert "does not fit" in site.refused(signed(message(), a_key()))
+    assert "version 1 or 2" in site.refused(message(SignatureVersion="3"))
 
 
-def test_what_nobody_signed_is_not_read(desk: Place) -> None:
-    ran = desk.effects
+def test_what_nobody_signed_is_not_read(site: Place) -> None:
+    ran = site.effects
     event = {"detail-type": "call", "id": "forged", "detail": {"call": "forged"}}
     # A carrier that is looked for before a notification is, beside one that is signed.
     sent = message()
-    answer = desk.send({**sent, "Records": [event], "body": event, "messageId": "1", **event})
+    answer = site.send({**sent, "Records": [event], "body": event, "messageId": "1", **event})
     assert statuses(answer) == ["done"]
-    assert desk.effects == [*ran, json.loads(sent["Message"])["detail"]["call"]]
+    assert site.effects == [*ran, json.loads(sent["Message"])["detail"]["call"]]
     # Headers that say what an event is, or what it is called.
     sent = message(Message='{"detail-type": "named", "id": "own", "detail": {}}')
     told = {"ce-type": "call", "ce-id": "forged", "x-amz-sns-message-id": "forged"}
-    first, again = desk.send(sent), desk.send(sent, **told)
+    first, again = site.send(sent), site.send(sent, **told)
     assert (statuses(first), statuses(again)) == (["done"], ["duplicate"])
     # The first of two fields of one name.
     sent = message()
     raw = json.dumps(sent).encode()
     twice = b'{"Message": %s, ' % json.dumps(json.dumps(event)).encode() + raw[1:]
-    answer = desk.serving.ask(twice, headers=headers(sent))
+    answer = site.serving.ask(twice, headers=headers(sent))
     assert answer.status == 401 or answer.body["events"][0]["id"] == sent["MessageId"]
-    assert "forged" not in desk.effects
+    assert "forged" not in site.effects
 
 
-def test_lines_moved_from_one_field_to_another_are_refused(desk: Place) -> None:
+def test_lines_moved_from_one_field_to_another_are_refused(site: Place) -> None:
     """The signature is over lines, so it fits both."""
     inner = json.dumps({"detail-type": "call", "detail": {"call": "moved"}})
     sent = message(Message=f"{inner}\nMessageId\nforged")
     moved = {**sent, "Message": inner, "MessageId": f"forged\nMessageId\n{sent['MessageId']}"}
     named = {"x-amz-sns-message-id": "forged"}
-    assert "several lines" in desk.refused(moved, **named)
-    assert "moved" not in desk.effects
+    assert "several lines" in site.refused(moved, **named)
+    assert "moved" not in site.effects
 
 
-def test_another_topic_is_refused_though_sns_signed_it(desk: Place) -> None:
+def test_another_topic_is_refused_though_sns_signed_it(site: Place) -> None:
     for topic in (TOPIC + "-2", TOPIC.replace("1234", "9999"), TOPIC.replace("eu-", "us-"), ""):
-        assert "sns_topics" in desk.refused(message(TopicArn=topic))
+        assert "sns_topics" in site.refused(message(TopicArn=topic))
 
 
-def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(desk: Place) -> None:
+def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(site: Place) -> None:
     for stamped in (stamp(ago=2 * 86_400), stamp(ago=-2 * 86_400), "yesterday", "1700000000"):
-        assert "Timestamp" in desk.refused(message(Timestamp=stamped))
+        assert "Timestamp" in site.refused(message(Timestamp=stamped))
     # SNS tries for an hour.
-    assert desk.send(message(Timestamp=stamp(ago=2 * 3600))).status == 200
+    assert site.send(message(Timestamp=stamp(ago=2 * 3600))).status == 200
 
 
 @pytest.mark.parametrize(
@@ -218,16 +218,16 @@ def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(desk: Place) -> Non
         "file:///etc/passwd.pem",
     ],
 )
-def test_a_certificate_from_elsewhere_is_not_even_asked_for(desk: Place, url: str) -> None:
-    tunnels = len(desk.sns.tunnels)
-    assert "SigningCertURL" in desk.refused(message(SigningCertURL=url))
-    assert len(desk.sns.tunnels) == tunnels
+def test_a_certificate_from_elsewhere_is_not_even_asked_for(site: Place, url: str) -> None:
+    tunnels = len(site.sns.tunnels)
+    assert "SigningCertURL" in site.refused(message(SigningCertURL=url))
+    assert len(site.sns.tunnels) == tunnels
 
 
 @pytest.mark.parametrize("days", [(-3, -1), (1, 3)])
-def test_a_certificate_that_is_not_valid_now_is_refused(desk: Place, days: tuple[int, int]) -> None:
-    url = desk.sns.page(f"valid{days[0]}", Page(certificate(SIGNER, days=days)))
-    assert "not valid now" in desk.refused(message(SigningCertURL=url))
+def test_a_certificate_that_is_not_valid_now_is_refused(site: Place, days: tuple[int, int]) -> None:
+    url = site.sns.page(f"valid{days[0]}", Page(certificate(SIGNER, days=days)))
+    assert "not valid now" in site.refused(message(SigningCertURL=url))
 
 
 ELSEWHERE = (("Location", CERTIFICATE),)
@@ -247,21 +247,21 @@ ELSEWHERE = (("Location", CERTIFICATE),)
     ids=["oversized", "redirect", "redirect-elsewhere", "away", "no-content", "page", "empty"],
 )
 def test_without_the_certificate_nothing_is_believed_and_sns_sends_again(
-    desk: Place, page: Page, request: pytest.FixtureRequest
+    site: Place, page: Page, request: pytest.FixtureRequest
 ) -> None:
     name = request.node.callspec.id
-    url, ran = desk.sns.page(f"un-{name}", page), desk.effects
+    url, ran = site.sns.page(f"un-{name}", page), site.effects
     sent = message(SigningCertURL=url)
-    answer = desk.send(sent)
+    answer = site.send(sent)
     assert (answer.status, answer.body["reason"]) == (
         503,
         "the signing certificate could not be had",
     )
-    assert desk.effects == ran
-    assert {*desk.sns.tunnels} == {f"{HOST}:443"}
+    assert site.effects == ran
+    assert {*site.sns.tunnels} == {f"{HOST}:443"}
     # Nothing of it is kept: the next attempt finds the certificate.
-    desk.sns.page(f"un-{name}", Page(certificate(SIGNER)))
-    assert statuses(desk.send(sent)) == ["done"]
+    site.sns.page(f"un-{name}", Page(certificate(SIGNER)))
+    assert statuses(site.send(sent)) == ["done"]
 
 
 def test_a_subscription_to_an_allowed_topic_is_confirmed(quiet: Place) -> None:
@@ -293,23 +293,23 @@ def test_a_subscription_to_another_topic_is_refused_and_logged_and_nothing_is_fe
     until(lambda: f"a message of topic {topic!r} is refused" in quiet.log)
 
 
-def test_a_subscription_whose_signature_does_not_fit_is_not_confirmed(desk: Place) -> None:
-    url = desk.sns.subscribing("unsigned")
+def test_a_subscription_whose_signature_does_not_fit_is_not_confirmed(site: Place) -> None:
+    url = site.sns.subscribing("unsigned")
     asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="unsigned")
     for field, value in (("SubscribeURL", url + "&x=1"), ("Token", "other"), ("Message", "other")):
-        assert "does not fit" in desk.refused({**asked, field: value})
+        assert "does not fit" in site.refused({**asked, field: value})
     # Nor one whose type only the header says, which nobody signed.
     told = {"x-amz-sns-message-type": "SubscriptionConfirmation"}
-    assert "otherwise" in desk.refused({**message(), "SubscribeURL": url}, **told)
-    assert not [path for path in desk.sns.asked if "unsigned" in path]
+    assert "otherwise" in site.refused({**message(), "SubscribeURL": url}, **told)
+    assert not [path for path in site.sns.asked if "unsigned" in path]
 
 
-def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(desk: Place) -> None:
-    tunnels = len(desk.sns.tunnels)
+def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(site: Place) -> None:
+    tunnels = len(site.sns.tunnels)
     for url in ("https://example.com/", "http://169.254.169.254/latest", f"https://{HOST}@x.com/"):
         asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="t")
-        assert "SubscribeURL" in desk.refused(asked)
-    assert {*desk.sns.tunnels[tunnels:]} <= {f"{HOST}:443"}
+        assert "SubscribeURL" in site.refused(asked)
+    assert {*site.sns.tunnels[tunnels:]} <= {f"{HOST}:443"}
 
 
 @pytest.mark.parametrize(
@@ -318,14 +318,14 @@ def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(desk: Pla
     ids=["page", "away", "redirect"],
 )
 def test_a_confirmation_that_gives_no_receipt_is_tried_again(
-    desk: Place, page: Page, request: pytest.FixtureRequest
+    site: Place, page: Page, request: pytest.FixtureRequest
 ) -> None:
     token = f"late-{request.node.callspec.id}"
-    url = desk.sns.subscribing(token, page)
+    url = site.sns.subscribing(token, page)
     asked = message("SubscriptionConfirmation", SubscribeURL=url, Token=token)
-    assert desk.send(asked).status == 503
-    desk.sns.subscribing(token)
-    assert desk.send(asked).status == 200
+    assert site.send(asked).status == 503
+    site.sns.subscribing(token)
+    assert site.send(asked).status == 200
 
 
 def test_the_end_of_a_subscription_is_logged_and_not_undone(quiet: Place) -> None:
@@ -338,10 +338,10 @@ def test_the_end_of_a_subscription_is_logged_and_not_undone(quiet: Place) -> Non
     assert not [path for path in quiet.sns.asked if "again" in path]
 
 
-def test_raw_delivery_carries_no_signature_and_is_refused(desk: Place) -> None:
+def test_raw_delivery_carries_no_signature_and_is_refused(site: Place) -> None:
     sent = message()
     raw = {**headers(sent), "x-amz-sns-rawdelivery": "true"}
-    answer = desk.serving.ask(sent["Message"].encode(), headers=raw)
+    answer = site.serving.ask(sent["Message"].encode(), headers=raw)
     assert answer.status == 401
     assert "raw message delivery carries no signature" in answer.body["reason"]
 
@@ -367,6 +367,6 @@ def test_basic_authentication_takes_raw_messages_and_a_handshake_is_still_proved
     [b"", b"[]", b"nonsense", b'{"Type": []}', b'{"Type": "Notification"}', b"[" * 100_000],
     ids=["empty", "list", "nonsense", "odd-type", "unsigned", "deep"],
 )
-def test_a_body_that_is_no_message_is_refused(desk: Place, body: bytes) -> None:
-    answer = desk.serving.ask(body, headers=headers(message()))
+def test_a_body_that_is_no_message_is_refused(site: Place, body: bytes) -> None:
+    answer = site.serving.ask(body, headers=headers(message()))
     assert answer.status == 401

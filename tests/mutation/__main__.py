@@ -39,7 +39,7 @@ SOURCE: Final = ROOT / "src" / "eventonce"
 CACHE: Final = ROOT / ".cache" / "mutation"
 ANSWERS: Final = CACHE / "answers.jsonl"
 FILES: Final = ("core/*.py", "runtime/*.py", "stores/memory.py", "stores/sqlite/*.py")
-UNIT: Final = """aio alone aws_deadline batches consumer consumer_given engine explain forks gate
+UNIT: Final = """aio alone aws_invocation batches consumer consumer_given engine explain forks gate
 gate_timer groups hard_cases interrupted keys lane ledger ledger_facts ledger_settle
 ledger_states letters limits looked_after loops masking memory memory_interrupted observe packing
 proof reasons redrive renewal replays replays_cli settled_meanwhile shared_ids store_cli

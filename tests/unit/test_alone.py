@@ -50,7 +50,7 @@ class Process:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
     """An occupancy of the test's own, in which everybody waits as long as it takes."""
-    monkeypatch.setattr(occupancy, "LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr(occupancy, "ALONE_WAIT", PATIENCE)
     monkeypatch.setattr(occupancy, "STEP", 0.001)
     own = Occupancy()
     monkeypatch.setattr("eventonce.runtime.visit.HERE", own)
@@ -196,7 +196,7 @@ def _entered(entering: Any) -> bool | None:
 
 
 def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
     here = Occupancy()
     assert _entered(entering(here, "A")) is False
     assert _entered(entering(here, "B", alone=True)) is False, "it runs beside what hangs"
@@ -216,7 +216,7 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     here: Occupancy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes again when its lease has ended, and is then known as what it is."""
-    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
     store, clock = MemoryStore(), [1_000_000]
     ran: list[str] = []
     consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
@@ -234,7 +234,7 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
 def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
     here: Occupancy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
     asked: list[str] = []
 
     def look(verb: str, _: Any) -> Any:
@@ -285,7 +285,7 @@ def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
         assert _entered(entering(here, "A", nested=True)) is False
     else:
         assert here.admit("B")
-        monkeypatch.setattr(occupancy, "LONGEST_WAIT", 0.0)
+        monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
         assert _entered(entering(here, "A", alone=True)) is False
         monkeypatch.undo()
         here.leave("B")

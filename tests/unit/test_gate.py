@@ -130,7 +130,7 @@ def one_that_runs(consumer: Consumer, begun: threading.Event) -> Iterator[Any]:
 def test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate(
     way: Callable[[Consumer, Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.consumer.LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr("eventonce.consumer.COPY_WAIT", PATIENCE)
     begun, go, ran = threading.Event(), threading.Event(), list[str]()
 
     def handler(job: Job) -> None:
@@ -184,14 +184,14 @@ def test_a_copy_that_was_answered_just_before_the_run_of_its_process_ended_asks_
 def test_a_copy_inside_the_handler_of_its_own_run_is_busy_at_once(
     way: Callable[[Consumer, Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.consumer.LONGEST_WAIT", 10 * PATIENCE)
+    monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 10 * PATIENCE)
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: way(consumer, call(0)))
     assert consumer.process([call(0)])[0].result == "busy"
     consumer.close()
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.consumer.LONGEST_WAIT", 0.05)
+    monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 0.05)
     begun, go = threading.Event(), threading.Event()
 
     def handler(_: Job) -> None:
@@ -235,7 +235,7 @@ def test_plain_code_on_a_loop_does_not_hold_it_to_wait_for_a_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The run may be a block of another task of the very loop."""
-    monkeypatch.setattr("eventonce.consumer.LONGEST_WAIT", 10 * PATIENCE)
+    monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 10 * PATIENCE)
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
 
     async def one(held: asyncio.Event, go: asyncio.Event) -> None:
@@ -263,7 +263,7 @@ def test_where_nobody_has_imported_asyncio_there_is_no_loop(
 
 
 def test_a_cancelled_batch_waits_for_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.consumer.LONGEST_WAIT", 10 * PATIENCE)
+    monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 10 * PATIENCE)
     begun, go = threading.Event(), threading.Event()
 
     def handler(_: Job) -> None:

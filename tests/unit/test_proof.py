@@ -21,7 +21,7 @@ from eventonce.sources import FileSource
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
 from eventonce.types import Event
-from eventonce.worker import worker as hands
+from eventonce.worker import worker as worker_module
 
 BLANK = ["", " ", "\t\n", "\u00a0\u2003"]
 
@@ -200,7 +200,7 @@ def test_a_capture_counts_the_attempts_of_what_nothing_identifies(tmp_path: Path
     lines = FileSource([file])
     for status in ("failed", "dead"):
         deliveries = lines.receive(10)
-        outcomes = consumer.process([hands._incoming(one) for one in deliveries])
+        outcomes = consumer.process([worker_module._incoming(one) for one in deliveries])
         assert [it.status for it in outcomes] == [status, status]
         lines.postpone([(one, 0.0) for one in deliveries])
     assert len(list(consumer.letters())) == 2
@@ -208,7 +208,7 @@ def test_a_capture_counts_the_attempts_of_what_nothing_identifies(tmp_path: Path
 
 def test_the_id_of_a_message_comes_before_one_that_may_be_an_entitys() -> None:
     for body in ('{"id": "order-1", "payload": {"n": 1}}', '{"id": " ", "detail": {"n": 1}}'):
-        read_ = hands._incoming(Delivery(body.encode(), id="m-1"))
+        read_ = worker_module._incoming(Delivery(body.encode(), id="m-1"))
         assert isinstance(read_, Event)
         assert read_.id == "m-1"
 

@@ -55,14 +55,14 @@ class Endpoint:
 
 @pytest.fixture
 def made() -> Iterator[Any]:
-    desks: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
 
     def make(**settings: Any) -> Endpoint:
-        desks.append(Endpoint(Serve(**settings, **PATIENT)))
-        return desks[-1]
+        endpoints.append(Endpoint(Serve(**settings, **PATIENT)))
+        return endpoints[-1]
 
     yield make
-    for endpoint in desks:
+    for endpoint in endpoints:
         endpoint.consumer.close()
 
 

@@ -58,9 +58,9 @@ class InMemorySource:
 
 @contextmanager
 def working(
-    consumer: Consumer, source: InMemorySource, *, hands: int = 10
+    consumer: Consumer, source: InMemorySource, *, concurrency: int = 10
 ) -> Iterator[list[Report]]:
-    worker = Worker(consumer, source, Settings(concurrency=hands, drain=PATIENCE))
+    worker = Worker(consumer, source, Settings(concurrency=concurrency, drain=PATIENCE))
     reports: list[Report] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
@@ -289,7 +289,7 @@ def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
 
     source = InMemorySource()
     source.waiting = [delivery(number) for number in range(50)]
-    with working(Consumer(MemoryStore(), handler=handler), source, hands=6):
+    with working(Consumer(MemoryStore(), handler=handler), source, concurrency=6):
         # Quick until now: one slot is enough for them.
         until(lambda: len(source.acknowledged) == 50)
         source.waiting = [delivery(number) for number in (100, 101, 102, 103, 104, 50)]

@@ -31,7 +31,7 @@ REDRIVE_VISIBILITY: Final = 300
 """Seconds a message is hidden while its event runs again. If it takes longer another may run it:
 the store knows that the event is held, or done."""
 
-WAIT: Final = 1
+RECEIVE_WAIT: Final = 1
 """Second to wait for a message: any at all makes SQS ask all of its servers."""
 
 REASON_CHARACTERS: Final = 8_192
@@ -113,7 +113,7 @@ class DeadLetters:
     def read(self) -> Iterator[list[Held]]:
         """The letters, a few at a time, each once, until the queue has no other to give."""
         seen: set[str] = set()
-        while messages := self._queue.receive(wait=WAIT, visibility=self._visibility):
+        while messages := self._queue.receive(wait=RECEIVE_WAIT, visibility=self._visibility):
             # The last receipt is the one that counts.
             self._receipts |= {one["MessageId"]: one["ReceiptHandle"] for one in messages}
             fresh = [one for one in messages if one["MessageId"] not in seen]

@@ -24,13 +24,13 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.rules.instants import LATEST, instant
 from eventonce.types import Event
 
-READ_TIMEOUT: Final = 5.0
+EVENTBRIDGE_READ_TIMEOUT: Final = 5.0
 """Seconds for one answer, which takes milliseconds."""
 
-ATTEMPTS: Final = 2
+EVENTBRIDGE_ATTEMPTS: Final = 2
 """Times a request is sent before the caller is told."""
 
-UNFIT: Final = frozenset(
+EVENTBRIDGE_UNFIT: Final = frozenset(
     (
         "InvalidArgument",
         "MalformedDetail",
@@ -147,7 +147,12 @@ class Bus:
         ]
 
     def _connected(self) -> Any:
-        client = connect("events", self._access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+        client = connect(
+            "events",
+            self._access,
+            read_timeout=EVENTBRIDGE_READ_TIMEOUT,
+            attempts=EVENTBRIDGE_ATTEMPTS,
+        )
         try:
             # EventBridge accepts events for a bus that does not exist, and drops them.
             client.describe_event_bus(Name=self.name)
@@ -173,7 +178,7 @@ def _refused(entry: Entry, told: dict[str, Any]) -> Refused[Entry]:
     code = str(told.get("ErrorCode") or NO_RECEIPT)
     again = code == NO_RECEIPT or errors.kind_of_code(code) == "busy"
     reason = str(told.get("ErrorMessage", ""))
-    return Refused(entry, code, reason, again=again, unfit=code in UNFIT)
+    return Refused(entry, code, reason, again=again, unfit=code in EVENTBRIDGE_UNFIT)
 
 
 def _size(entry: Entry) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.aws.deadline import MARGIN, Deadline, Pace, report
+from eventonce.aws.invocation import MARGIN, Invocation, Pace, report
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sqs_batch import (
     NO_TIME,
@@ -98,15 +98,17 @@ def lambda_handler(
     tapped = tap_of(tap)
 
     def handler(event: Any, context: Any = None) -> Any:
-        clock = Deadline(context, margin, pace)
+        invocation = Invocation(context, margin, pace)
         records = sqs_records(event)
         if records is not None:
             if tapped is not None:
                 tapped([of_record(record) for record in records])
             # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
             fires = not partial and records is event
-            outcomes = process_batch(consumer, records, clock, attempts=attempts if fires else None)
-            visibility.change(records, outcomes, clock.left())
+            outcomes = process_batch(
+                consumer, records, invocation, attempts=attempts if fires else None
+            )
+            visibility.change(records, outcomes, invocation.left())
             return batch_response(records, outcomes if partial else _settled(outcomes))
         source = invoker(event, calls=not consumer.runtime.takes(""))
         if source:
@@ -115,16 +117,16 @@ def lambda_handler(
         if transformed is not None:
             if tapped is not None:
                 tapped([of_invocation(delivered(record), context) for record in transformed])
-            return _answer_firehose(consumer, transformed, clock, attempts)
+            return _answer_firehose(consumer, transformed, invocation, attempts)
         if isinstance(event, Mapping) and is_request(event):
             request = request_of(event)
             return response(
-                event, _answer_request(consumer, request, clock, admits, tapped, context)
+                event, _answer_request(consumer, request, invocation, admits, tapped, context)
             )
         incoming = parts(event)
         if tapped is not None:
             tapped([of_invocation(one, context) for one in incoming])
-        return _answer_direct(consumer, incoming, clock, attempts)
+        return _answer_direct(consumer, incoming, invocation, attempts)
 
     return handler
 
@@ -142,9 +144,9 @@ def _delivered(event: Any) -> Sequence[Record] | None:
 
 
 def _answer_direct(
-    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, attempts: int
+    consumer: Consumer, incoming: Sequence[Any], invocation: Invocation, attempts: int
 ) -> dict[str, Any]:
-    outcomes = _settled(_processed(consumer, incoming, clock, attempts))
+    outcomes = _settled(_processed(consumer, incoming, invocation, attempts))
     return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
 
 
@@ -155,7 +157,7 @@ def _settled(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _answer_firehose(
-    consumer: Consumer, records: Sequence[Record], clock: Deadline, attempts: int
+    consumer: Consumer, records: Sequence[Record], invocation: Invocation, attempts: int
 ) -> dict[str, Any]:
     """Each record as it came, and whether its events are settled or given up.
 
@@ -164,7 +166,7 @@ def _answer_firehose(
     """
     taken = [_of_firehose(record) for record in records]
     incoming = [one for some in taken for one in some]
-    told = iter(_settled(_processed(consumer, incoming, clock, attempts)))
+    told = iter(_settled(_processed(consumer, incoming, invocation, attempts)))
     answers = []
     for record, some in zip(records, taken, strict=True):
         lost = [outcome for outcome in islice(told, len(some)) if outcome.status in DEAD_LETTERS]
@@ -187,7 +189,7 @@ def _of_firehose(record: Record) -> list[Event | bytes]:
 def _answer_request(
     consumer: Consumer,
     request: Request,
-    clock: Deadline,
+    invocation: Invocation,
     admits: Admits | None,
     tapped: Tap | None,
     context: Any,
@@ -206,7 +208,7 @@ def _answer_request(
     )
     if tapped is not None:
         tapped([of_invocation(one, context) for one in incoming])
-    answer = respond(_processed(consumer, incoming, clock), wall_clock())
+    answer = respond(_processed(consumer, incoming, invocation), wall_clock())
     return understood(answer, request.headers)
 
 
@@ -216,13 +218,13 @@ def _refusal(status: int, why: str, **headers: str) -> Answer:
 
 
 def _processed(
-    consumer: Consumer, incoming: Sequence[Any], clock: Deadline, attempts: int | None = None
+    consumer: Consumer, incoming: Sequence[Any], invocation: Invocation, attempts: int | None = None
 ) -> list[Outcome]:
     """One outcome per event, also for those there was no time for."""
     outcomes: list[Outcome] = []
-    while len(outcomes) < len(incoming) and (room := clock.room(consumer)):
+    while len(outcomes) < len(incoming) and (room := invocation.room(consumer)):
         some = incoming[len(outcomes) : len(outcomes) + room]
-        outcomes += clock.process(consumer, some, attempts)
+        outcomes += invocation.process(consumer, some, attempts)
     untried = [
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]

@@ -13,8 +13,8 @@ from eventonce.aws.sessions import Access, Client, connect
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError
 
-READ_TIMEOUT: Final = 60.0
-ATTEMPTS: Final = 4
+S3_READ_TIMEOUT: Final = 60.0
+S3_ATTEMPTS: Final = 4
 """Times a request is sent, and an object that breaks off is asked for again from there."""
 BUFFER_BYTES: Final = 1 << 20
 PAGE_OBJECTS: Final = 1_000
@@ -54,7 +54,7 @@ class Bucket:
 
     def __init__(self, name: str, access: Access = Access()) -> None:  # noqa: B008  frozen
         self.name = name
-        make = partial(connect, "s3", access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+        make = partial(connect, "s3", access, read_timeout=S3_READ_TIMEOUT, attempts=S3_ATTEMPTS)
         self._client = Client(make, self._explain)
 
     def objects(self, prefix: str) -> Iterator[Object]:
@@ -101,13 +101,13 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, S3_ATTEMPTS + 1):
             try:
                 data = self._opened().read(len(buffer))
             except EventonceError as error:
                 raise OSError(str(error)) from error
             except Exception as error:
-                if errors.kind_of(error) != "not_reached" or attempt == ATTEMPTS:
+                if errors.kind_of(error) != "not_reached" or attempt == S3_ATTEMPTS:
                     raise OSError(f"{type(error).__name__} after {self._at} bytes") from error
                 self._drop()
                 continue

@@ -24,14 +24,16 @@ from eventonce.aws.sessions import Access, Client, connect
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 
-READ_TIMEOUT: Final = SQS_WAIT_SECONDS + 5.0
+SQS_READ_TIMEOUT: Final = SQS_WAIT_SECONDS + 5.0
 """Seconds for an answer: the longest wait for a message, and some for the way."""
 
-ATTEMPTS: Final = 2
+SQS_ATTEMPTS: Final = 2
 """Times a request is sent before the caller is told: a worker polls again anyway, and must know
 soon that it should do so more slowly."""
 
-UNFIT: Final = frozenset(("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue"))
+SQS_UNFIT: Final = frozenset(
+    ("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue")
+)
 """The refusals that are about the message itself, as they end: some come with a prefix."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
@@ -167,7 +169,9 @@ class Queue:
         self._url = address.url
 
         def make() -> Any:
-            return connect("sqs", address.access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+            return connect(
+                "sqs", address.access, read_timeout=SQS_READ_TIMEOUT, attempts=SQS_ATTEMPTS
+            )
 
         explain = partial(errors.explain, place=address, noun="queue", awaited=awaited)
         self._client = Client(make, explain, client)
@@ -308,7 +312,7 @@ def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused[Entry]:
 
 
 def _is_unfit(code: str) -> bool:
-    return code.rpartition(".")[2] in UNFIT
+    return code.rpartition(".")[2] in SQS_UNFIT
 
 
 def _bounded(seconds: float) -> int:

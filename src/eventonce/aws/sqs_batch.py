@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from eventonce.aws.deadline import Deadline, report
+from eventonce.aws.invocation import Invocation, report
 from eventonce.consumer import Consumer
 from eventonce.errors import EventonceError, Retry
 from eventonce.log import log
@@ -40,7 +40,7 @@ def sqs_records(event: Any) -> Sequence[Record] | None:
 
 
 def process_batch(
-    consumer: Consumer, records: Sequence[Record], clock: Deadline, *, attempts: int | None
+    consumer: Consumer, records: Sequence[Record], invocation: Invocation, *, attempts: int | None
 ) -> list[Outcome]:
     """One outcome per record.
 
@@ -49,9 +49,11 @@ def process_batch(
     """
     outcomes = {id(record): NO_TIME for record in records}
     groups = Groups(records, _group)
-    while groups and (room := clock.room(consumer)):
+    while groups and (room := invocation.room(consumer)):
         taken = groups.take(room)
-        for record, outcome in zip(taken, clock.process(consumer, taken, attempts), strict=True):
+        for record, outcome in zip(
+            taken, invocation.process(consumer, taken, attempts), strict=True
+        ):
             outcomes[id(record)] = outcome
             if outcome.ack:
                 groups.settled(record)

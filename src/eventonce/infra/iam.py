@@ -31,7 +31,7 @@ POLL: Final = (
 """The rights that Lambda uses in the function's name to receive its messages; the first is also the
 function's own, for `Retry(after=…)`."""
 
-CAPTURE: Final = ("DeleteMessage", "GetQueueUrl", "ReceiveMessage")
+CAPTURE_ACTIONS: Final = ("DeleteMessage", "GetQueueUrl", "ReceiveMessage")
 SEND: Final = ("GetQueueUrl", "SendMessage")
 PUT: Final = ("DescribeEventBus", "PutEvents")
 LOGS: Final = ("CreateLogStream", "PutLogEvents")
@@ -95,7 +95,7 @@ def _statements(role: Role, plan: Plan, place: Place) -> list[Statement]:
         case "capture":
             lines = place.arn("logs", f"log-group:{plan.capture_log_group}:*")
             return [
-                _allow("Receive", "sqs", CAPTURE, place.queue(plan.capture_queue)),
+                _allow("Receive", "sqs", CAPTURE_ACTIONS, place.queue(plan.capture_queue)),
                 _allow("Read", "logs", ["FilterLogEvents"], lines),
             ]
         case "apply":

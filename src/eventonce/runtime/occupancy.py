@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Final
 
-LONGEST_WAIT: Final = 30.0
+ALONE_WAIT: Final = 30.0
 """Seconds to wait for others before running beside them: a handler that hangs must neither keep an
 event from its turn for ever nor hold up all others."""
 
@@ -63,7 +63,7 @@ class Occupancy:
         """
         if nested:
             return self._let_in(who)
-        end = time.monotonic() + LONGEST_WAIT
+        end = time.monotonic() + ALONE_WAIT
         if not alone:
             while not self._admits(who, end):
                 yield
@@ -100,7 +100,7 @@ class Occupancy:
                 return False
             self._runs.add(who)
             self._solo.add(who)
-            self._closed_until = time.monotonic() + LONGEST_WAIT
+            self._closed_until = time.monotonic() + ALONE_WAIT
             return True
 
     def _let_in(self, who: object) -> bool:

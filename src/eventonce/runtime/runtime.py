@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CANCELLING: Final = 1.0
 """Seconds that cancelled handlers have to clean up."""
 
-LONGEST_WAIT: Final = 5.0
+COPY_WAIT: Final = 5.0
 """Seconds that a copy waits for a run of this process before it is `busy`."""
 
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
@@ -118,7 +118,7 @@ class Runtime:
         """
         started = time.perf_counter()
         planned = self.plan(events, redrive=True)
-        return self.tell(self.run(planned, CopyWait(LONGEST_WAIT)), started)
+        return self.tell(self.run(planned, CopyWait(COPY_WAIT)), started)
 
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         """Tell the observers, with the seconds since then; gives the outcomes back."""

@@ -23,7 +23,7 @@ EVENT_BYTES: Final = 16 << 20
 """Bytes of one event that are held in memory: many times the limit of a consumer, whose dead letter
 keeps an event whole. A longer event stays in its file, and is reported."""
 
-WAIT: Final = 0.2
+RATE_WAIT: Final = 0.2
 """Seconds that a receive waits at most for the rate, or for the retry of a failed event."""
 
 CATCH_UP: Final = 1.0
@@ -120,7 +120,7 @@ class FileSource:
             first = self._later[0][0] if self._later else inf
         else:
             first = self._next + 1 / self._rate
-        return min(WAIT, max(0.001, first - now))
+        return min(RATE_WAIT, max(0.001, first - now))
 
 
 class Capture:

@@ -20,7 +20,7 @@ before another can take over."""
 SHORTEST_VISIBILITY: Final = 2.0
 """Seconds: SQS counts whole ones, and a renewal must have its time."""
 
-WAIT: Final = 5.0
+RECEIVE_WAIT: Final = 5.0
 """Seconds a request waits for a message: one that is cut off may have been given messages, so that
 a worker ends no sooner than its requests do."""
 
@@ -36,7 +36,7 @@ class SQSSource:
     ended = False
 
     def __init__(
-        self, queue: str | Queue, *, visibility: float = VISIBILITY, wait: float = WAIT
+        self, queue: str | Queue, *, visibility: float = VISIBILITY, wait: float = RECEIVE_WAIT
     ) -> None:
         """The queue is `sqs://NAME?region=…`, its URL, or a `Queue`."""
         if isinstance(queue, str):

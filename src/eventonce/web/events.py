@@ -29,7 +29,7 @@ STILL_RUNNING: Final = "its handler is still running; sent again, it is answered
 SMALL: Final = 1 << 17
 """Bytes of a body that are read on the loop, in about a millisecond; larger ones in a thread."""
 
-WAIT: Final = 3.0
+COPY_WAIT: Final = 3.0
 """Seconds that a copy waits for the run of another process that it is a copy of: the sender then
 knows, and need not send again."""
 
@@ -231,7 +231,7 @@ class Events:
 
     async def _settled(self, events: Sequence[Event | bytes]) -> Answer:
         try:
-            outcomes = await self._consumer.process_async(events, wait=WAIT)
+            outcomes = await self._consumer.process_async(events, wait=COPY_WAIT)
         except (StoreError, SourceUnavailable):
             log.exception("a request could not be processed; its sender is told to send again")
             return refuse(503, "the store is away")

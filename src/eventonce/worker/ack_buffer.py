@@ -1,4 +1,4 @@
-"""The acknowledgement buffer: what is settled is acknowledged, the rest postponed, by tens."""
+"""The acknowledgement buffer: settled events are acknowledged, the others postponed, by tens."""
 
 from __future__ import annotations
 
@@ -11,23 +11,17 @@ from typing import Final
 from eventonce.core.ports import Delivery, Source
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.worker.availability import Availability
-from eventonce.worker.inflight import Inflight
-from eventonce.worker.threads import Threads
-
-BATCH: Final = 10
-"""Messages of one request: SQS takes no more."""
+from eventonce.worker.inflight import BATCH, Inflight
+from eventonce.worker.threads import TICK, Threads
 
 LINGER: Final = 0.1
-"""Seconds a few wait for others to fill their request."""
-
-TICK: Final = 1.0
-"""Seconds after which a thread that waits looks whether it is still needed."""
+"""Seconds that a few events wait for others to fill their request."""
 
 log = logging.getLogger("eventonce.worker")
 
 
 class AckBuffer:
-    """Tells the source what became of deliveries; keeps it while the source is away."""
+    """The events that the source must be told of; kept while the source is away."""
 
     def __init__(self, source: Source, inflight: Inflight, queue: Availability) -> None:
         self._source = source
@@ -36,16 +30,16 @@ class AckBuffer:
         self._some = threading.Condition()
         self._settled: list[Delivery] = []
         self._later: list[tuple[Delivery, float]] = []
-        """Each with when it may come again, by the monotonic clock."""
+        """Each event with the moment from which it may come again, by the monotonic clock."""
 
     def acknowledge(self, one: Delivery) -> None:
-        """Let the source forget it."""
+        """Let the source forget this event."""
         with self._some:
             self._settled.append(one)
             self._notify(len(self._settled), 1)
 
     def postpone(self, deliveries: Iterable[Delivery], seconds: float) -> None:
-        """Let these come again, but not earlier."""
+        """Let these events come again, after so many seconds."""
         at = time.monotonic() + seconds
         with self._some:
             before = len(self._later)
@@ -53,7 +47,8 @@ class AckBuffer:
             self._notify(len(self._later), len(self._later) - before)
 
     def send_until_stopped(self, threads: Threads) -> None:
-        """Send off what comes: a full request at once, a few after a moment."""
+        """Send requests until the threads are stopping: a full one at once, others after a
+        moment."""
         while not threads.stopping:
             with self._some:
                 if not self._some.wait_for(self._any, TICK):
@@ -62,7 +57,8 @@ class AckBuffer:
             threads.sleep(self.send())
 
     def send(self) -> float:
-        """Tell the source; the seconds to wait before trying again, if it is away."""
+        """Tell the source everything; the seconds to wait before the next try, if the source is
+        away."""
         while True:
             with self._some:
                 settled, later = self._settled[:BATCH], self._later[:BATCH]
@@ -85,13 +81,14 @@ class AckBuffer:
                     self._later += later
                 return self._queue.failed(error)
             except EventonceError as error:
-                # Refused for what it is: to ask again would be in vain, and they come again anyway.
+                # A refusal for good: another try would be in vain, and the events come again
+                # anyway.
                 log.warning("%s", error)
                 self._inflight.gone([*settled, *(one for one, _ in later)])
             self._queue.answered()
 
     def _notify(self, many: int, more: int) -> None:
-        """Wake a sender for the first, and for those that make a request full."""
+        """Wake a sender for the first event, and for the one that makes a request full."""
         before = many - more
         if more and (not before or before < BATCH <= many):
             self._some.notify()

@@ -1,4 +1,4 @@
-"""Whether the queue and the store answer, and how long to leave alone one that does not."""
+"""Whether the queue and the store answer, and the pauses while one of them does not."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import Any, Final
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
 from eventonce.stores import PROBE
-from eventonce.worker.threads import Threads
+from eventonce.worker.threads import TICK, Threads
 
 SHORTEST_PAUSE: Final = 1.0
-"""Seconds before the next try: what is throttled wants no less."""
+"""Seconds before the next try: a service that throttles wants no less."""
 
 LONGEST_PAUSE: Final = 30.0
-"""Seconds between tries while something is away: it is back that soon after it is back."""
-
-TICK: Final = 1.0
-"""Seconds after which a thread that waits looks whether it is still needed."""
+"""Seconds between tries: a queue or a store that is back is noticed that soon."""
 
 log = logging.getLogger("eventonce.worker")
 
 
 class Availability:
-    """What was last heard of something; says so in the log when that changes."""
+    """The last answer of a queue or a store; each change is a line of the log."""
 
     def __init__(self, name: str, *, lately: float) -> None:
         """`lately`: seconds after which an answer proves nothing any more."""
@@ -39,24 +36,24 @@ class Availability:
 
     @property
     def away(self) -> bool:
-        """Whether the last that was heard is a failure."""
+        """Whether the last answer was a failure."""
         return self._error is not None
 
     @property
     def known(self) -> bool:
-        """Whether it ever answered."""
+        """Whether there ever was an answer."""
         return self.answered_at is not None
 
     def answered(self) -> None:
-        """It did."""
+        """Note an answer."""
         self.answered_at = time.monotonic()
         if self._error is not None:
             self._error = None
             log.info("%s answers again", self.name)
 
     def failed(self, error: Exception) -> float:
-        """It did not; the seconds to leave it alone: as long again as it has been away, so that it
-        does not matter how many ask."""
+        """Note a failure; the seconds of the next pause: as long again as the outage has lasted, so
+        that the number of threads that ask does not matter."""
         now = time.monotonic()
         with self._lock:
             first, self._error = self._error is None, error
@@ -67,16 +64,16 @@ class Availability:
         return pause * random.uniform(0.5, 1.0)
 
     def silent_for(self) -> float:
-        """Seconds since it last answered; since for ever, if it never did."""
+        """Seconds since the last answer; infinite if there was none."""
         return float("inf") if self.answered_at is None else time.monotonic() - self.answered_at
 
     @property
     def fine(self) -> bool:
-        """Whether it answered lately, and nothing to the contrary was heard since."""
+        """Whether there was an answer lately, and no failure since."""
         return not self.away and self.silent_for() <= self._lately
 
     def report(self) -> dict[str, Any]:
-        """The same for a health check."""
+        """The state for a health check."""
         silent = self.silent_for()
         return {
             "fine": self.fine,
@@ -86,7 +83,7 @@ class Availability:
 
 
 def look_after(store: Store, threads: Threads, availability: Availability, silence: float) -> None:
-    """Ask the store whether it is there, after such a silence, until the threads are stopping."""
+    """Probe the store after each silence of so many seconds, until the threads are stopping."""
     pause = 0.0
     while not threads.sleep(pause):
         asks = availability.away or availability.silent_for() > silence
@@ -94,7 +91,7 @@ def look_after(store: Store, threads: Threads, availability: Availability, silen
 
 
 def probe(store: Store, availability: Availability) -> float:
-    """Ask the store whether it is there; the seconds until it shall be asked again."""
+    """Ask the store for an answer; the seconds until the next probe."""
     try:
         (verdict,) = store.claim([PROBE])
     except StoreMismatch:

@@ -5,23 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
 
 from eventonce.core.ports import Delivery, Source
 from eventonce.errors import EventonceError, SourceUnavailable
 from eventonce.worker.availability import Availability
-from eventonce.worker.inflight import Inflight
-from eventonce.worker.threads import ENDED, Threads
-
-BATCH: Final = 10
-"""Messages of one request: SQS gives no more."""
-
-TICK: Final = 1.0
-"""Seconds after which a receiver that waits for room looks whether it is still needed."""
+from eventonce.worker.inflight import BATCH, Inflight
+from eventonce.worker.threads import ENDED, TICK, Threads
 
 
 class Fetcher:
-    """Several receivers; while little comes only the first asks, for each request costs."""
+    """Several receivers; while few events come, only the first asks, because each request costs."""
 
     def __init__(
         self,
@@ -32,7 +25,7 @@ class Fetcher:
         store: Availability,
         begin: Callable[[Sequence[Delivery]], None],
     ) -> None:
-        """`begin` is given what may be begun."""
+        """`begin` is given the events that may begin."""
         self._source = source
         self._inflight = inflight
         self._threads = threads
@@ -42,9 +35,10 @@ class Fetcher:
         self._plenty = threading.Event()
 
     def first(self) -> None:
-        """Receive, and look out for the source's end, until the threads are stopping."""
+        """Receive until the threads are stopping, or the source has ended."""
         while not self._threads.stopping:
-            # In this order: what comes again is with the source before it has left the buffer.
+            # In this order: an event that comes again is with the source before it leaves the
+            # buffer.
             if self._inflight.empty and self._source.ended:
                 self._threads.release()
                 self._threads.tell(ENDED)
@@ -52,23 +46,23 @@ class Fetcher:
             self._receive()
 
     def another(self) -> None:
-        """Receive while there is plenty, until the threads are stopping."""
+        """Receive while many events come, until the threads are stopping."""
         while not self._threads.stopping:
             if self._plenty.wait(TICK):
                 self._receive()
 
     def _receive(self) -> None:
         if self._store.away:
-            # What was received could only be given back, and would be a delivery closer to the
+            # A received event could only be postponed, and would be a delivery closer to the
             # queue's own limit.
             self._threads.sleep(TICK)
             return
-        promised = self._inflight.reserve(BATCH, TICK)
-        if not promised:
+        reserved = self._inflight.reserve(BATCH, TICK)
+        if not reserved:
             return
         kept, pause = False, 0.0
         try:
-            kept = self._bring(promised)
+            kept = self._bring(reserved)
         except EventonceError as error:
             if not isinstance(error, SourceUnavailable) and not self._queue.known:
                 raise
@@ -76,19 +70,19 @@ class Fetcher:
             pause = self._queue.failed(error)
         finally:
             if not kept:
-                self._inflight.forgo(promised)
+                self._inflight.forgo(reserved)
         if pause:
             self._threads.sleep(pause)
 
-    def _bring(self, promised: int) -> bool:
+    def _bring(self, reserved: int) -> bool:
         """Receive, and put it into the buffer, or give it back if that is closed now."""
-        received = self._source.receive(promised)
+        received = self._source.receive(reserved)
         self._queue.answered()
         if received:
             self._plenty.set()
         else:
             self._plenty.clear()
-        begun = self._inflight.put(promised, received)
+        begun = self._inflight.put(reserved, received)
         if begun is not None:
             self._begin(begun)
             return True

@@ -1,4 +1,5 @@
-"""The in-flight buffer: what was received and is neither acknowledged nor given back."""
+"""The in-flight buffer: the events that were received and are neither acknowledged nor
+postponed."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from eventonce.core.ports import Delivery
 from eventonce.runtime.fifo import Groups
 from eventonce.worker.threads import ASLEEP
 
+BATCH: Final = 10
+"""Messages of one request: SQS gives and takes no more."""
+
 SOON: Final = 1.0
-"""Seconds within which what is received should be begun: its visibility runs meanwhile."""
+"""Seconds within which a received event should begin: its visibility runs meanwhile."""
 
 AHEAD: Final = 20
 """Events received ahead for each receiver, when handlers are quick: the two requests of ten that
@@ -22,12 +26,13 @@ MOST_LEAVING: Final = 200
 """Events that may wait for their acknowledgement before no more are received."""
 
 FADE: Final = 0.8
-"""What is left of the slowest time seen after each that was quicker: one slow event makes the
+"""The share of the slowest time that is left after each quicker event: one slow event makes the
 worker careful for some twenty more."""
 
 
 class Inflight:
-    """Bounded: as many events as there are slots, and more only where handlers are quick."""
+    """A bounded buffer: as many events as there are slots, and more only where handlers are
+    quick."""
 
     def __init__(self, concurrency: int, receivers: int, *, asynchronous: bool) -> None:
         """`asynchronous`: whether handlers run on a loop, where no slot bounds them."""
@@ -38,7 +43,7 @@ class Inflight:
         self._room = threading.Condition(self._lock)
         self._held: dict[int, tuple[Delivery, Groups[Delivery]]] = {}
         self._leaving: set[int] = set()
-        self._promised = 0
+        self._reserved = 0
         self._closed = False
 
     def __len__(self) -> int:
@@ -46,7 +51,7 @@ class Inflight:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for more, so that nobody asks for it."""
+        """Whether there is no room for another event, so that the queue is not asked."""
         with self._lock:
             return self._free() <= 0
 
@@ -54,41 +59,42 @@ class Inflight:
     def empty(self) -> bool:
         """Whether nothing is in flight and nothing is being received."""
         with self._lock:
-            return not self._held and not self._promised
+            return not self._held and not self._reserved
 
     def learn(self, seconds: float) -> None:
-        """A handler took so long."""
+        """Note the time that a handler took."""
         self._slowest = max(seconds, (self._slowest or 0.0) * FADE)
 
     def reserve(self, most: int, within: float) -> int:
-        """Wait for room; how many may be received now, a promise to `put` or to `forgo`."""
+        """Wait for room, and reserve it: the number of events that may be received now. The caller
+        fills the room with `put`, or gives it back with `forgo`."""
         with self._lock:
             if not self._room.wait_for(lambda: not self._closed and self._free() > 0, within):
                 return 0
-            promised = min(most, self._free())
-            self._promised += promised
-            return promised
+            reserved = min(most, self._free())
+            self._reserved += reserved
+            return reserved
 
-    def put(self, promised: int, received: Sequence[Delivery]) -> list[Delivery] | None:
-        """Put what came of a promise; those that may be begun now, one of each FIFO group. None if
-        the buffer is closed, and they must be given back."""
+    def put(self, reserved: int, received: Sequence[Delivery]) -> list[Delivery] | None:
+        """Fill reserved room; the events that may begin now, one of each FIFO group. None if the
+        buffer is closed, and the events must be postponed."""
         with self._lock:
             if self._closed:
                 return None
-            self._promised -= promised
+            self._reserved -= reserved
             groups = Groups(received, _group)
             for one in received:
                 self._held[id(one)] = one, groups
             return groups.take(len(received))
 
-    def forgo(self, promised: int) -> None:
-        """Nothing comes of a promise, or it was given back."""
+    def forgo(self, reserved: int) -> None:
+        """Give reserved room back."""
         with self._lock:
-            self._promised -= promised
+            self._reserved -= reserved
             self._room.notify_all()
 
     def acknowledged(self, one: Delivery) -> list[Delivery]:
-        """It is settled, and on its way out; those of its FIFO group that may be begun now."""
+        """Note that the event is settled; the next event of its FIFO group, which may begin now."""
         with self._lock:
             groups = self._held[id(one)][1]
             groups.settled(one)
@@ -97,7 +103,8 @@ class Inflight:
             return [] if self._closed else groups.take(1)
 
     def postponed(self, one: Delivery) -> list[Delivery]:
-        """It comes again; with those behind it in its FIFO group, which must not overtake it."""
+        """Note that the event comes again; the event, and those behind it in its FIFO group, which
+        must not overtake it."""
         with self._lock:
             behind = self._behind(one)
             self._leaving.update(map(id, [one, *behind]))
@@ -105,7 +112,7 @@ class Inflight:
             return [one, *behind]
 
     def gone(self, deliveries: Iterable[Delivery]) -> None:
-        """These were acknowledged or given back."""
+        """Forget events that the source has acknowledged or postponed."""
         with self._lock:
             for one in deliveries:
                 self._held.pop(id(one), None)
@@ -113,7 +120,7 @@ class Inflight:
             self._room.notify_all()
 
     def received_before(self, before: float) -> list[Delivery]:
-        """What is in flight, is not leaving, and was received or last held before that moment."""
+        """The events in work that were received, or last kept invisible, before this moment."""
         with self._lock:
             return [
                 one
@@ -122,7 +129,7 @@ class Inflight:
             ]
 
     def close(self) -> list[Delivery]:
-        """Take nothing more in; those whose turn in their FIFO group has not come."""
+        """Take no more events; those whose turn in their FIFO group has not come."""
         with self._lock:
             self._closed = True
             self._room.notify_all()
@@ -137,10 +144,11 @@ class Inflight:
             return waiting
 
     def drained(self, within: float) -> list[Delivery]:
-        """Wait until nothing is in flight; what is still worked on when the time is over."""
+        """Wait until nothing is in flight; the events that are still in work when the time is
+        over."""
         end = time.monotonic() + within
         with self._lock:
-            while (self._held or self._promised) and (left := end - time.monotonic()) > 0:
+            while (self._held or self._reserved) and (left := end - time.monotonic()) > 0:
                 # The second signal, too, is for the thread that waits here.
                 self._room.wait(min(left, ASLEEP))
             return [self._held[number][0] for number in self._held.keys() - self._leaving]
@@ -154,10 +162,10 @@ class Inflight:
     def _free(self) -> int:
         if len(self._leaving) > MOST_LEAVING:
             return 0
-        return self._limit() - (len(self._held) - len(self._leaving)) - self._promised
+        return self._limit() - (len(self._held) - len(self._leaving)) - self._reserved
 
     def _limit(self) -> int:
-        """How many may be in work, or wait to be soon."""
+        """The number of events that may be in work, or begin soon."""
         if self._slowest is None or not self._ahead:
             return self._concurrency
         soon = self._concurrency * SOON / max(self._slowest, 1e-6)

@@ -8,16 +8,19 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
+TICK: Final = 1.0
+"""Seconds after which a thread that waits looks whether it is still needed."""
+
 
 class Died(NamedTuple):
-    """A thread that should have gone on."""
+    """The news that a thread ended which should have gone on."""
 
     name: str
     error: BaseException
 
 
 class Asked(NamedTuple):
-    """Somebody asks the worker to end: by a signal, or because the source has no more."""
+    """The news that the worker shall end: by a signal, or because the source has no more events."""
 
     why: str
 
@@ -32,7 +35,7 @@ one that just started; Python runs its handler in the main thread, and does not 
 
 
 class Threads:
-    """Starts threads, and passes the news on to the one that waits for them."""
+    """The threads, and the news that the main thread waits for."""
 
     def __init__(self) -> None:
         # Not an Event: a signal handler may interrupt the very thread that waits, with the event's
@@ -49,7 +52,7 @@ class Threads:
         return self._stopping.is_set()
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Run this in a thread; it must not end before the threads are released."""
+        """Run this function in a thread; it must not end before the threads are released."""
 
         def watched() -> None:
             try:
@@ -64,17 +67,17 @@ class Threads:
         threading.Thread(target=watched, name=f"eventonce-{name}", daemon=True).start()
 
     def tell(self, news: News) -> None:
-        """Wake the one that waits; safe in a signal handler."""
+        """Wake the main thread; safe in a signal handler."""
         self._news.put(news)
 
     def news(self) -> News:
-        """Wait for some."""
+        """Wait for news."""
         while True:
             with suppress(Empty):
                 return self._news.get(timeout=ASLEEP)
 
     def release(self) -> None:
-        """From now on a thread may end when it has nothing more to do."""
+        """Let a thread end when it has nothing more to do."""
         self._released = True
 
     def stop(self) -> None:
@@ -82,5 +85,5 @@ class Threads:
         self._stopping.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep, or less if the threads are stopping; whether it is."""
+        """Sleep, and wake early if the threads are stopping; whether they are."""
         return self._stopping.wait(seconds)

@@ -34,10 +34,10 @@ from eventonce.runtime.occupancy import INSIDE
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import CopyWait
 from eventonce.types import Event, Outcome
-from eventonce.worker.ack_buffer import BATCH, AckBuffer
+from eventonce.worker.ack_buffer import AckBuffer
 from eventonce.worker.availability import Availability, look_after, probe
 from eventonce.worker.fetcher import Fetcher
-from eventonce.worker.inflight import Inflight
+from eventonce.worker.inflight import BATCH, Inflight
 from eventonce.worker.threads import Asked, Died, Threads
 
 LATELY: Final = 60.0
@@ -47,15 +47,15 @@ PROBED: Final = 10.0
 """Seconds of silence after which the store is asked whether it is there."""
 
 AFTER_US: Final = 2.0
-"""Seconds after which what could not be finished may come to another worker: this one has ended by
-then, and with it the handler that did not."""
+"""Seconds after which an unfinished event may come to another worker: this worker has ended by
+then, and its handler with it."""
 
 PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between tries to settle what has run, half a minute in all: a queue lets us hold on to an
-event, and to run it again would be worse than to wait for the store."""
+"""Seconds between tries to settle an event that has run, half a minute in all: a queue lets a
+worker keep the event, and to run it again would be worse than to wait for the store."""
 
 SHARE: Final = 4
-"""Deliveries are held anew four times in the time they are held for: two of those may fail."""
+"""Renewals of an event's visibility within one visibility timeout: two of the four may fail."""
 
 SPREAD: Final = 0.5
 """The share of a pause that chance may add to it."""
@@ -78,13 +78,13 @@ class Report(msgspec.Struct, frozen=True):
     """How a worker ended."""
 
     unfinished: int = 0
-    """Events still in work when the time to drain was over: freed, and to come again."""
+    """Events still in work when the time to drain was over: they are freed, and come again."""
     error: BaseException | None = None
-    """Why it ended, where nobody had asked it to."""
+    """The reason of the end, where nobody asked for it."""
 
 
 class Worker:
-    """Runs until it is asked to stop, its source ends, or one of its threads dies."""
+    """A worker: runs until a signal, the end of its source, or the death of one of its threads."""
 
     def __init__(self, consumer: Consumer, source: Source, settings: Settings) -> None:
         self._consumer = consumer
@@ -104,7 +104,7 @@ class Worker:
         self._draining = False
 
     def run(self) -> Report:
-        """Work; comes back when all has ended."""
+        """Work until the end."""
         self._consumer.runtime.pauses = PAUSES
         probe(self._consumer.store, self._store)
         self._start()
@@ -113,17 +113,17 @@ class Worker:
         if isinstance(news, Asked):
             log.info("ending: %s", news.why)
             return Report(self._drain())
-        # Our own errors say all there is to say; of a defect one wants to know where it is.
+        # An error of eventonce says everything; a defect needs its traceback.
         defect = None if isinstance(news.error, EventonceError) else news.error
         log.error("ending: %s died: %s", news.name, news.error, exc_info=defect)
         return Report(self._drain(), news.error)
 
     def stop(self, why: str = "asked to") -> None:
-        """End, after what is in work; safe in a signal handler."""
+        """End after the events in work; safe in a signal handler."""
         self._threads.tell(Asked(why))
 
     def state(self) -> dict[str, Any]:
-        """What a health check is told."""
+        """The state for a health check."""
         queue, live = self._queue, not self._threads.broken
         running = [run for run in self._consumer.runtime.gate.held() if run.started]
         in_work = [run for run in running if not run.finished]
@@ -131,7 +131,7 @@ class Worker:
         now = time.monotonic()
         overdue = sum(is_overdue(run, now) for run in in_work)
         stuck = overdue >= self._settings.concurrency
-        # While the buffer is full nobody asks the queue, and its silence says nothing.
+        # While the buffer is full the queue is not asked, and its silence says nothing.
         answers = queue.fine or (queue.known and not queue.away and self._inflight.full)
         return {
             "live": live,
@@ -157,7 +157,7 @@ class Worker:
             threads.start("holding", self._hold)
 
     def _begin(self, deliveries: Sequence[Delivery]) -> None:
-        """Plan these, and send each on its way."""
+        """Plan these events, and give them to the stages."""
         tickets = []
         for one in deliveries:
             began = time.perf_counter()
@@ -174,7 +174,7 @@ class Worker:
         self._stages.submit(tickets)
 
     def _ended(self, one: Delivery, began: float, ticket: Ticket) -> None:
-        """Its outcome is known: acknowledge it, or let it come again."""
+        """Acknowledge an event whose outcome is known, or let it come again."""
         seconds = None
         try:
             (outcome,) = self._consumer.runtime.tell(ticket.result(), began)
@@ -184,8 +184,8 @@ class Worker:
         except StoreError as error:
             self._store.failed(error)
         except Exception:
-            # One event that nobody foresaw must not stop all others; it comes again, more and more
-            # slowly, until its queue gives it up.
+            # One event with an unforeseen error must not stop all others; it comes again, more and
+            # more slowly, until its queue gives it up.
             log.exception("an event could not be processed, it comes again")
         if seconds == 0.0:
             following = self._inflight.acknowledged(one)
@@ -197,7 +197,8 @@ class Worker:
         self._acks.postpone(self._inflight.postponed(one), later)
 
     def _delay(self, ticket: Ticket, outcome: Outcome, one: Delivery) -> float:
-        """Seconds until it may come again, 0 if it may be forgotten; and learn from its outcome."""
+        """Seconds until an event may come again, 0 if it is acknowledged; notes what its outcome
+        tells of store and handler."""
         for run in ticket.runs:
             if run.started and outcome.status in RAN:
                 self._inflight.learn(run.took)
@@ -215,9 +216,9 @@ class Worker:
         return delay_of(outcome, one.times)
 
     def _hold(self) -> None:
-        """Keep what is in flight from coming to others, until the threads are stopping.
+        """Renew the visibility of events in flight, so that they come to no other worker.
 
-        The store's leases are renewed meanwhile by the gate: whoever outlives one of the two is
+        The gate renews their leases in the store meanwhile: a run that outlives one of the two is
         still guarded by the other.
         """
         share = self._source.hold / SHARE
@@ -236,7 +237,8 @@ class Worker:
                     one.held = now
 
     def _drain(self) -> int:
-        """Give back what was not begun, wait for the rest, free what does not finish in time."""
+        """Postpone events that were not begun, wait for the others, free those that do not
+        finish."""
         self._draining = True
         self._threads.release()
         end = time.monotonic() + self._settings.drain
@@ -259,12 +261,12 @@ class Worker:
 
 
 NOT_BEGUN: Final = 1e-9
-"""Seconds: what was not begun may come again at once."""
+"""Seconds: an event that was not begun may come again at once."""
 
 
 def _incoming(delivery: Delivery) -> bytes | Event:
-    """The event of a delivery, under the transport's id if it has none of its own; what is no event
-    is left as it is, for the consumer to make a dead letter of."""
+    """The event of a delivery, under the transport's id if it has none of its own; invalid bytes
+    stay as they are, and the consumer makes a dead letter of them."""
     try:
         # The limit is the consumer's own, which holds every event to it.
         event = envelope.read(delivery.body, max_bytes=maxsize)
@@ -282,15 +284,15 @@ def delay_of(outcome: Outcome, times: int) -> float:
         return _pause(backoff(times))
     after = outcome.retry_at - time.time() * 1000
     if isinstance(outcome.error, EventonceError):
-        # No attempt was counted: how often it came is all there is to slow it down by.
+        # No attempt was counted, so the pause grows with the number of deliveries.
         after = max(after, backoff(times))
-    # What failed together shall not come together; a lease ends when it ends.
+    # Events that failed together shall not come together; a lease ends at its own moment.
     spread = SPREAD if outcome.status == "failed" else 0.0
     return _pause(after, spread)
 
 
 def _pause(milliseconds: float, spread: float = SPREAD) -> float:
-    """At least so long, in whole seconds as queues count them, and somewhat more by chance. Never
-    at once, however far the store's clock is from ours."""
+    """A pause of at least so long, in whole seconds as queues count them, and somewhat more by
+    chance. Never 0, however far the store's clock is from this one."""
     seconds = max(1.0, milliseconds / 1000)
     return math.ceil(seconds) + int(seconds * spread * random.random() + random.random())

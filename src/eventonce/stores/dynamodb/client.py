@@ -63,7 +63,7 @@ class _Conflict(TypedDict, total=False):
     Item: Item
 
 
-_ANSWERS: Final[Mapping[str, Any]] = {
+_ANSWER_TYPES: Final[Mapping[str, Any]] = {
     "BatchExecuteStatement": _Statements,
     "BatchGetItem": _Items,
     "Query": _Page,
@@ -115,7 +115,7 @@ class DynamoDBClient:
     @staticmethod
     def _answer(operation: str, reply: Reply) -> dict[str, Any]:
         # Whatever cannot be read is not DynamoDB's answer: `table` finds nothing in it.
-        answer = _decoded(reply.body, _ANSWERS.get(operation, dict)) or {}
+        answer = _decoded(reply.body, _ANSWER_TYPES.get(operation, dict)) or {}
         return {**answer, "ResponseMetadata": metadata(reply)}
 
 

@@ -266,7 +266,7 @@ def pause(attempt: int) -> None:
 def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:
     """Whether this answers every part of the request. An answer without what DynamoDB itself says
     is a proxy's or anybody's, and proves nothing, whatever its HTTP status."""
-    holds = _ANSWERS.get(operation)
+    holds = _ANSWER_CHECKS.get(operation)
     try:
         return holds is None or holds(asked, answer)
     except (AttributeError, KeyError, TypeError):
@@ -298,7 +298,7 @@ def _has(name: str) -> Callable[[Mapping[str, Any], Any], bool]:
     return lambda _, answer: bool(answer[name])
 
 
-_ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Any], bool]]] = {
+_ANSWER_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any], Any], bool]]] = {
     "put_item": _is_put,
     "batch_execute_statement": _are_executed,
     "batch_get_item": _are_read,

@@ -68,7 +68,7 @@ ROLLED_BACK: Final = frozenset(("40001", "40P01"))
 """A serialization failure, where the role's default isolation is higher than ours, and a deadlock
 with somebody else's locks."""
 
-ENDED: Final = ("08", "57P", "25006")
+ENDED_CODES: Final = ("08", "57P", "25006")
 """Errors after which the server has closed the connection, or is about to; or has become a replica,
 and another one takes the writes now."""
 
@@ -344,7 +344,7 @@ class Connections:
     def _is_dead(self, connection: Connection, error: psycopg.Error) -> bool:
         """Whether the connection is dead, and not the server: a new one is then worth a try."""
         silent = isinstance(error, NoAnswer)
-        lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED)
+        lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED_CODES)
         if lost and isinstance(connection, GuardedConnection):
             connection.given_up = True
         elif lost:

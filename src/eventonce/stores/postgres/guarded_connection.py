@@ -16,7 +16,7 @@ from eventonce.errors import StoreError
 
 T = TypeVar("T")
 
-ENDED: Final = (
+TRANSACTION_ENDED: Final = (
     "the transaction was ended inside its block, by a COMMIT or a ROLLBACK. Leave that to the "
     "block's end."
 )
@@ -167,7 +167,7 @@ def refuse(what: str) -> NoReturn:
 def refuse_outside(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Refuse a statement after the end of the transaction: it would be committed by itself."""
     if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-        raise StoreError(ENDED)
+        raise StoreError(TRANSACTION_ENDED)
 
 
 def under_way(connection: psycopg.Connection[Any]) -> bool:

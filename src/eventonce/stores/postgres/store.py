@@ -27,7 +27,7 @@ from eventonce.stores.postgres.connections import (
 )
 from eventonce.stores.postgres.errors import explain
 from eventonce.stores.postgres.guarded_connection import (
-    ENDED,
+    TRANSACTION_ENDED,
     AsyncGuardedConnection,
     under_way,
 )
@@ -281,7 +281,7 @@ class PostgresTransaction:
         """The server knows whether this is the transaction that was opened: a `ROLLBACK; BEGIN` in
         one statement leaves no other trace."""
         if not marked:
-            raise StoreError(f"{self._connections.address.shown}: {ENDED}")
+            raise StoreError(f"{self._connections.address.shown}: {TRANSACTION_ENDED}")
         self._checked = True
 
     def failed(self, error: BaseException) -> bool:
@@ -312,7 +312,7 @@ class PostgresTransaction:
                     f"statement in a savepoint: `with connection.transaction(): …`"
                 )
             case TransactionStatus.IDLE:
-                raise StoreError(f"{place}: {ENDED}")
+                raise StoreError(f"{place}: {TRANSACTION_ENDED}")
             case _ if not self.connection.broken:
                 raise StoreError(
                     f"{place}: the connection was closed inside its block, which rolls the "

@@ -146,7 +146,7 @@ _ACTIONS: Final[Mapping[Action, int]] = {
     "return": 5,
 }
 
-_KINDS: Final[Mapping[bytes, VerdictKind]] = {
+_VERDICTS: Final[Mapping[bytes, VerdictKind]] = {
     b"run": "run",
     b"duplicate": "duplicate",
     b"stale": "stale",
@@ -324,7 +324,7 @@ def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
 
 
 def _judged(fields: Sequence[Any]) -> Verdict:
-    kind = _KINDS.get(fields[0])
+    kind = _VERDICTS.get(fields[0])
     if kind is None:
         return Verdict("error", error=StoreMismatch(NEWER))
     _, token, attempt, wait, redelivery, order, result, alone, spared = fields

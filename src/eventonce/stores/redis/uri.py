@@ -48,7 +48,7 @@ _HELP: Final = (
     "rediss+cluster:// and rediss+sentinel:// for these with TLS, unix:///path?db=0 for a socket; "
     "valkey may stand for redis."
 )
-_KINDS: Final = ("", "cluster", "sentinel", "unix")
+_SCHEME_KINDS: Final = ("", "cluster", "sentinel", "unix")
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -203,7 +203,7 @@ def read(uri: str) -> Address:
     parts = parse_uri(uri, _HELP)
     scheme, _, kind = ("redis+unix" if parts.scheme == "unix" else parts.scheme).partition("+")
     secure = scheme in {"rediss", "valkeys"}
-    if not (secure or scheme in {"redis", "valkey"}) or kind not in _KINDS:
+    if not (secure or scheme in {"redis", "valkey"}) or kind not in _SCHEME_KINDS:
         raise parts.refuse("this is no URI of a Redis store")
     options = parts.read(Options)
     service, path, database = _path(parts, kind, options)

@@ -15,7 +15,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import NotSettled, lambda_handler
-from eventonce.aws.deadline import Deadline, Pace
+from eventonce.aws.invocation import Invocation, Pace
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.helpers import PATIENCE
@@ -143,7 +143,7 @@ def test_however_short_the_time_an_invocation_tries_something(crm: Crm, left: in
 
 
 def test_a_short_invocation_keeps_back_only_a_part_of_its_time(crm: Crm) -> None:
-    clock = Deadline(Context(60_000), 600.0, Pace())
+    clock = Invocation(Context(60_000), 600.0, Pace())
     clock.process(crm.consumer, [event("a")])
     assert clock.room(crm.consumer)
 

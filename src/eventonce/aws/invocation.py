@@ -1,4 +1,4 @@
-"""How many events an invocation has time for: what is left of it, and what an event took lately."""
+"""One invocation of a Lambda function: the time left, and how many events fit into that time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventonce.types import Outcome
 MARGIN: Final = 1.0
 """Seconds kept back for settling before Lambda ends the process: a slow answer, tried again."""
 
-WAIT: Final = 3.0
+COPY_WAIT: Final = 3.0
 """Seconds that a copy waits for the run it is a copy of, such as another rule's invocation: if it
 ends meanwhile, nothing must come again."""
 
@@ -39,19 +39,19 @@ EXPECTED: Final = (EnvelopeError, Reject, Retry)
 
 
 class Pace:
-    """What an event took lately; kept from one invocation of an environment to the next."""
+    """The time that an event took lately, from one invocation of a process to the next."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Of one event, or of all that run side by side; 0 while nothing is known."""
+        """Seconds of one event, or of all that run side by side; 0 while nothing is known."""
 
     def learn(self, seconds: float) -> None:
-        """Believe what is slower at once, and what is quicker by halves."""
+        """Take a longer time at once, and a shorter one by halves."""
         self.seconds = max(seconds, self.seconds / 2)
 
 
-class Deadline:
-    """One invocation: how long it may still last, and how many events may be claimed meanwhile."""
+class Invocation:
+    """The time until Lambda ends the process, and how many events may be claimed meanwhile."""
 
     def __init__(self, context: Any, margin: float, pace: Pace) -> None:
         self._remaining = getattr(context, "get_remaining_time_in_millis", None)
@@ -64,7 +64,7 @@ class Deadline:
             self._end = time.monotonic() + left / 1000
             margin = min(margin, left / 1000 / MARGIN_SHARE)
         else:
-            # None, or one that was made up for a test: it says nothing of the time.
+            # No context, or one that a test made up: it says nothing of the time.
             self._remaining = None
         self._margin = margin
 
@@ -94,22 +94,26 @@ class Deadline:
         return max(least, min(MOST, int(left / need)))
 
     def process(
-        self, consumer: Consumer, events: Sequence[Any], tries: int | None = None
+        self, consumer: Consumer, events: Sequence[Any], deliveries: int | None = None
     ) -> list[Outcome]:
-        """Process these, with leases that end with the process, and learn how long it takes.
+        """Process the events, with leases that end with the process, and learn the time taken.
 
-        If it takes longer than lately, what has not begun in time is freed and comes again.
+        Events that have not begun in time are freed, and come again.
         """
         self._begun = True
         left = self.left()
         started = time.monotonic()
         if left == inf:
-            outcomes = consumer.process(events, deliveries=tries, wait=WAIT)
+            outcomes = consumer.process(events, deliveries=deliveries, wait=COPY_WAIT)
         else:
             # What is tried although there is no time for it must not be told to wait for some.
             margin = self._margin if left > self._margin else 0.0
             outcomes = consumer.process(
-                events, deadline=max(0.0, left), margin=margin, deliveries=tries, wait=WAIT
+                events,
+                deadline=max(0.0, left),
+                margin=margin,
+                deliveries=deliveries,
+                wait=COPY_WAIT,
             )
         took = time.monotonic() - started
         ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)
@@ -124,7 +128,7 @@ class Deadline:
 def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
     """Say in the log what was given up, and what must come again unless observers were told.
 
-    The answer names the one to nobody, and the other to the queue alone.
+    The answer names dead letters to nobody, and what must come again to the queue alone.
     """
     for outcome in outcomes:
         if outcome.status in DEAD_LETTERS:
