@@ -23,7 +23,7 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError
 
 
 class EnvelopeError(EventonceError):
-    """This is not an event, or its key is incomplete."""
+    """The bytes are not an event, or the key is incomplete."""
 
     def __init__(self, message: str | None = None, *, place: str = "", rule: str = "") -> None:
         super().__init__(message)

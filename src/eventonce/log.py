@@ -17,5 +17,5 @@ def log() -> Logger:
 
 
 def on_one_line(text: str) -> str:
-    """What a sender chose must not look like a line of ours."""
+    """A text of a sender on one line, so that it cannot pass for a line of ours."""
     return text if text.isprintable() else repr(text)[1:-1]

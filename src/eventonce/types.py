@@ -27,7 +27,7 @@ Action = Literal["complete", "release", "return", "bury", "extend"]
 """How a run is settled. `release` frees it after a failed attempt; `return` frees it too, but the
 attempt does not count: the store, the network or the process ended it, and not the event."""
 SettleResult = Literal["kept", "fenced", "unknown"]
-"""What became of a settlement: written; refused, because a later run has the key; or refused,
+"""The result of a settlement: written; refused, because a later run has the key; or refused,
 because the store no longer knows the run."""
 
 MAX_ORDER: Final = 2**53 - 1
@@ -35,7 +35,7 @@ MAX_ORDER: Final = 2**53 - 1
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """What one event asks of the store: its key, and everything the law needs to judge it."""
+    """The claim of one event: its key, and everything the law needs to judge it."""
 
     key: bytes
     nonce: int
@@ -71,19 +71,21 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Milliseconds from the store's now. Of `run`: until the lease ends. Of `busy`: until asking
     again may help. A duration, because the clocks of the store and of this machine may differ."""
     redelivery: bool | None = None
-    """Whether the winner had this transport id too; None where one of the ids is missing."""
+    """Whether the winner had the same transport id; None where one of the ids is missing."""
     order: int | None = None
-    """Of `stale`, `unchanged` and an overtaken `dead`: the version that won."""
+    """The version that won, of `stale`, `unchanged` and an overtaken `dead`."""
     result: bytes | None = None
     error: EventonceError | None = None
     alone: bool = False
-    """Of `run`: the last run ended with its process, so this one should have a process alone."""
+    """Whether this `run` should have a process alone, because the last run ended with its
+    process."""
     spared: int = 0
     """Of `run`: how many of the attempts do not count towards giving up."""
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """What became of a run: given with its token, so that only the latest run is believed."""
+    """The end of a run, told to the store with the run's token, so that only the latest run is
+    believed."""
 
     claim: Claim
     token: int
@@ -107,7 +109,7 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One event as it came, and what its envelope says; unpacked only as far as it is read."""
+    """One event as it came, with the fields of its envelope; unpacked only as far as it is read."""
 
     raw: bytes
     """The whole event as JSON: what a letter keeps and `envelope.read` accepts again."""
@@ -122,7 +124,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     replay: str = ""
     """The name of the archive replay that brought the event, empty if it came live."""
     form: str = "json"
-    """Which envelope it came in: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
+    """The form of the envelope: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
     headers: Mapping[str, str] = NO_HEADERS
     """The HTTP headers it came with, names in lower case; empty for other transports."""
     envelope_raw: bytes | msgspec.Raw | None = None
@@ -191,7 +193,7 @@ _decode_wide: Final = msgspec.json.Decoder(float_hook=_wide).decode
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one event, and why."""
+    """The outcome of one event, and the reason."""
 
     event: Event | None
     """None only where the bytes were no event at all."""
@@ -202,9 +204,9 @@ class Outcome(msgspec.Struct, frozen=True):
     result: Any = None
     error: BaseException | None = None
     retry_at: int | None = None
-    """Of an outcome that is not acknowledged: when trying again may help."""
+    """The moment when another try may help, of an outcome that is not acknowledged."""
     shadowed: str = ""
-    """Of what ran under `shadow`: the status that it would have without; empty where it ran
+    """The status that an event under `shadow` would have had; empty where it would have run
     anyway."""
 
     @property
@@ -214,7 +216,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, eq=False):
-    """What a handler is given: the event, and the names and numbers its run goes by."""
+    """The argument of a handler: the event, and the names and numbers of its run."""
 
     event: Event
     claim: Claim
@@ -230,7 +232,7 @@ class Job(msgspec.Struct, eq=False):
     result: Any = None
     """Set it under `Consumer.once` to have it kept for copies."""
     outcome: Outcome | None = None
-    """What became of it, once that is known; only under `Consumer.once`."""
+    """The outcome, once it is known; only under `Consumer.once`."""
     connect: Callable[[], Any] | None = None
     """Opens the transaction behind `connection`; given by the runner where there can be one."""
     connect_async: Callable[[], Awaitable[Any]] | None = None

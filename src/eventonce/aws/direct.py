@@ -77,7 +77,7 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the service answered; the names of headers are in lower case."""
+    """The answer of the service; the names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -137,7 +137,7 @@ def _is_file(variable: str) -> bool:
 
 
 def _credentials() -> Credentials | None:
-    """Those of the environment as it is now."""
+    """The credentials of the environment as it is now."""
     key = os.environ.get("AWS_ACCESS_KEY_ID", "")
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if not key or not secret:
@@ -264,7 +264,7 @@ class DirectClient:
 
 
 def _is_closed(connection: HTTPConnection) -> bool:
-    """Whether the other side closed it: nothing else makes an idle connection readable."""
+    """Whether the server closed the connection: nothing else makes an idle connection readable."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))
@@ -306,5 +306,5 @@ def _error(reply: Reply) -> dict[str, Any]:
 
 
 def metadata(reply: Reply) -> dict[str, Any]:
-    """What botocore tells of an answer beside its content."""
+    """The metadata that botocore gives beside the content of an answer."""
     return {"HTTPStatusCode": reply.status, "HTTPHeaders": reply.headers}

@@ -88,7 +88,7 @@ class Held(NamedTuple):
     letter: Letter
     message: str = ""
     whole: bool = True
-    """Whether it holds the event, and one alone; if not, it cannot be run from here."""
+    """Whether the letter holds the event, and one event alone; another cannot be run from here."""
 
 
 class DeadLetters:
@@ -164,7 +164,7 @@ def entry_of(letter: Letter, *, fifo: bool) -> Entry:
 
 
 class _Content(NamedTuple):
-    """What a message that is not ours says of its event."""
+    """The content of a message that eventonce did not write: its event, and the reason."""
 
     reason: str
     event: bytes

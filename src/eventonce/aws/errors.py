@@ -24,8 +24,8 @@ Kind = Literal[
     "strange",
     "unknown_caller",
 ]
-"""What an error means for the caller. `refused` is any other answer of the service; `strange` is an
-answer that is not the service's; `not_reached` is no answer."""
+"""The meaning of an error for the caller. `refused` is any other answer of the service; `strange`
+is an answer that is not the service's; `not_reached` is no answer."""
 
 _CODES: Final[Mapping[Kind, str]] = {
     "absent": (
@@ -128,7 +128,7 @@ _SAID: Final[Mapping[Kind, str]] = {
         "refused."
     ),
 }
-"""What happened and what to do, by kind."""
+"""The cause and the remedy of an error, by kind."""
 
 
 def response_of(error: BaseException | None) -> dict[str, Any]:
@@ -153,12 +153,12 @@ def message_of(error: BaseException) -> str:
 
 
 def kind_of_code(code: str) -> Kind:
-    """What this code of a service means."""
+    """The meaning of a service's error code."""
     return _KINDS.get(code, "refused")
 
 
 def kind_of(error: BaseException) -> Kind:
-    """What this error of the driver means."""
+    """The meaning of a driver's error."""
     code = code_of(error)
     if code:
         return kind_of_code(code)
@@ -200,7 +200,7 @@ def text(
     noun: str = "",
     operation: str = "the request",
 ) -> str:
-    """What happened and what to do; `name` is that of the driver's error."""
+    """The cause and the remedy of an error; `name` is that of the driver's error."""
     said = {"code": code or name, "message": message, "name": name}
     return _SAID[kind].format(**said, noun=noun, operation=operation)
 

@@ -233,11 +233,11 @@ def _processed(
 
 
 PROBE: Final = "elb-healthchecker/"
-"""How a load balancer's health check names itself; it asks with GET, and wants a 200."""
+"""The name of a load balancer's health check, which asks with GET and wants a 200."""
 
 
 class Request(NamedTuple):
-    """What a request says, whoever handed it over."""
+    """An HTTP request, in whichever form it was handed over."""
 
     method: str
     headers: Mapping[str, str]
@@ -246,12 +246,13 @@ class Request(NamedTuple):
 
     @property
     def probes(self) -> bool:
-        """Whether a load balancer only asks if somebody is there."""
+        """Whether the request is a load balancer's health check."""
         return self.method == "GET" and self.headers.get("user-agent", "").lower().startswith(PROBE)
 
 
 def is_request(event: Mapping[str, Any]) -> bool:
-    """Whether this is HTTP; a Lambda destination has a `requestContext` too, with its payload."""
+    """Whether the payload is an HTTP request; a Lambda destination has a `requestContext` too, with
+    its payload."""
     return ("requestContext" in event and "requestPayload" not in event) or (
         # VPC Lattice, the first version of its form.
         "raw_path" in event and "method" in event

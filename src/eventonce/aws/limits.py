@@ -56,7 +56,7 @@ class Refused(msgspec.Struct, Generic[T], frozen=True):
     code: str
     reason: str
     again: bool = False
-    """Whether it was the service's fault, so that sending it again may help."""
+    """Whether the service is at fault, so that sending the entry again may help."""
     unfit: bool = False
     """Whether the entry itself is at fault: it is never taken, however often it is sent."""
 

@@ -29,7 +29,7 @@ class Object(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Which objects, and how they are reached."""
+    """The objects of a URI, and how they are reached."""
 
     bucket: str
     prefix: str

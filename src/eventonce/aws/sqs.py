@@ -46,7 +46,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Which queue, and how it is reached: everything a URI can say."""
+    """The address of a queue: everything a URI can say."""
 
     name: str
     url: str = ""
@@ -57,7 +57,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def access(self) -> Access:
-        """How it is reached."""
+        """The region, endpoint and profile."""
         return Access(self.region, self.endpoint, self.profile)
 
     @property

@@ -24,7 +24,7 @@ from eventonce.study.guards import RECIPES, Guard, RulesGuard
 from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
-"""What is shown of two events whose details are the same."""
+"""The fields that are shown of two events whose details are the same."""
 MASKED: Final = 24
 """Characters of a value that are shown, where values are shown at all."""
 

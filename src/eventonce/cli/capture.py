@@ -344,7 +344,8 @@ def _say(
 
 
 def _fields(kinds: dict[str, dict[str, list[str]]]) -> str:
-    """What was left alone, and what was replaced, by type; a field may be in both lists."""
+    """The fields that were left alone, and those that were replaced, by type; a field may be in
+    both lists."""
     lines = []
     for kind, fields in kinds.items():
         lines.append(one_line(kind))

@@ -181,7 +181,7 @@ def _lateness(late: Late) -> str:
 
 
 def _windows(found: Sequence[Windows]) -> str:
-    """What windows would do: of all rules together, and of those that drop genuine events."""
+    """The effect of windows: of all rules together, and of the rules that drop genuine events."""
     whole, *others = found
     rows = [
         (

@@ -40,7 +40,7 @@ Decided = tuple[int, Claim, str]
 """A line that was written, or dropped as a copy: its index, its claim and its status."""
 
 Written = tuple[float, bytes]
-"""Of a line that was written: until when it is known, and the hash of its transport id."""
+"""A written line in memory: until when it is known, and the hash of its transport id."""
 
 
 class Rejected(NamedTuple):
@@ -57,9 +57,9 @@ class Batch(NamedTuple):
 
     lines: Sequence[bytes]
     groups: list[list[Candidate]]
-    """In turn: a version of a subject is judged after the one before it is settled."""
+    """Candidates in turn: a version of a subject is judged after the one before it is settled."""
     copies: dict[int, list[tuple[Claim, int]]]
-    """By the index of a candidate's line: the copies of it in this batch."""
+    """The copies of a candidate in this batch, by the index of the candidate's line."""
     known: list[tuple[Claim, int, bool | None]]
     """Copies of lines that this run wrote before: whether they had the same transport id."""
     rejected: list[Rejected]

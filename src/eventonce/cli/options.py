@@ -217,7 +217,7 @@ def with_settings(*names: str) -> Callable[[Any], Any]:
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """These options, in the order in which the help lists them."""
+    """A decorator that adds these options, in the order in which the help lists them."""
 
     def decorate(function: Any) -> Any:
         for decorator in reversed(decorators):

@@ -130,7 +130,7 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """What shows how far a capture has been read, on a terminal; nothing elsewhere."""
+    """A progress bar for the reading of a capture, on a terminal; None elsewhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

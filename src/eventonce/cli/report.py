@@ -1,4 +1,4 @@
-"""What the reports of the study share: the first sentence, and what a page says of its making."""
+"""The reports of the study on the command line: the first sentence, and how a page was made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def first_sentence(sentence: Sentence) -> str:
 
 
 def made_by(captures: Sequence[Path | str]) -> str:
-    """What a page says of its making: the command, and the names of the captures."""
+    """The line of a page about its making: the command, and the names of the captures."""
     # A bucket's options are for the command, and not for whoever reads the page.
     shown = [it.partition("?")[0] if isinstance(it, str) else it.name or str(it) for it in captures]
     names = ", ".join(shown[:3])

@@ -31,7 +31,8 @@ MOST_THREADS: Final = 1_000
 MOST_RECEIVERS: Final = 100
 
 Checks = Mapping[Place, Callable[[Any], object]]
-"""By the place of a field: a function that raises ConfigError or ValueError for a wrong value."""
+"""Checks by the place of a field: a function that raises ConfigError or ValueError for a wrong
+value."""
 
 
 def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> None:

@@ -28,7 +28,7 @@ LONGEST_BACKOFF: Final = 900_000
 """A quarter of an hour, the longest an SQS message timer can wait."""
 
 REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
-"""Of a replay that is only reported: the verdicts that would run it or keep a dead letter."""
+"""The verdicts on a replay that is only reported which would run it, or keep a dead letter."""
 
 
 class Enter(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     claims: Sequence[Claim]
     times: int
-    """How often it was waited before."""
+    """The number of waits before this one."""
 
 
 Request = Enter | Ask | Execute | Settle | Keep | Wait
@@ -136,7 +136,7 @@ class Batch:
         times, alone = 0, False
         busy: list[Run] = []
         suspects: list[Run] = []
-        """Those that ended a process, or stood beside one that did."""
+        """Runs that ended a process, or stood beside a run that did."""
         while True:
             is_alone: bool | None = False
             if alone or not self.admitted():
@@ -287,11 +287,11 @@ def _transport_id(run: Run) -> bytes:
 def _line_up(
     waiting: dict[bytes, deque[Run]], asking: AbstractSet[Run]
 ) -> tuple[list[Run], list[tuple[Run, Run]]]:
-    """Who asks the store now, and who follows a copy that asks; the rest waits for its turn.
+    """The runs that ask the store now, and those that follow a copy which asks; the others wait.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
-    a batch gives what its events would give one by one. Those who are `asking` followed one who
-    could not tell their cause, and follow nobody now but their own redelivery.
+    a batch gives what its events would give one by one. A run that is `asking` followed a copy
+    which could not tell its cause, and follows nothing now but its own redelivery.
     """
     leaders: list[Run] = []
     followers: list[tuple[Run, Run]] = []
@@ -319,14 +319,14 @@ def _asks(run: Run, leader: Run, asking: AbstractSet[Run]) -> bool:
 
 
 def _tells_the_cause(leader: Run, run: Run) -> bool:
-    """Whether what is known of the leader says of its copy, too, what it is a copy of."""
+    """Whether the leader's verdict also tells the cause of its copy."""
     if leader.outcome.status != "duplicate":
         return True
     return leader.redelivery is True or leader.claim.by == run.claim.by
 
 
 def _followed(run: Run, leader: Run) -> Outcome:
-    """What a copy in the same batch becomes: it is as safe to forget as its leader is."""
+    """The outcome of a copy in the same batch: as safe to forget as its leader's."""
     led = leader.outcome
     if led.status in ("done", "unguarded", "duplicate"):
         mine, first = run.claim.by, leader.claim.by
@@ -408,7 +408,7 @@ def _suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
 
 
 def settlement(run: Run) -> Settlement:
-    """What the store is told of a run that ran."""
+    """The settlement of a run whose handler has finished."""
     if run.error is None:
         return Settlement(run.claim, run.token, "complete", run.result)
     if run.outcome.status == "dead":
@@ -419,14 +419,14 @@ def settlement(run: Run) -> Settlement:
 
 
 def done(run: Run) -> Outcome:
-    """Of a run that returned and is settled."""
+    """The outcome of a run that returned and is settled."""
     plan = run.plan
     return Outcome(plan.event, "done", run.note, plan.rule.name, run.claim.key, run.value)
 
 
 def _not_done(run: Run, now: int) -> Outcome:
-    """Of a run that returned, or did not begin, and has no completion of its own, or a doubtful
-    one."""
+    """The outcome of a run that returned, or did not begin, and has no completion of its own, or a
+    doubtful one."""
     if run.job is None:
         return _again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
@@ -455,7 +455,8 @@ def _raised(run: Run, error: Exception, now: int) -> Outcome:
 
 
 def _text(error: Exception) -> str:
-    """What an exception says, as any store can keep it; some cannot even say it."""
+    """The text of an exception, as any store can keep it; some exceptions raise another when
+    asked."""
     try:
         return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
     except Exception:  # noqa: BLE001  a handler's exception is a handler's code

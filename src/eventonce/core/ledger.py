@@ -49,7 +49,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     digests: tuple[bytes, ...] = ()
     """A fact's verified content, or the versions completed at `order`, the latest last."""
     dead: tuple[bytes, ...] = ()
-    """What was given up: the fact, or the versions given up at `tried`."""
+    """The digests that were given up: of the fact, or of the versions given up at `tried`."""
     order: int | None = None
     """A state's completed version; from here on the fields are a state's alone."""
     at: int = 0
@@ -79,7 +79,7 @@ def lives(record: Record, now: int) -> bool:
 
 
 def judge(record: Record | None, claim: Claim, now: int) -> Judged:
-    """What this claim gets."""
+    """The verdict on a claim."""
     if record is None or not lives(record, now):
         answer = _grant(NOTHING, claim, now, 1)
     elif claim.order is None:

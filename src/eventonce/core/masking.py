@@ -18,7 +18,7 @@ _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{0,45}\]?|[\w.-]{0,253})(?::\d{1,5
 _PLAIN: Final = re.compile(
     r"(?:file|memory|sqlite|table):(?!//[^/])[^@?#:\[]{0,200}|[\w.-]{0,200}(?::[\w.]{0,200})?"
 )
-"""What is no address: a name, `module:function`, and a file or a table."""
+"""Texts that are no address: a name, `module:function`, and a file or a table."""
 
 
 def scheme_of(uri: str) -> str:

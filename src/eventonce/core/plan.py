@@ -14,7 +14,7 @@ from eventonce.types import Claim, Event, Job, Outcome, SettleResult
 UNDECIDED: Final = Outcome(event=None, status="busy", reason="not decided yet")
 
 Handler = Callable[[Job], Any]
-"""What a user writes: a plain or an `async def` function of one job."""
+"""The function that a user writes: a plain or an `async def` function of one job."""
 
 
 class Deadline(NamedTuple):
@@ -29,7 +29,7 @@ class Deadline(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What shall be done with one event; made by the planner for every way in."""
+    """The decision about one event, made by the planner for every way in."""
 
     event: Event
     rule: Rule
@@ -54,7 +54,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     outcome: Outcome
     raw: bytes
-    """What a dead letter keeps of the event."""
+    """The bytes that a dead letter keeps of the event."""
 
 
 class Run(msgspec.Struct, eq=False):
@@ -78,7 +78,7 @@ class Run(msgspec.Struct, eq=False):
     redelivery: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     job: Job | None = None
-    """What the handler was given, once it was started."""
+    """The job of the handler, once the handler was started."""
     finished: bool = False
     value: Any = None
     result: bytes | None = None
@@ -90,7 +90,7 @@ class Run(msgspec.Struct, eq=False):
     in_transaction: bool = False
     """Whether its completion is part of the handler's own transaction: nobody else completes it."""
     kept: SettleResult | None = None
-    """What became of the settlement, once the store has answered it."""
+    """The result of the settlement, once the store has answered."""
     outcome: Outcome = UNDECIDED
     started: float = 0.0
     """When its handler began, by the monotonic clock; 0 while it waits."""

@@ -22,7 +22,8 @@ from eventonce.rules import Ruleset
 from eventonce.types import Claim, Event, Outcome
 
 Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
-"""What people give: JSON as bytes or text, a decoded object, or an event that was read before."""
+"""An event as people give it: JSON as bytes or text, a decoded object, or an event that was read
+before."""
 
 REDRIVE_ALLOWANCE: Final = 1 << 19
 """Bytes that a dead letter may have beside its event: its headers, at most 64 KiB, and its
@@ -144,7 +145,7 @@ def _invalid(event: Event, error: EnvelopeError) -> Refusal:
 
 
 def as_bytes(incoming: object) -> bytes:
-    """What was given, as a dead letter can keep it, whatever it is."""
+    """The bytes that a dead letter keeps of an input, whatever the input is."""
     match incoming:
         case Event():
             return envelope.kept(incoming)

@@ -50,7 +50,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class StoreAdmin(Protocol):
-    """What the command line and the dashboard ask of a store, away from the hot path."""
+    """The calls of the command line to a store, away from the hot path."""
 
     def show(self, key: bytes) -> Record | None:
         """The record of this key, None if there is none or it has expired."""
@@ -106,7 +106,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     what: str
     fix: str = ""
-    """What to do about it, empty if it is fine."""
+    """The remedy; empty if all is fine."""
     missing: bool = False
     """Whether the thing does not exist at all."""
 
@@ -170,20 +170,20 @@ class AsyncTransactional(Transactional, Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """One message of a source: what it carries, and what the source knows it by."""
+    """One message of a source: its content, and the names that the source has for it."""
 
     body: bytes
     receipt: str = ""
     id: str = ""
     """The transport's own id, which an event that has none goes by."""
     group: str = ""
-    """Those of one group are worked on one after the other, in their order; empty for none."""
+    """The FIFO group, whose events run one after the other, in their order; empty for none."""
     times: int = 1
-    """How often it came, this time included."""
+    """The number of deliveries, this one included."""
     since: float = 0.0
-    """When it was received, by the monotonic clock."""
+    """The moment of receipt, by the monotonic clock."""
     held: float = 0.0
-    """When it was received or last postponed, by the same clock."""
+    """The moment of receipt, or of the last postponement, by the same clock."""
 
 
 class Source(Protocol):
@@ -203,7 +203,8 @@ class Source(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more but what was received and is not acknowledged."""
+        """Whether the source has no more messages but those that were received and are not
+        acknowledged."""
         ...
 
     def receive(self, most: int) -> list[Delivery]:

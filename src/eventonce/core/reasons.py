@@ -1,4 +1,5 @@
-"""Why an event was not run, as a sentence: what `Outcome.reason`, logs and letters say."""
+"""The reasons for which an event was not run, as sentences for `Outcome.reason`, logs and dead
+letters."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ NOT_ALONE: Final = "its last run ended with its process, and another such event 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
 GIVEN_UP: Final = "given up, kept as a dead letter"
-"""What a log says of such an event, and what an alarm looks for in it."""
+"""The words of the log about such an event, and the words that an alarm looks for."""
 
 TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
 

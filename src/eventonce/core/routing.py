@@ -84,19 +84,19 @@ def is_generator(handler: Handler) -> bool:
 
 
 def _called(handler: Handler) -> tuple[object, object]:
-    """What may be the function: the handler, or what makes its class one."""
+    """The objects that may be the function: the handler, or the `__call__` of its class."""
     return handler, getattr(handler, "__call__", None)  # noqa: B004  its kind is asked
 
 
 def _is_plain(handler: object) -> TypeGuard[FunctionType]:
-    """Whether it is a function, and nobody marked it as something else."""
+    """Whether the handler is a function, and nobody marked it as something else."""
     return type(handler) is FunctionType and not handler.__dict__
 
 
 _GENERATOR: Final = 0x20
 _COROUTINE: Final = 0x80
 _ASYNC_GENERATOR: Final = 0x200
-"""What Python's compiler says of a function in its flags; `inspect` names them."""
+"""Flags of a function, as Python's compiler sets them; `inspect` names them."""
 
 
 def route_to(handler: Handler) -> Route:
@@ -109,10 +109,10 @@ def route_to(handler: Handler) -> Route:
 
 
 def ignored(event: Event) -> Outcome:
-    """What becomes of an event that no handler takes, where nobody says otherwise.
+    """The outcome of an event that no handler takes, unless a policy says otherwise.
 
-    An object without a type is not what somebody chose not to handle. It may be anything: so it is
-    no event, and is kept.
+    Nobody chose not to handle an object without a type. It may be anything: so it is no event, and
+    is kept.
     """
     if event.type:
         return Outcome(event, "ignored", f"no handler takes events of type {event.type!r}")

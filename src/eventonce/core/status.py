@@ -19,11 +19,11 @@ Status = Literal[
     "invalid",
     "unguarded",
 ]
-"""What became of an event."""
+"""The status of an event: how its processing ended."""
 
 
 class Meaning(NamedTuple):
-    """What a status says about an event."""
+    """The meaning of a status."""
 
     http: int
     """The HTTP status of a response for this event alone."""
@@ -38,7 +38,7 @@ class Meaning(NamedTuple):
     effective: bool = False
     """Whether the effect has happened: a dead letter of the event has nothing left to say."""
     usual: bool = False
-    """Whether it belongs to an ordinary day; the others are warnings in a log."""
+    """Whether the status belongs to an ordinary day; the others are warnings in a log."""
 
 
 MEANINGS: Final[Mapping[Status, Meaning]] = {

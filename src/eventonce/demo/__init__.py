@@ -38,10 +38,10 @@ class Delivery(NamedTuple):
     arrives: int
     fact: int
     cause: Cause | None
-    """Why it is there beside an earlier delivery of its fact; None for the first."""
+    """The cause of a copy; None for the first delivery of a fact."""
     copy_of: int | None
     line: bytes
-    """As a capture has it."""
+    """The line of a capture."""
     crash: bool = False
     """Whether the worker dies while it processes this delivery."""
     outage: bool = False
@@ -62,7 +62,7 @@ def deliveries(plan: Plan = PLAN) -> list[Delivery]:
 
 
 def judged(guard: Guard, delivered: Sequence[Delivery]) -> Result:
-    """What a guard makes of the deliveries, with the truth at hand."""
+    """The result of a guard on these deliveries, with the truth at hand."""
     statuses: dict[int, str] = {}
     runs: Counter[int] = Counter()
     examples: list[tuple[int, int]] = []

@@ -42,12 +42,12 @@ JSON_LINES: Final = frozenset(
 """The first is the common one; nobody registered any of them but the last."""
 
 STRUCTURED: Final = "application/cloudevents"
-"""What the types of bodies begin with that are whole CloudEvents, one or a batch."""
+"""The beginning of the content types of whole CloudEvents, one or a batch."""
 
 
 @lru_cache(maxsize=64)
 def media_type(content_type: str) -> str:
-    """What a sender says the body is, without its parameters."""
+    """The media type of a content type, without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 

@@ -16,9 +16,10 @@ from eventonce.errors import EnvelopeError
 from eventonce.types import Event
 
 OWN: Final = b'{"eventonce":'
-"""How a line begins that we wrote."""
+"""The beginning of a line that eventonce wrote."""
 _MARK: Final = b'"eventonce"'
-"""What a line has that another tool wrote anew: with spaces, or its fields in another order."""
+"""A mark in lines that another tool wrote anew: with spaces, or with their fields in another
+order."""
 _BEFORE: Final = b"\xef\xbb\xbf \t\r\n"
 
 _NOTHING: Final = msgspec.Raw(b"")
@@ -42,7 +43,8 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
 
     @property
     def tells(self) -> bool:
-        """Whether it tells of an arrival: a dead letter has the same form, and does not."""
+        """Whether the line tells of an arrival: the line of a dead letter has the same form, and
+        does not."""
         return self.arrived is not None or bool(self.channel)
 
 

@@ -42,7 +42,8 @@ _STREAMS: Final[Mapping[str, str]] = {
     "aws:ses": "SES",
     "aws:codecommit": "CodeCommit",
 }
-"""What the `eventSource` of a record stands for; any other `aws:` is not read either."""
+"""The service that the `eventSource` of a record stands for; any other `aws:` is not read
+either."""
 
 _TYPES: Final = ("detail-type", "type", "eventType", "Type", "topicName")
 """The fields by which an event may say its type: what has one is for handlers to take or not."""
@@ -67,7 +68,7 @@ _CALLS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("connection-id", "endpoint-id"), "a Client VPN connection handler"),
     (("widgetContext",), "a CloudWatch dashboard"),
 )
-"""What wants an answer of its own form, by the fields that only it has."""
+"""Invocations that want an answer of their own form, by the fields that only they have."""
 
 
 _QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
@@ -244,7 +245,8 @@ def refusal(source: str) -> str:
 
 
 def invoker(payload: Any, *, calls: bool) -> str:
-    """Who invoked a function with this, if nothing of it can be read; else empty.
+    """The service that invoked a function with this payload, if nothing of it can be read; else
+    empty.
 
     With `calls`, also who wants an answer that only a function made for it can give.
     """

@@ -77,7 +77,7 @@ def kept_headers(
 
 
 def header_names(names: Iterable[str]) -> frozenset[str]:
-    """These names in lower case; ConfigError for one that is no name, or that of a credential."""
+    """The names in lower case; ConfigError for a name that is none, or that of a credential."""
     for name in names:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"keep_headers: {name!r} is no name of a header")

@@ -33,7 +33,7 @@ _HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def as_bytes(source: object, max_bytes: int) -> bytes:
-    """What was given, as JSON; EnvelopeError where that cannot be."""
+    """The input as JSON; EnvelopeError where that cannot be."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         if memoryview(source).nbytes > max_bytes:
             raise too_large(memoryview(source).nbytes, max_bytes)
@@ -78,7 +78,7 @@ def _culprit(source: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What the encoder does not know by itself."""
+    """The JSON form of a value that the encoder does not know by itself."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"there is no JSON for {type(value).__name__}")

@@ -1,4 +1,5 @@
-"""Whatever arrives, to events: the common envelope without a detour, carriers unwrapped first.
+"""The reader: bytes, text or objects become events; the common envelope without a detour, carriers
+unwrapped first.
 
 `jsontext` checks the bytes, `carriers` knows what stands around an event, `forms` the envelopes.
 """
@@ -122,7 +123,8 @@ def read_many(
 
 
 def parts(payload: Any) -> list[Any]:
-    """What may be an event each, in order, not read yet: one that is none spoils no other.
+    """The elements of a payload that may be an event each, in order, not read yet: an invalid one
+    spoils no other.
 
     The payload itself where it cannot be taken apart.
     """
@@ -159,8 +161,8 @@ class NoEvent(bytes):
 
 
 def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
-    """What is no event, with what came with it: two requests are two dead letters, and one that is
-    mended finds its key. So are equal ones of one request, by their number."""
+    """Invalid bytes with the headers of their request: two requests are two dead letters, and a
+    mended one finds its key. Equal bytes of one request are told apart by their number."""
     if not number and all(name == "content-type" for name in headers):
         return raw
     carrier: dict[str, object] = {"eventonce": 1, "headers": dict(headers)}
@@ -178,7 +180,7 @@ def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
 
 
 class Limits(NamedTuple):
-    """What is handed on from carrier to carrier."""
+    """The limits that are handed on from carrier to carrier."""
 
     max_bytes: int
     headers: Mapping[str, str]
@@ -258,7 +260,8 @@ def _is_object(content: bytes | str) -> bool:
 
 
 def _elements(payload: Any) -> tuple[str | None, list[Any]]:
-    """What may be an event each, under the name it has in the payload; None if it is all of it."""
+    """The elements that may be an event each, and the name they have in the payload; None if they
+    are all of the payload."""
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
         raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]

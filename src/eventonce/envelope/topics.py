@@ -134,7 +134,7 @@ _END: Final = ""
 _CONCRETE: Final = re.compile(
     r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{24,}|\d+", re.ASCII
 )
-"""What is an id in a topic we do not know: a UUID, a long hexadecimal word, a number."""
+"""A word of an unknown topic that is an id: a UUID, a long hexadecimal word, a number."""
 
 
 LONGEST: Final = 512

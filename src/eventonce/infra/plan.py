@@ -85,7 +85,7 @@ class Table(msgspec.Struct, frozen=True):
     """The names of the two attributes, where the URI says others than the store's own."""
     region: str = ""
     elsewhere: bool = False
-    """Whether its endpoint is another than that of the other resources."""
+    """Whether the table's endpoint is another than that of the other resources."""
 
     def is_in(self, region: str) -> bool:
         """Whether the table stands beside resources of this region."""

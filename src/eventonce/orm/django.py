@@ -50,7 +50,7 @@ def atomic(job: Job, using: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
 
 
 def _set_time_zone(outer: Connection[Any], name: str | None) -> None:
-    """For this transaction only; and undone with the savepoint."""
+    """Set the time zone for this transaction only; it is undone with the savepoint."""
     if name and name != outer.info.parameter_status("TimeZone"):
         outer.execute("SELECT set_config('TimeZone', %s, true)", (name,))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 _NEXT: ContextVar[NestedConnection | None] = ContextVar("eventonce_sqlalchemy", default=None)
-"""What the engine is given when it asks for a connection."""
+"""The connection that the engine is given when it asks for one."""
 
 
 @contextmanager

@@ -68,9 +68,9 @@ class Preset(msgspec.Struct, frozen=True):
     broad: frozenset[str] = frozenset()
     """Rules whose shape proves no source: `auto` asks them for known relays alone."""
     anyone: frozenset[str] = frozenset()
-    """Of the broad ones those that `auto` asks for everyone who sends no transport id."""
+    """The broad rules that `auto` asks for everyone who sends no transport id."""
     last: frozenset[str] = frozenset()
-    """Of the broad ones those that know less than a transport id: `auto` asks them for nobody."""
+    """The broad rules that know less than a transport id: `auto` asks them for nobody."""
     relays: tuple[str, ...] = ()
     """Sources known to be relays: for them `auto` asks the broad rules before the transport id."""
 
@@ -235,7 +235,8 @@ def _for_relays(preset: Preset) -> Iterator[Rule]:
 
 
 def _for_anyone(preset: Preset) -> Iterator[Rule]:
-    """What a relay writes anew may be all that tells the events of another source apart."""
+    """The rules that `auto` asks for every source: with nothing ignored, because a field that a
+    relay writes anew may be all that tells the events of another source apart."""
     for rule in _facts(preset):
         if rule.name in preset.anyone:
             yield msgspec.structs.replace(rule, ignore=())

@@ -88,10 +88,10 @@ class Key(msgspec.Struct, frozen=True):
     """All parts at once; of a plain key, before a closer look. None where the values are they."""
     at: Callable[[Values], int | None] | None
     at_place: int | None
-    """Where the time stands among the values, if it can be taken from there as it is."""
+    """The index of the time among the values, if it can be taken from there as it is."""
     order: Callable[[Values], int] | None
     content: tuple[Part, ...]
-    """What a version is told by, or a fact is verified by."""
+    """The parts that tell the version of a state, or verify a fact."""
     prefixed: bool
     """Whether the key begins with the fact's own time."""
     shared: bool
@@ -136,7 +136,7 @@ def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
 
 
 def together(parts: Sequence[Part]) -> Callable[[Values], Sequence[Any]]:
-    """All these parts in one call."""
+    """One function that makes all these parts in one call."""
     return lambda values: [part(values) for part in parts]
 
 
@@ -149,7 +149,7 @@ def _picker(numbers: Sequence[int], count: int) -> Callable[[Values], Sequence[A
 
 
 def content_trees(rule: Rule) -> tuple[Expression, ...]:
-    """What tells the versions of a state apart, or what a fact is verified by."""
+    """The expressions that tell the versions of a state apart, or verify a fact."""
     if rule.kind == "state":
         return tuple(parse(text) for text in rule.state or ("hash(body)",))
     texts = ("body",) if rule.verify is True else rule.verify or ()
@@ -200,7 +200,7 @@ def _order(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Value
 
 
 def _as_time(tree: Expression, value: Any) -> str:
-    """What to write where a number with a fraction, which is no version, may be a time."""
+    """The advice where a number with a fraction, which is no version, may be a time."""
     at = instant(value)
     if at is None or not isinstance(tree, Path):
         return ""
@@ -242,10 +242,10 @@ def _is_event_time(at: int | None) -> bool:
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """What one secret, or none, hashes with."""
+    """The hashers of one secret, or of none."""
 
     secret: bytes
-    """As BLAKE2b takes it, empty for none."""
+    """The secret as BLAKE2b takes it, empty for none."""
     digest: Hasher
     by: Hasher | None
     """None without a secret: nothing is hidden then, and a checksum is quicker."""
@@ -363,7 +363,7 @@ def _hashes(key: Key, consumer: str, event: Event, keyring: Keyring) -> Hashes:
 
 
 def _terms(rule: Rule) -> tuple[int, int, int, bool]:
-    """What every claim of a rule asks for; plain integers, as some stores take no others."""
+    """The terms of every claim of a rule, as plain integers: some stores take no others."""
     return int(rule.lease), int(rule.remember), rule.attempts, rule.sliding
 
 

@@ -1,4 +1,4 @@
-"""Why an event has the key it has, or what keeps it from having one, in words."""
+"""The explanation of a key in words: its parts, or the reasons why an event has no key."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventonce.rules.parts import Incomplete, Part, Tree, Values, kind_of, missi
 from eventonce.types import Claim, Event
 
 Strength = Literal["business key", "transport id", "content and time", "content", "none"]
-"""What proves that an event is a copy: what it is about, as the event itself says; the id that its
-transport gave it; its whole content, with or without a time in it; or nothing at all."""
+"""The proof that an event is a copy: its subject, as the event itself says; the id that its
+transport gave it; its whole content, with or without a time in it; or no proof."""
 
 
 class PartFound(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class PartFound(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Which rule, which parts, which key; without a key, what is missing."""
+    """The rule, the parts and the key of an event; without a key, the parts that are missing."""
 
     rule: str
     kind: Literal["fact", "state"]
@@ -44,28 +44,28 @@ class Explanation(msgspec.Struct, frozen=True):
     order: int | None = None
     state: tuple[PartFound, ...] = ()
     missing: tuple[str, ...] = ()
-    """What the event lacks, each with the reason; empty if it has a key."""
+    """The parts that the event lacks, each with the reason; empty if it has a key."""
     lacking: tuple[str, ...] = ()
-    """What the event lacks, where it has another key instead, or runs without: `missing`."""
+    """The parts that the event lacks, where `missing` gives it another key, or none."""
     scope: str = ""
-    """What stands in the key in place of the type."""
+    """The word that stands in the key in place of the type."""
     replay: str = ""
     """The replay that brought it, where the rule makes that a part of the key."""
 
 
 class Complaint(NamedTuple):
-    """One thing that keeps an event from having a key."""
+    """One part that keeps an event from having a key."""
 
     said: str
     value: str
-    """What stands there, for those who may see it; empty if nothing does."""
+    """The value, for those who may see it; empty if there is none."""
     absent: bool
-    """Whether it is not there at all; what is there is of no use as it is."""
+    """Whether the part is absent; else its value is of no use."""
 
 
 def explanation(key: Key, own: Key, claim: Claim | None, event: Event) -> Explanation:
-    """What this key, the rule's own or that of last resort, makes of the event; no claim where the
-    values did not suffice."""
+    """The explanation of an event by this key, the rule's own or that of last resort; no claim
+    where the values did not suffice."""
     rule = key.rule
     values = key.extract(event)
     lacking = () if claim and key is own else complaints(own, event)
@@ -118,7 +118,7 @@ def complaints(key: Key, event: Event) -> Iterator[Complaint]:
 
 
 def refusal(key: Key, event: Event) -> str:
-    """All of them in one line, and what the rule's author can do where something is absent."""
+    """All missing parts in one line, with advice for the rule's author where one is absent."""
     found = list(complaints(key, event))
     said = "; ".join(complaint.said for complaint in found)
     if not any(complaint.absent for complaint in found):
@@ -150,7 +150,7 @@ def _short(value: Any) -> str:
 
 
 def _strength(key: Key, parts: Sequence[PartFound]) -> Strength:
-    """What proves a copy by this key, of the parts that the event has."""
+    """The strength of this key, by the parts that the event has."""
     if key.kind == "run":
         return "none"
     at = {(path.root, path.steps) for path in paths(parse(key.rule.at))} if key.rule.at else set()
@@ -170,7 +170,7 @@ def _strength(key: Key, parts: Sequence[PartFound]) -> Strength:
 
 
 def _place(tree: Expression) -> tuple[Root, tuple[str, ...]]:
-    """Where the first value of a part stands; of a header whichever it is."""
+    """The place of the first value of a part; all headers count as one place."""
     path = paths(tree)[0]
     return path.root, () if path.root == "headers" else path.steps
 
@@ -180,7 +180,7 @@ _PUBLISHED: Final = ("event", ("time",))
 _KINDS: Final = frozenset[tuple[Root, tuple[str, ...]]](
     (*(("event", (name,)) for name in ("type", "source", "org")), ("detail", ("topicName",)))
 )
-"""What tells kinds of event apart, and not events."""
+"""Paths that tell kinds of event apart, and not events."""
 
 
 def _found(texts: Sequence[str], pieces: Sequence[Part], values: Values) -> tuple[PartFound, ...]:

@@ -16,13 +16,13 @@ from eventonce.rules.instants import duration
 Root = Literal["detail", "body", "envelope", "headers", "event"]
 
 EVENT_NAMES: Final = ("id", "source", "type", "time", "org")
-"""What the envelope reader found, whatever form the event came in."""
+"""The names of values that the envelope reader found, in whichever form the event came."""
 
 TIME_FORMS: Final = ("s", "ms", "iso")
 
 
 class Path(msgspec.Struct, frozen=True):
-    """Where a value stands: a root, and the names to follow from it."""
+    """The place of a value: a root, and the names to follow from it."""
 
     root: Root
     steps: tuple[str, ...]
@@ -72,7 +72,7 @@ class Each(msgspec.Struct, frozen=True):
 
 
 Moment = Path | Time | Max
-"""What may be a time, or any other place in a history."""
+"""An expression that may be a time, or any other place in a history."""
 
 Expression = Path | Hash | Topic | Time | Max | Each
 

@@ -36,7 +36,7 @@ _BIG: Final = 1
 """The MessagePack extension of an integer beyond 64 bits, written in decimal digits."""
 
 _BEYOND: Final = 2
-"""That of a number beyond what Python reads, as it was written."""
+"""The code of a number beyond what Python reads, as it was written."""
 
 MIN_SECRET: Final = 16
 """Bytes; a shorter secret could be guessed together with what it hides."""
@@ -48,7 +48,7 @@ packed: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def encode(value: Any) -> bytes:
-    """These values as MessagePack: typed and length-prefixed, so that no two lists share it.
+    """The value as MessagePack: typed and length-prefixed, so that no two lists share it.
 
     Object keys are sorted; an integral float is the integer it equals (`number` sees to it).
     """
@@ -124,7 +124,7 @@ def hasher(size: int, secret: bytes = b"") -> Hasher:
 
 
 content_hash: Final = hasher(16)
-"""What `hash(path)` puts into a key: sixteen bytes, which the key's own digest then covers."""
+"""The sixteen bytes that `hash(path)` puts into a key; the key's own digest then covers them."""
 
 EMPTY_HASHES: Final = frozenset(map(content_hash, map(encode, ({}, [], None))))
 """The hashes of content that says nothing: a key of nothing else is shared by unlike events."""

@@ -19,14 +19,14 @@ from eventonce.types import MAX_ORDER, Event
 
 Steps = tuple[str, ...]
 Place = tuple[Root, Steps]
-"""Where a value stands: a path, whether it is optional or not."""
+"""The place of a value: a path, whether it is optional or not."""
 
 Values = tuple[Any, ...]
 Extract = Callable[[Event], Values]
 Part = Callable[[Values], Any]
 
 EVENT_BODY: Final[Place] = ("detail", ("eventBody",))
-"""Its presence tells what `body` is: this, or the detail itself."""
+"""The place of `eventBody`: if an event has one, `body` stands for it, and else for the detail."""
 
 
 class Incomplete(Exception):
@@ -59,7 +59,7 @@ class Tree:
         self._roots: dict[Root, Any] = {}
 
     def value(self, root: Root, steps: Steps) -> Any:
-        """What stands there; ABSENT where the path leads nowhere."""
+        """The value at this path; ABSENT where the path leads nowhere."""
         if root in ("event", "headers"):
             return _outside(self.event, root, steps[0])
         return walk(self._root(root), steps)
@@ -261,13 +261,13 @@ def form_of(tree: Expression) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls a value of this kind."""
+    """The JSON name for the kind of a value."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 
 
 def missing(value: Any) -> str:
-    """What is said of a value that names nothing."""
+    """The words about a value that names nothing."""
     if value is ABSENT:
         return "is missing"
     return "is null" if value is None else "is empty"

@@ -19,8 +19,8 @@ Strings = str | Sequence[str]
 Duration = str | float
 
 Missing = Literal["invalid", "hash", "id", "run"]
-"""What becomes of an event whose key has a hole: kept as a dead letter; keyed by its content; keyed
-by its transport id; or, where it has none, run at every delivery."""
+"""The treatment of an event whose key lacks a part: kept as a dead letter; keyed by its content;
+keyed by its transport id; or, where it has none, run at every delivery."""
 
 Faults = list[tuple[str, str]]
 """Field and what is wrong with it."""
@@ -62,7 +62,8 @@ EVERYTHING: Final = Match()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes two events the same: a fact by its `key`, or a state by `subject` and `order`.
+    """A rule: what makes two events the same. A fact has a `key`, a state a `subject` and an
+    `order`.
 
     Durations are kept in milliseconds, lists as tuples; ConfigError names every fault at once.
     """
@@ -72,7 +73,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     """Paths that must lead to something (not null, not blank) for the rule to apply."""
     scope: str = ""
-    """What stands in the key in place of the event's type, so that a rule can span types."""
+    """The word in the key in place of the event's type, so that a rule can span types."""
     key: tuple[str, ...] = ()
     subject: tuple[str, ...] = ()
     order: str = ""
@@ -175,7 +176,7 @@ def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
 
 
 def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
-    """What is right by itself and wrong together."""
+    """Fields that are right each by itself, and wrong together."""
     found: Faults = []
     fact, state = kept.get("key"), kept.get("subject")
     if fact and state:
@@ -313,7 +314,7 @@ def _legacy(text: str) -> str:
 
 
 def legacy_path(text: str) -> Path:
-    """Of `sha256(path)`, the path: a key as tables made by hand have it."""
+    """The path of `sha256(path)`: a key as tables made by hand have it."""
     if text.startswith("sha256(") and text.endswith(")"):
         return parse_path(text[len("sha256(") : -1])
     raise ValueError(

@@ -44,7 +44,7 @@ _LONGEST: Final = 1024
 """Characters of source and type together that are remembered: real ones have two hundred."""
 
 Names = tuple[str, str, str, str]
-"""What tells kinds of event apart: form, source, organisation and type."""
+"""The names that tell kinds of event apart: form, source, organisation and type."""
 
 
 class _Keys(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ class _Kind(msgspec.Struct, frozen=True):
     last: _Candidate
     """The first that requires nothing: it takes what those before it do not."""
     before: tuple[tuple[_Candidate, tuple[int, ...]], ...] = ()
-    """Each with the numbers of those values that it requires."""
+    """The rules before it, each with the numbers of the values that it requires."""
     extract: Extract | None = None
-    """Of all that is required."""
+    """Extracts all values that a rule requires."""
 
     def choose(self, event: Event) -> _Candidate:
         """The rule for this very event."""
@@ -143,7 +143,7 @@ class Ruleset:
         return [msgspec.structs.replace(claim, peek=True) for claim in claims.values()]
 
     def explain(self, event: Event) -> Explanation:
-        """Which rule, which parts, which key; what is missing is said, not raised."""
+        """The rule, the parts and the key of an event; a missing part is named, not raised."""
         keys = self._chosen(event).keys
         try:
             key, claim = self._made(keys, event, 0, self._keyring)

@@ -26,10 +26,10 @@ class Fault(NamedTuple):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What the text says, and the lines it says it in."""
+    """The values of a TOML text, and the lines they stand in."""
 
     name: str
-    """What the file is called in complaints."""
+    """The name of the file in error messages."""
     text: str
     values: dict[str, Any]
 
@@ -146,8 +146,8 @@ ELSEWHERE: Final = (
     "serve",
     "infra",
 )
-"""What an `eventonce.toml` says beside its rules. Of a file that is named as rules nobody would
-read it, and each of them matters."""
+"""The fields that an `eventonce.toml` has beside its rules. In a file that is named as rules they
+would not be read, and each of them matters."""
 
 
 def parse_rule_file(text: str, *, name: str) -> list[Rule]:

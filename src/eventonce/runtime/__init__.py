@@ -1,1 +1,1 @@
-"""What runs plans: threads, event loops, leases and the calls of a store."""
+"""The runtime, which runs plans: threads, event loops, leases and the calls of a store."""

@@ -33,14 +33,14 @@ class Groups(Generic[T]):
         return [line[0] for line in lines]
 
     def settled(self, record: T) -> None:
-        """This record may be forgotten: the next of its group may be tried."""
+        """Note that this record is settled: the next of its group may be tried."""
         line = self._given[id(record)].pop()
         line.popleft()
         if line:
             self._ready.append(line)
 
     def waiting(self) -> list[T]:
-        """Those that have not been given out."""
+        """The records that have not been taken."""
         given = [line for lines in self._given.values() for line in lines]
         behind = [record for line in given for record in list(line)[1:]]
         return behind + [record for line in self._ready for record in line]

@@ -1,4 +1,4 @@
-"""How one plain handler is run, with the transaction it may open through `job.connection`."""
+"""The call of one plain handler, with the transaction that it may open through `job.connection`."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _ends_the_process(error: BaseException) -> bool:
 
 
 def as_failure(error: BaseException) -> Exception:
-    """What a handler raised, as what became of its event."""
+    """The exception of a handler, as the failure of its event."""
     return error if isinstance(error, Exception) else InterruptedError(repr(error))
 
 

@@ -1,4 +1,4 @@
-"""Who runs in this process: many events side by side, or one alone.
+"""The occupancy of this process: many events side by side, or one alone.
 
 An event whose last run ended with its process runs alone, so that it takes no other event with it
 if it does so again. Runners enter before they claim and leave when what they claimed is settled.
@@ -36,11 +36,11 @@ class Occupancy:
         # By who runs: to leave twice, as one who was interrupted may do, is to leave.
         self._runs: set[object] = set()
         self._alone: set[object] = set()
-        """Who is alone, or waits to be."""
+        """Batches that are alone, or wait to be."""
         self._solo: set[object] = set()
-        """Who was let in alone and has not left."""
+        """Batches that were let in alone and have not left."""
         self._closed_until = 0.0
-        """How long they keep others out, by the monotonic clock."""
+        """The moment until which they keep others out, by the monotonic clock."""
 
     def admit(self, who: object) -> bool:
         """Enter beside others, if nobody is alone or waits to be; whether it did."""
@@ -80,7 +80,7 @@ class Occupancy:
         return True
 
     def leave(self, who: object) -> None:
-        """What they ran is settled, or they have given up entering."""
+        """Let a batch go: it is settled, or it has given up entering."""
         self._runs.discard(who)
         if self._alone or self._solo:
             with self._lock:
@@ -124,7 +124,7 @@ class InsideHandler:
 
 
 HERE: Final = Occupancy()
-"""This process's."""
+"""The occupancy of this process."""
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=HERE.reset)

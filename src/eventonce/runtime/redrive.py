@@ -1,4 +1,4 @@
-"""What becomes of a letter that was run again: dropped, or rewritten with what is newest."""
+"""Dead letters after their redrive: dropped, or rewritten with the newest reason."""
 
 from __future__ import annotations
 

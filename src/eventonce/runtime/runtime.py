@@ -34,7 +34,7 @@ COPY_WAIT: Final = 5.0
 """Seconds that a copy waits for a run of this process before it is `busy`."""
 
 ONE: Final = (bytes, bytearray, memoryview, str, Mapping, Event)
-"""What is one event, and not several."""
+"""The types that are one event, and not several."""
 
 
 class Runtime:
@@ -84,7 +84,7 @@ class Runtime:
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> list[Plan | Refusal]:
-        """What shall be done with each event; asks the store nothing."""
+        """The plan for each event; asks the store nothing."""
         if route_of is None and not self.routes:
             raise ConfigError(
                 "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
@@ -135,7 +135,7 @@ class Runtime:
 
     @cached_property
     def awaiting(self) -> Asynchronous:
-        """What runs async handlers, and batches side by side."""
+        """The part that runs async handlers, and batches side by side."""
         from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  slow to import
 
         # Two threads may be the first at the same moment.

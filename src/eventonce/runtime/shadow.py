@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     shadow: int
     """The version of this form, 1."""
     at: int
-    """When it was decided, in milliseconds."""
+    """The moment of the decision, in milliseconds."""
     id: str
     type: str
     rule: str
@@ -39,7 +39,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str = ""
     """A digest of a fact's body without the rule's ignored fields; empty for a state."""
     guard: str = ""
-    """What the user's own guard did, `ran` or `dropped`; empty where the handler does not say."""
+    """The decision of the user's own guard, `ran` or `dropped`; empty where the handler does not
+    say."""
 
 
 class Decided(NamedTuple):
@@ -94,7 +95,8 @@ def _said_by_guard(result: Any) -> str:
 
 
 def _digest(event: Event, rule: Rule) -> str:
-    """Of the body, but for what the rule ignores: what `verify` compares."""
+    """The digest of the body without the fields that the rule ignores: the content that `verify`
+    compares."""
     try:
         value = _hashed(rule.ignore)(event)
     except (Incomplete, EventonceError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What becomes of events that no handler takes."""
+"""The policy for events that no handler takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SHOWN: Final = 200
 
 Policy = Literal["ignore", "letter", "fail"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-"""What becomes of an event that no handler takes: acknowledged, kept as a dead letter, failed."""
+"""The policies for an event that no handler takes: acknowledge it, keep it as a dead letter, fail
+it."""
 
 
 class Unhandled:
@@ -40,7 +41,7 @@ class Unhandled:
         """Hashes of types."""
 
     def __call__(self, event: Event) -> Outcome:
-        """What becomes of this event."""
+        """The outcome of an event that no handler takes."""
         outcome = ignored(event)
         if self.policy == "fail":
             retry_at = self._clock() + backoff(1)

@@ -30,9 +30,9 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
     """Seconds that a copy may wait for the run it is a copy of, before it is `busy`."""
 
     here: float
-    """For a run of this process."""
+    """Seconds for a run of this process."""
     elsewhere: float = 0.0
-    """For one of another, which must be asked for."""
+    """Seconds for a run of another process, which must be asked for."""
 
 
 class Visit(Batch):
@@ -45,9 +45,9 @@ class Visit(Batch):
     """Whether a lone event is on the way of nearly all of them: it is granted, returns and is
     settled. That way is the engine's own, without its requests, which cost as much as all else."""
     answered: Sequence[Any] = ()
-    """Of an event that left this way: the answers to what the engine will ask for first."""
+    """The answers to the first requests of the engine, for an event that left the straight way."""
     outcomes: list[Outcome] | None = None
-    """Of all events, once they are known."""
+    """The outcomes of all events, once they are known."""
     _waits_since = 0.0
 
     def __init__(
@@ -57,7 +57,7 @@ class Visit(Batch):
         self.runtime = runtime
         self._copy_wait = copy_wait
         self.nested = INSIDE.get()
-        """Whether a handler waits for it."""
+        """Whether a handler waits for this batch."""
 
     def admitted(self) -> bool:
         """Whether the batch could enter beside others at once, or has entered already."""
@@ -108,7 +108,7 @@ class Visit(Batch):
         return True
 
     def replays(self, request: Request) -> bool:
-        """Whether this was carried out on the straight way."""
+        """Whether this request was carried out on the straight way."""
         return bool(self.answered) or (type(request) is Execute and self.hold is not None)
 
     def replay(self, request: Request) -> Any:

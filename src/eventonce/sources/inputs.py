@@ -88,8 +88,8 @@ def _numbered(path: Path) -> Iterator[Chunk]:
 
 
 def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
-    """What is read of these places, by name; and which files of folders and prefixes are not, in a
-    sentence. Hidden ones are in neither."""
+    """The inputs at these places, by name; and a sentence about files of folders and prefixes that
+    are not read. Hidden files are in neither."""
     found: list[Input] = []
     others: list[str] = []
     for place in places:

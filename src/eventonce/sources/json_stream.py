@@ -21,7 +21,7 @@ from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
 _MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
-"""How a document of many events begins, up to the array they stand in."""
+"""The beginning of a document of many events, up to the array they stand in."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
@@ -41,7 +41,8 @@ _STRAY: Final = (
 
 
 class Chunk(NamedTuple):
-    """Some events, and their places: the first has this number, between two texts."""
+    """Some events, and the words for the place of each: the first has this number, between two
+    texts."""
 
     before: str
     first: int

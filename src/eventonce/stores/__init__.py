@@ -14,12 +14,12 @@ PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
 
 
 class Adapter(NamedTuple):
-    """Where the store of a scheme is and what it needs; places are written `module:name`."""
+    """The place of a scheme's store, and what it needs; places are written `module:name`."""
 
     store: str
     """The class, whose `from_uri` opens the store."""
     extra: str | None = None
-    """What must be installed for it; None for a store that is embedded."""
+    """The extra that must be installed; None for an embedded store."""
     uri: str = ""
     """The function that takes a URI apart and opens nothing; the store itself if empty."""
     schema: str = ""
@@ -64,7 +64,7 @@ def open_store(uri: str) -> Any:
 
 
 def open_schema(uri: str) -> Any:
-    """What creates, migrates and checks the store of this URI: a `StoreSchema`, unless the store
+    """The `StoreSchema` that creates, migrates and checks the store of this URI; None if the store
     needs none. Nothing is created by this."""
     adapter = adapter_of(uri)
     return _found(adapter, adapter.schema or adapter.store).from_uri(uri)

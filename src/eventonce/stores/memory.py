@@ -37,7 +37,7 @@ class MemoryStore:
         self._records: dict[bytes, Record] = {}
         self._letters: dict[str, Letter] = {}
         self._unswept: deque[bytes] = deque()
-        """Each key that has a record, the one looked at last at the end."""
+        """Keys that have a record, the one looked at last at the end."""
         self._soonest = MAX_ORDER
         """No record expires before this instant: until then nobody looks."""
 

@@ -117,7 +117,7 @@ def _host(text: str) -> Host | None:
 
 
 def _expected(hint: Any) -> str:
-    """What a field's type says of its values: in a `Meta` of its own, or by listing them."""
+    """The values that a field's type allows: from its `Meta`, or listed."""
     if get_origin(hint) is Literal:
         return " or ".join(map(str, get_args(hint)))
     for part in get_args(hint):

@@ -1,5 +1,5 @@
-"""What the receiver bears: its limits as checked numbers, what is under way within them, and when
-something that is under way is due."""
+"""The admission of requests: the receiver's limits as checked numbers, the requests under way
+within them, and when one of them is due."""
 
 from __future__ import annotations
 

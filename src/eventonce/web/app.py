@@ -93,7 +93,7 @@ class Receiver:
 
 
 async def _not_http(scope: Scope, receive: Receive, send: Send) -> None:
-    """What a server says of its own life, and web sockets, which are refused."""
+    """Answer the server's lifespan messages, and refuse web sockets."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000})
         return

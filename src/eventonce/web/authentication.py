@@ -1,4 +1,4 @@
-"""Whom the receiver believes: API keys, Basic, and signatures over the body; any one suffices.
+"""Authentication of senders: API keys, Basic, and signatures over the body; any one suffices.
 
 Secrets are kept as digests where that is possible. Every credential is compared with every known
 one in constant time, so that the time it takes says nothing.
@@ -32,10 +32,10 @@ Headers = Mapping[str, str]
 
 
 class Claimed(NamedTuple):
-    """What a request says of its signature."""
+    """The signature that a request claims."""
 
     content: bytes
-    """What was signed."""
+    """The bytes that were signed."""
     signatures: Sequence[bytes]
     at: str | None = None
     """When, in epoch seconds; None where the sender does not say it."""
@@ -49,7 +49,7 @@ class Scheme(NamedTuple):
     headers: tuple[str, ...]
     """Where the signature stands; the first is the usual one."""
     secret: Callable[[str], bytes]
-    """What a setting says, as HMAC takes it."""
+    """The secret of a setting, as HMAC takes it."""
     claimed: Callable[[Headers, bytes], Claimed]
     encoded: Callable[[bytes], bytes]
     """The digest as the header has it."""
@@ -61,7 +61,7 @@ class Scheme(NamedTuple):
     def complaint(
         self, secrets: Sequence[bytes], headers: Headers, body: bytes, now: float, tolerance: float
     ) -> str:
-        """What is wrong with the signature, nothing if it is right; `now` in epoch seconds."""
+        """The fault of the signature, empty if it is right; `now` in epoch seconds."""
         content, signatures, at = self.claimed(headers, body)
         if at is not None:
             if not (at.isascii() and at.isdigit() and len(at) < 16):
@@ -181,7 +181,7 @@ SCHEMES: Final = (
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _PEPPER: Final = secrets.token_bytes(16)
-"""Of this process alone: digests in its memory say nothing elsewhere."""
+"""A secret of this process alone: digests in its memory say nothing elsewhere."""
 
 
 class Authenticator:
@@ -211,7 +211,7 @@ class Authenticator:
 
     @property
     def challenge(self) -> str:
-        """What a refused sender is asked for, as `WWW-Authenticate` says it."""
+        """The challenge for a refused sender, as `WWW-Authenticate` has it."""
         asked = {
             "api key": f'ApiKey header="{self._header}"',
             "basic": 'Basic realm="eventonce", charset="UTF-8"',
@@ -224,7 +224,7 @@ class Authenticator:
         return ", ".join(asked[way] for way in self.ways)
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether the headers alone tell that this sender may send, or nobody is asked."""
+        """Whether the headers alone tell that this sender may send, or no authentication is set."""
         if not self.ways:
             return True
         by_key = _among(headers.get(self._header, "").encode("latin-1"), self._keys)
@@ -245,7 +245,7 @@ class Authenticator:
         return self.topics
 
     def complaint(self, headers: Mapping[str, str], body: bytes, now: float) -> str:
-        """What is wrong with the signatures, nothing if one is right; `now` in epoch seconds."""
+        """The fault of the signatures, empty if one is right; `now` in epoch seconds."""
         complaints = [
             scheme.complaint(secrets, headers, body, now, self._tolerance)
             for scheme, secrets in self._signing

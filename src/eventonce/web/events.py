@@ -34,7 +34,7 @@ COPY_WAIT: Final = 3.0
 knows, and need not send again."""
 
 CHANNEL: Final = "http:/events"
-"""What a tap calls the way that events come here."""
+"""The channel of these events in a capture."""
 
 CHARSETS: Final = frozenset(("", "utf-8", "utf8", "us-ascii"))
 
@@ -87,7 +87,8 @@ class Events:
             self._admission.leave(request)
 
     def _refused(self, headers: Mapping[str, str], size: int, *, known: bool) -> Answer | None:
-        """What can be said before a byte of the body is read."""
+        """The answer that can be given before a byte of the body is read; None if it must be
+        read."""
         if not known and not self._authenticator.is_signed(headers):
             return self._unauthenticated()
         if size > self._limits.max_body:
@@ -242,7 +243,8 @@ class Events:
         return respond(outcomes, wall_clock())
 
     def _unsettled(self, events: Sequence[Event | bytes]) -> Answer:
-        """For handlers that take longer than senders wait: as long again, and then a copy comes."""
+        """The answer for handlers that take longer than senders wait: come again after as long a
+        time, as a copy."""
         now = wall_clock()
         again = now + int(self._limits.answer_within * 1000)
         read = (event if isinstance(event, Event) else None for event in events)

@@ -33,7 +33,7 @@ Status = Literal["ok", "the store is away", "no event gets through"]
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What a probe is told; no address and no error, for it asks without credentials."""
+    """The answer to a probe; no address and no error, because a probe has no credentials."""
 
     status: Status
     under_way: int

@@ -17,13 +17,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request was not taken; nothing of it was kept."""
+    """The refusal of a request, of which nothing was kept."""
 
     reason: str
 
 
 class Kind(NamedTuple):
-    """One way to refuse: what its reader is told if there is no other reason, and its headers."""
+    """One kind of refusal: its words where there is no other reason, and its headers."""
 
     means: str
     headers: Mapping[str, str] = {}

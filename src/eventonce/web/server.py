@@ -150,7 +150,8 @@ class Server:
         )
         self.uvicorn = uvicorn.Server(self.config)
         self.connections: dict[tuple[str, int], Connection] = {}
-        """By the address of the client, which is what an app is told of a connection."""
+        """Connections by the address of the client, which is all that an app is told of a
+        connection."""
         self.waiting: deque[Connection] = deque()
         self.turns = Deadlines(HOLD)
         self._limits = limits
@@ -240,7 +241,7 @@ class Server:
         return True
 
     def take(self, connection: Connection) -> bytes:
-        """What was kept, which is kept no longer."""
+        """The bytes that were kept; they are kept no longer."""
         data, connection.held = connection.held, b""
         self._held -= len(data)
         return data

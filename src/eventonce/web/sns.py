@@ -85,7 +85,7 @@ class Doubt(NamedTuple):
 
     reason: str
     for_good: bool = True
-    """Whether sending it again is in vain."""
+    """Whether the message is refused for good."""
 
 
 class Message(NamedTuple):
@@ -111,7 +111,8 @@ class Message(NamedTuple):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """As SNS sends them, from what is signed: the headers of the request are not."""
+        """The fields of a message as SNS sends them, from the signed part: the headers of the
+        request are not signed."""
         return {
             SNS_TYPE: self.type,
             "x-amz-sns-message-id": self.signed["MessageId"],
@@ -173,7 +174,7 @@ class Topics:
         return Doubt("the subscription could not be confirmed", for_good=False)
 
     def _complaint(self, headers: Mapping[str, str], message: Message, now: float) -> str:
-        """What is wrong with a message before anybody is asked for its certificate."""
+        """The fault of a message, as far as it shows without the certificate."""
         host = self._hosts.get(message.topic)
         if host is None:
             return "this topic is not among sns_topics"
@@ -261,7 +262,7 @@ def _certificate(pem: bytes) -> Certificate | ValueError:
 
 
 def _unproved(message: Message, certificate: Certificate, now: float) -> str:
-    """What is wrong with the signature, nothing if it is right; `now` in epoch seconds."""
+    """The fault of the signature, empty if it is right; `now` in epoch seconds."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  see Topics
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15  # noqa: PLC0415

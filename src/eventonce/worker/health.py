@@ -13,7 +13,7 @@ import msgspec
 from eventonce.errors import ConfigError
 
 PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
-"""Each with the field of the state that decides between 200 and 503."""
+"""The paths, each with the field of the state that decides between 200 and 503."""
 
 SLOWEST: Final = 5.0
 """Seconds a client may take to ask: probes are not slow, and threads not free."""

@@ -67,7 +67,7 @@ log = logging.getLogger("eventonce.worker")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How much a worker does at once, and how long it may take to end."""
+    """The settings of a worker: how much it does at once, and how long it may take to end."""
 
     concurrency: int = 10
     receivers: int = 2

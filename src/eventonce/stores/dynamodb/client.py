@@ -73,7 +73,7 @@ _ANSWER_TYPES: Final[Mapping[str, Any]] = {
 
 
 class Meta(NamedTuple):
-    """What a client of boto3 tells of itself, as far as it is asked here."""
+    """The part of a boto3 client's `meta` that is used here."""
 
     endpoint_url: str
     region_name: str

@@ -20,7 +20,8 @@ from eventonce.errors import StoreMismatch
 from eventonce.types import MAX_ORDER
 
 FORMAT: Final = 1
-"""What this release writes; rises only when an older release could no longer work on an item."""
+"""The format that this release writes; rises only when an older release could no longer work on an
+item."""
 
 FORMAT_NAME: Final = "format"
 STAMP: Final = "stamp"
@@ -28,7 +29,7 @@ STAMP: Final = "stamp"
 
 LETTER: Final = "letter:"
 PART: Final = "part:"
-"""What the keys of letters, and of the further parts of large ones, begin with."""
+"""The beginnings of the keys of dead letters, and of the further parts of large ones."""
 
 KEY: Final = "eventHash"
 EXPIRY: Final = "expiration"
@@ -49,7 +50,8 @@ class Seen(msgspec.Struct, frozen=True):
     values: Item
     """The attributes that hold it."""
     guard: tuple[tuple[str, Value | None], ...]
-    """What must still be so for it to be the same; None stands for an attribute that is absent."""
+    """The attributes that must be unchanged for the item to be the same; None stands for an absent
+    one."""
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -23,13 +23,13 @@ _INVALID: Final = frozenset(("ValidationError", "ValidationException"))
 
 
 class TableRef(msgspec.Struct, frozen=True):
-    """Which table, as errors name it."""
+    """The name of the table in errors."""
 
     table: str
     where: str = ""
     """The region, or the endpoint where it is not Amazon's own."""
     uri: str = ""
-    """What the command line takes."""
+    """The URI, as the command line takes it."""
 
     def __str__(self) -> str:
         return f"DynamoDB table {self.table}" + (f" ({self.where})" if self.where else "")

@@ -88,7 +88,8 @@ def _part_names(packed: bytes) -> list[str]:
 
 
 def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
-    """Of letters that were not put, since another was there: parts nobody names."""
+    """Delete the parts of letters that were not put because another was there: no letter names
+    them."""
     for head in heads:
         assert isinstance(head, Insert)
         name = head.item[table.layout.key]["S"]

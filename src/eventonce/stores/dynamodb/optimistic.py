@@ -30,18 +30,18 @@ Law = Callable[[Record | None, Ask, int], tuple[Answer, Record | None]]
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What a decision stands on."""
+    """The ground of a decision."""
 
     record: Record | None
-    """What the law is asked about; None for nothing."""
+    """The record that the law judges; None for an unknown key."""
     there: Seen | None
-    """What must be in the table for the answer to be written; None for nothing."""
+    """The item that must be in the table for the answer to be written; None for no item."""
     proven: bool
-    """Whether it was read just now; what is only believed must be written to count."""
+    """Whether the record was read just now; one that is only believed must be written to count."""
 
 
 NEW: Final = Ground(None, None, proven=False)
-"""What a fact is believed to be: never heard of."""
+"""The ground of a fact that is believed to be unknown."""
 
 
 class Decided(msgspec.Struct, Generic[Answer], frozen=True):
@@ -160,8 +160,8 @@ def _look(table: Table, unknown: Sequence[_Open[Ask]]) -> dict[str, EventonceErr
 
 
 def _told(table: Table, item: Item | None) -> Ground | None:
-    """What stands there, where a refusal tells it; what it does not tell, or cannot be read, is
-    looked for."""
+    """The item that a refusal shows; None where it shows none, or one that cannot be read, and the
+    table must be asked."""
     try:
         return None if item is None else _ground(table, item)
     except StoreMismatch:
@@ -176,7 +176,7 @@ def _ground(table: Table, item: Item | None) -> Ground:
 
 
 def _written(table: Table, name: str, there: Seen | None, record: Record) -> tuple[Write, Seen]:
-    """How to make the record of what is there, and what then is there."""
+    """The write that turns the item that is there into this record, and the item as it then is."""
     values = table.layout.values(record)
     stamp = new_stamp()
     seen = Seen(record, values, ((STAMP, stamp),))

@@ -135,7 +135,7 @@ class DynamoDBStore:
         return answers
 
     def _believed(self, name: str, token: int) -> Ground | None:
-        """What this run's record is, if nobody else has written it."""
+        """The record of this run, if nobody else has written it."""
         seen = self._grants.get(name)
         if seen is None or seen.record.token != token:
             return None
@@ -179,7 +179,7 @@ class DynamoDBStore:
         return dead_letters.drop(self._table, ids)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002
-        """Nothing to do: DynamoDB drops what expired by the table's TTL attribute."""
+        """Do nothing: DynamoDB drops expired records by the table's TTL attribute."""
         return 0
 
     def forget(self, keys: Sequence[bytes]) -> int:

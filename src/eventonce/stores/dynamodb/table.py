@@ -39,7 +39,7 @@ B = TypeVar("B")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It was written; a deletion brings what was there."""
+    """The answer to a statement that was carried out; a deletion brings the item that was there."""
 
     item: Item | None = None
 
@@ -55,7 +55,7 @@ Found = Item | EventonceError | None
 
 
 class ServiceClock:
-    """This machine's clock, put right by the `Date` of the answers that came: DynamoDB has no
+    """The clock of this machine, corrected by the `Date` of DynamoDB's answers: DynamoDB has no
     function that tells its time.
 
     A date names a whole second. The answer was made between sending and receiving, so it bounds
@@ -106,7 +106,7 @@ class ServiceClock:
 
 
 class Table:
-    """What the store asks of DynamoDB. Safe in many threads, and after a fork."""
+    """The requests to one DynamoDB table. Safe in many threads, and after a fork."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class Table:
         self._client.close()
 
     def call(self, operation: str, **asked: Any) -> dict[str, Any]:
-        """One request; the driver's errors as ours, and an answer that is not the service's too."""
+        """Send one request; errors of the driver, and answers that are not the service's, become
+        ours."""
         sent = self.clock.wall()
         try:
             answer = self._client.call(operation, **asked)

@@ -130,7 +130,7 @@ def check_client(client: Any, table: str) -> None:
 
 
 def _translates(client: Any) -> bool:
-    """Whether this client sends something else than it is given."""
+    """Whether this client changes requests before it sends them."""
     item = {"key": {"S": "value"}}
     client.meta.events.emit(
         "before-parameter-build.dynamodb.PutItem",

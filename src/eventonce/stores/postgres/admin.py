@@ -16,7 +16,7 @@ from eventonce.stores.postgres.errors import command, missing, older
 from eventonce.stores.postgres.uri import SCHEMA, Address
 
 FORMAT: Final = 1
-"""What this release works with; rises only when an older release could no longer."""
+"""The format that this release works with; rises only when an older release could no longer."""
 
 STEP: Final = 1
 """The additions to the format that this release needs; more of them do not disturb it."""
@@ -35,10 +35,10 @@ RIGHTS: Final = {
     "letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "sweeps": ("SELECT", "UPDATE"),
 }
-"""What the work needs of the tables."""
+"""The rights on the tables that the work needs."""
 
 FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
-"""What this release calls; everyone may, unless somebody changed that."""
+"""The functions that this release calls; everyone may, unless somebody changed that."""
 
 _WOULD: Final = "-- would run, in one transaction:"
 _MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
@@ -236,7 +236,8 @@ def _read(script: str) -> str:
 
 
 def _statements(script: str, address: Address) -> Iterator[str]:
-    """One by one: a statement ends with the line that ends in `;`, outside of a function's body."""
+    """The statements one by one: a statement ends with the line that ends in `;`, outside of a
+    function's body."""
     statement: list[str] = []
     within = False
     for line in _NAME.sub(address.quoted, script).splitlines():

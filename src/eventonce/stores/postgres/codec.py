@@ -200,7 +200,7 @@ def text(string: str) -> bytes:
 
 
 def unfit(claim: Claim) -> StoreError | None:
-    """Why no row can hold this claim, None if one can."""
+    """The reason why no row can hold this claim, None if one can."""
     for field in ("nonce", "lease", "remember", "attempts", "order", "at", "unchanged_within"):
         value = getattr(claim, field)
         limit = MAX_ORDER if field != "attempts" else 2**31 - 1

@@ -55,10 +55,11 @@ MAX_IDLE: Final = 60.0
 after a few minutes, and a call would then wait for an answer that never comes."""
 
 RETRIES: Final = 8
-"""Of what the server rolled back for another's sake: each time one of the two goes on."""
+"""Tries of a call that the server rolled back for another's sake: each time one of the two goes
+on."""
 
 RENEWALS: Final = 2
-"""Of a connection that turned out to be dead: the next one may have died with it."""
+"""Tries of a call whose connection turned out to be dead: the next one may have died with it."""
 
 RETRY_PAUSE: Final = 0.01
 """Seconds before the first of them, at most, and twice as many before each further one: at once it
@@ -206,7 +207,7 @@ class ExternalPool:
         return lambda error: block.__exit__(type(error) if error else None, error, None)
 
     def give_back(self, connection: Connection) -> None:
-        """As it was; one that is closed the pool replaces."""
+        """Give the connection back as it was; the pool replaces a closed one."""
         self._pool.putconn(connection)
 
     def drop_idle(self) -> None:
@@ -218,7 +219,7 @@ class ExternalPool:
 
 
 class Connections:
-    """What the store asks the server through; its errors are explained as ours.
+    """The connections of a store to its server; errors of the driver become errors of eventonce.
 
     Two pools: connections that handlers hold must not keep leases from being renewed.
     """
@@ -369,7 +370,8 @@ def _lend(connection: Connection, *, to_handler: bool) -> None:
 
 
 def _committed(connection: Connection, work: Callable[[Connection], T]) -> T:
-    """In a transaction that is this one statement: begun, done and committed in one round trip."""
+    """Make a call as a transaction of one statement: begun, done and committed in one round
+    trip."""
     if connection.autocommit:
         return work(connection)
     connection.autocommit = True

@@ -35,7 +35,7 @@ REFUSED: Final = {
     "session is read-only": "25006",
     "session is not read-only": "25006",
 }
-"""What a refused connection is told: libpq hands on the words alone, not the code."""
+"""The words about a refused connection: libpq hands on the words alone, not the code."""
 
 SETTINGS: Final = (
     "bad value",
@@ -53,13 +53,13 @@ SETTINGS: Final = (
     "unknown ca",
     "unrecognized configuration parameter",
 )
-"""What is said of options that no waiting will mend, in errors that have no code."""
+"""The words about options that no waiting will mend, in errors that have no code."""
 
 UNKNOWN: Final = frozenset(("42883", "42P01", "3F000", "42704", "42703"))
 """A function, table, schema, type or column that is not there."""
 
 ABSENT: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000"))
-"""What `... does not exist` may be about."""
+"""The objects that `... does not exist` may be about."""
 
 
 def explain(error: psycopg.Error, address: Address, *, proven: bool) -> EventonceError:
@@ -117,7 +117,7 @@ _QUOTED: Final = re.compile(r"""(["']).*?\1""")
 
 
 def _mistake(code: str, words: str, schema: str) -> str:
-    """What is set up wrongly, empty if nothing is."""
+    """The mistake in the set-up, empty if there is none."""
     if code.startswith("28"):
         return (
             "the server refuses this user or password. Look at the URI, at PGPASSWORD or "
@@ -142,7 +142,7 @@ def _mistake(code: str, words: str, schema: str) -> str:
 
 
 def missing(address: Address) -> str:
-    """What to do where the schema is not there."""
+    """The advice where the schema does not exist."""
     return (
         f"{address.shown}: there is no eventonce in schema {address.schema} of this database. "
         f"Create it with: {command(address, 'create')}"
@@ -150,7 +150,7 @@ def missing(address: Address) -> str:
 
 
 def older(address: Address, found: int, wanted: int) -> str:
-    """What to do where the schema is an older release's."""
+    """The advice where the schema is an older release's."""
     return (
         f"{address.shown}: schema {address.schema} is at step {found}, this release needs step "
         f"{wanted}. Older releases go on working with it. Run: {command(address, 'migrate')}"
@@ -158,8 +158,8 @@ def older(address: Address, found: int, wanted: int) -> str:
 
 
 def command(address: Address, verb: str) -> str:
-    """What can be typed as it stands; a password that stood in the URI is left to PGPASSWORD. Of
-    a pool nobody knows here where it leads."""
+    """A command that can be typed as it stands; a password that stood in the URI is left to
+    PGPASSWORD. The address of a caller's own pool is not known here."""
     if not address.typed:
         return f"PostgresStore(pool, schema={address.schema!r}).{verb}()"
     return f'eventonce store {verb} "{address.typed}"'

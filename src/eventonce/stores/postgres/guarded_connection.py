@@ -34,7 +34,7 @@ class GuardedConnection(psycopg.Connection[Any]):
     """Seconds for a statement of the store's."""
 
     lent = False
-    """Whether the statements are a handler's: they take as long as they take."""
+    """Whether the statements are a handler's, which may take any time."""
 
     given_up = False
     """Whether its server did not answer in time, or can do no more for us."""
@@ -80,7 +80,7 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
         self._outer = outer
         self._waits = 0
         self._left: asyncio.Future[None] | None = None
-        """Of a transaction that has ended: done when nobody awaits a statement any more."""
+        """A future of an ended transaction: done when nobody awaits a statement any more."""
 
     @property
     def adapters(self) -> AdaptersMap:

@@ -363,7 +363,8 @@ def _with_password(address: Address, password: Callable[[], str] | None) -> Addr
 
 
 def _is_pool(given: object) -> bool:
-    """By what is asked of it: a connection too has an attribute `connection`."""
+    """Whether this is a pool, told by its methods: a connection, too, has an attribute
+    `connection`."""
     return all(hasattr(given, name) for name in ("getconn", "check")) and not hasattr(
         given, "__aenter__"
     )

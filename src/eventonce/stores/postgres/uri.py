@@ -24,7 +24,8 @@ CONNECTIONS: Final = 5
 """For claims, settlements and letters: four threads work on them at most, and one renews leases."""
 
 TRANSACTIONS: Final = 20
-"""For handlers that write through `job.connection`: a fifth of what a server allows by default."""
+"""Connections for handlers that write through `job.connection`: a fifth of what a server allows by
+default."""
 
 TIMEOUT: Final = 10.0
 """Seconds until a server that does not answer counts as away: a renewal that fails after this long
@@ -45,7 +46,8 @@ connection on which an answer is waited for, in seconds; the last one what was s
 arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
 
 PORT: Final = 5432
-"""Where the URI names none; libpq adds it later, and an IAM token's signature covers it."""
+"""The user where the URI names none; libpq adds it later, and an IAM token's signature covers
+it."""
 
 HELP: Final = "Write postgresql://user:password@host:5432/database"
 
@@ -71,14 +73,14 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """How to reach the database, and what it may be called in a message."""
+    """The address of a database, and its name in messages."""
 
     shown: str
     """The URI without password and options."""
     typed: str = ""
     """The URI as it can be typed again, without secrets; empty where a pool was given."""
     parameters: Mapping[str, Any] = {}
-    """What libpq is told; empty where the caller's own pool knows."""
+    """The parameters of libpq; empty where the caller's own pool has them."""
     password: Callable[[], str] | None = None
     """Gives the password of each new connection, where it is not always the same."""
     options: Options = Options()

@@ -81,7 +81,7 @@ def _try_out(store: Store, admin: StoreAdmin) -> Finding:
 
 
 def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
-    """How this server is set up."""
+    """The settings of this server."""
     try:
         told = _value(node, Command((b"INFO",)))
     except NoPermissionError:

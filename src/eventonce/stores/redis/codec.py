@@ -55,7 +55,7 @@ class Keys:
         self.letters_slot = key_slot(self.letters)
 
     def of(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Where the records of these facts and states lie."""
+        """The names of the records of these facts and states."""
         # The first bytes are a time where the fact has one: the last ones spread.
         partitions = self._by_last_byte
         return [partitions[key[-1]] + key for key in keys]

@@ -74,7 +74,8 @@ class Command(NamedTuple):
     slot: int = 0
     script: bytes = b""
     asking: bool = False
-    """Whether ASKING is sent before it: the server that a slot moves to then serves its keys."""
+    """Whether ASKING is sent before the command: the server that a slot moves to then serves its
+    keys."""
 
     def with_source(self) -> Command:
         """The same for a server that does not have the script; it has it from then on."""
@@ -89,7 +90,8 @@ Build = Callable[[Sequence[int] | None], Command]
 
 
 class Wait(NamedTuple):
-    """How many replicas must have received a write, and the milliseconds they may take."""
+    """The number of replicas that must have received a write, and the milliseconds they may
+    take."""
 
     replicas: int = 0
     ms: int = 0

@@ -114,7 +114,7 @@ _SAYINGS: Final = (
     ("BUSY", "a script of somebody's keeps it busy"),
     ("max number of clients", "it has as many clients as its maxclients allows"),
 )
-"""Of servers that will do better later, in errors that the driver has no class for."""
+"""Words of servers that will do better later, in errors that the driver has no class for."""
 
 
 def explain(
@@ -168,7 +168,7 @@ def _insecure(said: str) -> bool:
 
 
 def _explain_words(where: str, said: str) -> EventonceError:
-    """By what the error says, where the driver has no class for it."""
+    """The error by its words, where the driver has no class for it."""
     for sign, message in _SAYINGS:
         if sign in said:
             return StoreUnavailable(f"{where}: {message} ({said}). Try again.")

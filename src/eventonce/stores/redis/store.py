@@ -128,7 +128,7 @@ class RedisStore:
         return [by_index[index] for index in range(len(claims))]
 
     def _claim_packable(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
-        """Some cannot be packed: each of them has that for its verdict, and the others go on."""
+        """Give each claim that cannot be packed its error as a verdict; the others go on."""
         refused = [codec.unpackable(claim) for claim in claims]
         judged = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
         return [next(judged) if bad is None else bad for bad in refused]

@@ -86,7 +86,8 @@ class Address(msgspec.Struct, frozen=True):
     timeout: float = TIMEOUT
     wait_replicas: int = 0
     connection: dict[str, Any] = {}
-    """What the driver takes beside the host: passwords among it, so that it is never shown."""
+    """The options of the driver beside the host, passwords among them, so that they are never
+    shown."""
     sentinel: dict[str, Any] = {}
     """The same for connections to sentinels."""
 
