@@ -25,7 +25,7 @@ from eventonce.runtime.gate import Gate, Hold
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
+from tests.helpers import PATIENCE, WatchedStore, away, call, statuses, until
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=3600)
 
@@ -385,15 +385,20 @@ def test_slow_handlers_get_all_slots_though_they_are_closed(*, close_at_once: bo
     assert slot_work(4, ["slow"] * 8, close_at_once=close_at_once) == 4
 
 
-def test_what_was_granted_to_a_caller_who_is_gone_is_free_at_once_and_was_no_attempt() -> None:
-    gate = Gate(MemoryStore())
+@pytest.mark.parametrize(
+    ("store", "left"), [(MemoryStore(), ("run", 1)), (WatchedStore(away("settle")), ("busy", 0))]
+)
+def test_what_was_granted_to_a_caller_who_is_gone_is_free_at_once_and_was_no_attempt(
+    store: MemoryStore, left: tuple[str, int]
+) -> None:
+    gate = Gate(store)
     claims = [Claim(key, 1, 3_600_000, 864_000_000, 1) for key in (b"a", b"b")]
     abandon = gate._claims._abandon
     assert abandon is not None
     abandon(claims, gate.claim(claims))
     assert gate._running == {}
     again = [msgspec.structs.replace(claim, nonce=2) for claim in claims]
-    assert [(verdict.kind, verdict.spared) for verdict in gate.claim(again)] == [("run", 1)] * 2
+    assert [(verdict.kind, verdict.spared) for verdict in gate.claim(again)] == [left] * 2
 
 
 def test_a_settlement_is_tried_again_after_each_pause_while_the_store_is_away(

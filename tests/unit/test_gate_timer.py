@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job
+from eventonce import Consumer, Job, Reject
 from eventonce.core.plan import Run
 from eventonce.runtime import gate as gates
 from eventonce.runtime import lane, visit
@@ -27,11 +27,12 @@ def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     elsewhere, here = (Consumer(store, rules=ruled(), handler=lambda _: None) for _ in range(2))
-    with elsewhere.once(call(0)):
+    # Another key runs here: that is no reason to ask once more.
+    with elsewhere.once(call(0)), here.once(call(1)):
         asked.clear()
         with ThreadPoolExecutor() as pool:
             assert statuses(pool.submit(here.process, [call(0)]).result(PATIENCE)) == ["busy"]
-    assert asked == ["claim", "settle"]
+        assert asked == ["claim"]
 
 
 def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
@@ -47,17 +48,20 @@ def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
         assert len(asked) > 4
 
 
-def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits() -> None:
+@pytest.mark.parametrize("ends", [(1, 2), (2, 1)])
+def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits(
+    ends: tuple[int, int],
+) -> None:
     clock, woken = ManualClock(), list[str]()
     gate = Gate(MemoryStore(clock=clock))
-    outlived, last = (Claim(b"a", nonce, 1_000, 864_000_000, 5) for nonce in (1, 2))
-    gate.claim([outlived])
-    clock.advance(2)
-    gate.claim([last])
+    claims = {nonce: Claim(b"a", nonce, 1_000, 864_000_000, 5) for nonce in (1, 2)}
+    for claim in claims.values():
+        assert gate.claim([claim])[0].token
+        clock.advance(2)
     assert gate.when_ended(b"a", lambda: woken.append("woken"))
-    gate.let_go(None, [outlived])
+    gate.let_go(None, [claims[ends[0]]])
     assert woken == []
-    gate.let_go(None, [last])
+    gate.let_go(None, [claims[ends[1]]])
     assert woken == ["woken"]
 
 
@@ -114,36 +118,36 @@ def test_the_child_of_a_fork_waits_for_no_call_of_its_parent(
 
 
 @pytest.mark.parametrize(
-    ("rule", "before", "became", "then"),
-    [
-        ({"shadow": True}, "done", "unguarded", "unguarded"),
-        ({"attempts": 2}, "failed", "dead", "dead"),
-    ],
+    ("shadow", "before", "became", "times"),
+    [(True, ["done"], "unguarded", 3), (False, [], "dead", 1)],
     ids=["unguarded", "given up"],
 )
 def test_the_timer_settles_what_returned_and_leaves_the_rest_to_the_engine(
-    rule: dict[str, Any],
-    before: str,
+    before: list[str],
     became: str,
-    then: str,
+    times: int,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    shadow: bool,
 ) -> None:
     monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
-    settled = threading.Event()
+    settled, ran = threading.Event(), list[str]()
     store = WatchedStore(lambda verb, _: settled.set() if verb == "settle" else None)
 
     def handler(job: Job) -> None:
+        ran.append(job.event.id)
         if job.event.id == "id-1" and became == "dead":
-            raise LookupError
+            raise Reject("no")
         if job.event.id == "id-3":
             assert settled.wait(PATIENCE)
 
-    with Consumer(store, rules=ruled(**rule), handler=handler) as consumer:
-        assert statuses(consumer.process([call(1)])) == [before]
+    with Consumer(store, rules=ruled(shadow=shadow), handler=handler) as consumer:
+        assert statuses(consumer.process([call(1)] * len(before))) == before
         settled.clear()
         outcomes = consumer.process([call(1), call(2), call(3)])
         assert statuses(outcomes) == [became, "done", "done"]
-        assert statuses(consumer.process([call(1)])) == [then]
+        assert statuses(consumer.process([call(1)])) == [became]
+    assert ran.count("id-1") == times
 
 
 def test_the_timer_sleeps_between_two_looks_and_asks_the_store_for_nothing(
@@ -237,31 +241,48 @@ def test_a_timer_that_ends_late_leaves_the_next_one_alone() -> None:
     consumer.close()
 
 
-def test_a_batch_that_comes_while_the_timer_ends_has_a_timer(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("moment", ["looks when to wake", "ends"])
+def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
+    moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gates, "IDLE", 0.01)
-    consumer = Consumer("memory:", rules=ruled(lease=0.03), handler=lambda _: None)
+    ends = moment == "ends"
+    monkeypatch.setattr(gates, "IDLE", 0.01 if ends else PATIENCE)
+    looked_after = threading.Event()
+    store = WatchedStore(lambda verb, _: looked_after.set() if verb == "settle" else None)
+    consumer = Consumer(store, rules=ruled(lease=0.03), handler=lambda _: None)
     gate: Any = consumer.runtime.gate
     plan: Any = consumer.runtime.plan([call(1)])[0]
     hold = gates.Hold([Run(plan, plan.claim, token=1)])
     keeps = threading.Thread(target=gate.keep, args=[hold])
 
+    def comes() -> None:
+        if keeps.ident is None:
+            keeps.start()
+            keeps.join(0.2)
+
     class Holds(set[Any]):
         """A batch comes when the timer has seen that there is none."""
 
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            seen = [*super().__iter__()]
+            # First it looks who needs it now.
+            if self.times == 2 and not ends:
+                comes()
+            return iter(seen)
+
         def __bool__(self) -> bool:
             some = len(self) > 0
-            if not some and keeps.ident is None:
-                keeps.start()
-                keeps.join(0.2)
+            if not some:
+                comes()
             return some
 
     gate._holds = Holds()
-    timer_of(consumer)
-    until(lambda: keeps.ident)
-    keeps.join(PATIENCE)
     with gate._lock:
-        assert gate._timer is not None
+        gate._start_or_wake(0.0)
+    assert looked_after.wait(PATIENCE)
+    keeps.join(PATIENCE)
     gate.let_go(hold, [])
     consumer.close()

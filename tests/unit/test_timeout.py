@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce import Consumer, Job
 from eventonce.core.plan import Plan, Run
@@ -111,19 +112,28 @@ def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits()
     assert is_overdue(run, 1_000_001.5)
 
 
-def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_returned() -> None:
+def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_returned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     told: list[tuple[str, bytes]] = []
     store = WatchedStore(lambda _, asked: told.extend((one.action, one.claim.key) for one in asked))
     with Consumer(store, rules=ruled(timeout="1h"), handler=lambda _: None) as consumer:
-        plans = consumer.runtime.plan([call(1), call(2), call(3)])
-        runs = [Run(plan, plan.claim, token=1) for plan in plans if isinstance(plan, Plan)]
-        overdue, running, returned = runs
-        overdue.started, running.started = time.monotonic() - 3601, time.monotonic()
-        hold = Hold(runs)
-        hold.look, returned.finished = 0.0, True
-        hold.finished.append(returned)
+        plans = consumer.runtime.plan([call(number) for number in range(4)])
+        runs = [
+            Run(plan, replace(plan.claim, lease=1), token=1)
+            for plan in plans
+            if isinstance(plan, Plan)
+        ]
+        overdue, unguarded, running, returned = runs
+        overdue.started, unguarded.token, returned.finished = time.monotonic() - 3601, 0, True
+        (hold := Hold(runs)).finished.append(returned)
         gate: Any = consumer.runtime.gate
         gate._holds.add(hold)
         gate._timer = threading.current_thread()
-        gate._tend(gate._timer)
-    assert told == [("extend", running.claim.key), ("complete", returned.claim.key)]
+        for _ in range(2):
+            hold.look = 0.0
+            gate._tend(gate._timer)
+            time.sleep(0.001)
+    renewal = ("extend", running.claim.key)
+    assert told == [renewal, ("complete", returned.claim.key), renewal]
+    assert caplog.text.count("longer than the timeout of its rule") == 1

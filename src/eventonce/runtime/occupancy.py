@@ -82,7 +82,7 @@ class Occupancy:
     def leave(self, who: object) -> None:
         """Let a batch go: it is settled, or it has given up entering."""
         self._runs.discard(who)
-        if self._alone or self._solo:
+        if self._alone:
             with self._lock:
                 self._solo.discard(who)
                 self._alone.discard(who)

@@ -102,7 +102,7 @@ class Visit(Batch):
             self.leaves_straight(answers)
             return False
         run = self.runs[0]
-        run.kept, run.outcome = "kept", done(run)
+        run.outcome = done(run)
         self.leave(self.runs)
         self.outcomes = [run.outcome]
         return True
