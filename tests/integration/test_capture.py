@@ -202,6 +202,16 @@ def test_a_queue_that_others_read_is_noticed(run: Run, own: str) -> None:
     assert "1 messages had been received before" in run("capture", "--queue", own).err
 
 
+def test_messages_that_somebody_else_has_received_are_noticed(run: Run, own: str) -> None:
+    sent(own, call(1).decode(), call(2).decode())
+    other = Queue.from_uri(own)
+    other.receive(most=1, visibility=60)
+    other.close()
+    (note,) = run("capture", "--queue", own, "--json").documents[0]["notes"]
+    assert note.startswith("the queue counts about 1 messages in flight")
+    assert "in flight" not in run("capture", "--queue", own, "--for", "1s").err
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -256,6 +256,15 @@ class Queue:
             refused += self._sent(batch)
         return refused
 
+    def in_flight(self) -> int:
+        """About how many messages somebody has received, and neither deleted nor given back."""
+        names = ["ApproximateNumberOfMessagesNotVisible"]
+        answer = self._called("get_queue_attributes", QueueUrl=self.url, AttributeNames=names)
+        told = (answer.get("Attributes") or {}).get(names[0], "")
+        if not str(told).isdecimal():
+            raise errors.strange("get_queue_attributes", self)
+        return int(told)
+
     def close(self) -> None:
         """Close connections, where the client is our own."""
         self._client.close()

@@ -135,7 +135,7 @@ resource "aws_iam_policy" "capture" {
     Statement = local.queue == 1 ? [{
       Sid      = "Receive"
       Effect   = "Allow"
-      Action   = ["sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"]
+      Action   = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:ReceiveMessage"]
       Resource = aws_sqs_queue.capture[0].arn
       }] : [{
       Sid      = "Read"

@@ -31,7 +31,7 @@ POLL: Final = (
 """The rights that Lambda uses in the function's name to receive its messages; the first is also the
 function's own, for `Retry(after=…)`."""
 
-CAPTURE_ACTIONS: Final = ("DeleteMessage", "GetQueueUrl", "ReceiveMessage")
+CAPTURE_ACTIONS: Final = ("DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage")
 SEND: Final = ("GetQueueUrl", "SendMessage")
 PUT: Final = ("DescribeEventBus", "PutEvents")
 LOGS: Final = ("CreateLogStream", "PutLogEvents")

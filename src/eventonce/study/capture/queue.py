@@ -66,6 +66,8 @@ class QueueFeed:
         """The receipts of messages that were brought, by their ids."""
         self._pool = ThreadPoolExecutor(RECEIVERS, thread_name_prefix="eventonce-deleting")
         self._threads: list[threading.Thread] = []
+        self._ended = False
+        """Whether the queue had no message left to receive."""
         self._resumed = False
         self._elsewhere = 0
 
@@ -96,6 +98,7 @@ class QueueFeed:
                 raise found
             else:
                 yield self._new(found)
+        self._ended = True
 
     def position(self) -> list[str]:
         return list(self._undeleted)
@@ -114,11 +117,27 @@ class QueueFeed:
         for thread in self._threads:
             thread.join()
         self._pool.shutdown()
+        if self._ended:
+            self._note_in_flight()
         self._queue.close()
         if self._elsewhere:
             self.notes.append(
                 f"{self._elsewhere} messages had been received before they came here: if a worker "
                 f"or a function reads this queue too, each takes messages from the other"
+            )
+
+    def _note_in_flight(self) -> None:
+        try:
+            others = self._queue.in_flight() - len(self._undeleted)
+        except EventonceError as error:
+            self.notes.append(f"whether messages are in flight elsewhere is not known: {error}")
+            return
+        if others > 0:
+            self.notes.append(
+                f"the queue counts about {others} messages in flight, up to a minute late: a "
+                f"capture that was killed has received them, or somebody else. They come again "
+                f"when their visibility time-out ends, those of a capture after {VISIBILITY} "
+                f"seconds: start the same command again"
             )
 
     def _new(self, messages: Sequence[Message]) -> list[Arrived]:
