@@ -233,8 +233,9 @@ def test_every_promise_of_the_contract_is_seen_to_fail() -> None:
 
 @pytest.mark.parametrize(("make", "case"), CAUGHT)
 def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
+    found = partial(case, shrink=False) if case is law.every_answer_is_the_laws else case
     with pytest.raises(Exception):  # noqa: B017, PT011  a broken store may break in any way
-        case(make(tmp_path))
+        found(make(tmp_path))
 
 
 @pytest.mark.parametrize(("make", "case", "reason"), CAUGHT_IN_A_HISTORY)

@@ -1,5 +1,6 @@
 """DynamoDB is held to the contract on two emulators, one of them Amazon's own, and through both
-clients: the store's own, and botocore's."""
+clients: the store's own, and botocore's. Every kind of worker races on Amazon's emulator; on
+ministack, which takes seconds for each race, only the threads that share a client do."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from functools import partial
 import pytest
 
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.testing.contract import StoreContract, StoreFactory
+from eventonce.testing.contract import RACES, Race, StoreContract, StoreFactory
+from eventonce.testing.workers import threads_on_one_handle
 from tests.helpers import PATIENCE
-from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated, ministack
+from tests.servers.aws import ASKS_FOR_BOTOCORE, REGION, emulated
 
 EXAMPLES = 20
 """Programs: each asks the server some hundred times. `EVENTONCE_EXAMPLES` plays more."""
@@ -32,9 +34,9 @@ def _opener(endpoint: str) -> StoreFactory:
 
 
 @pytest.fixture(scope="module")
-def on_ministack() -> Iterator[StoreFactory]:
-    with emulated(), ministack() as endpoint:
-        yield _opener(endpoint)
+def on_ministack(ministack_url: str) -> Iterator[StoreFactory]:
+    with emulated():
+        yield _opener(ministack_url)
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +46,10 @@ def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[StoreFactory]:
 
 
 @pytest.fixture(scope="class")
-def by_botocore() -> Iterator[StoreFactory]:
-    with emulated(), ministack() as endpoint, pytest.MonkeyPatch.context() as patch:
+def by_botocore(ministack_url: str) -> Iterator[StoreFactory]:
+    with emulated(), pytest.MonkeyPatch.context() as patch:
         patch.setenv(*ASKS_FOR_BOTOCORE)
-        yield _opener(endpoint)
-
-
-class TestOnMinistack(StoreContract):
-    @pytest.fixture
-    def factory(self, on_ministack: StoreFactory) -> StoreFactory:
-        return on_ministack
+        yield _opener(ministack_url)
 
 
 class TestOnDynamoDBLocal(StoreContract):
@@ -62,7 +58,19 @@ class TestOnDynamoDBLocal(StoreContract):
         return on_dynamodb_local
 
 
-class TestByBotocore(StoreContract):
+class ContractOnMinistack(StoreContract):
+    @pytest.mark.parametrize("race", RACES)
+    def test_race(self, race: Race, factory: StoreFactory) -> None:  # type: ignore[override]
+        race(factory, threads_on_one_handle)
+
+
+class TestOnMinistack(ContractOnMinistack):
+    @pytest.fixture
+    def factory(self, on_ministack: StoreFactory) -> StoreFactory:
+        return on_ministack
+
+
+class TestByBotocore(ContractOnMinistack):
     @pytest.fixture
     def factory(self, by_botocore: StoreFactory) -> StoreFactory:
         return by_botocore

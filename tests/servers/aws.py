@@ -102,6 +102,8 @@ def dynamodb_local() -> Iterator[str]:
     command = [
         java,
         "-Xmx512m",
+        # In the minutes of a test run the optimising compiler costs more than it saves.
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
         "-jar",
         str(jar),

@@ -72,6 +72,12 @@ def _contend(endpoint: str, table: str, keys: list[str], contest: Contest, me: i
     return [key for key in keys if contest(client, table, key, me)]
 
 
+@pytest.fixture(params=["on_ministack", "on_dynamodb_local"])
+def endpoint(request: pytest.FixtureRequest) -> str:
+    """Either emulator, without the store and so without a choice of its client."""
+    return str(request.getfixturevalue(request.param))
+
+
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:

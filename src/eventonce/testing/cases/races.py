@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
+from itertools import cycle
+from typing import Final, get_args
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from eventonce.core.ports import Store
 from eventonce.testing.cases.samples import EPOCH, MINUTE, SECOND, fact, new_keys, version
 from eventonce.testing.factory import StoreFactory, admin_of, opened
 from eventonce.testing.workers import Log, Runner, Task, ticks
-from eventonce.types import Settlement
+from eventonce.types import Action, Settlement
 
 WORKERS: Final = 8
 TICKS: Final = 100
@@ -46,11 +47,10 @@ def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
         _one_run_a_key(log)
         assert {run.attempt for _, run in log.runs} == {2}
         assert all(run.token > held[claim.key].token for claim, run in log.runs)
-        for action in ("complete", "release", "return", "bury", "extend"):
-            late = [
-                Settlement(dead[claim.key], held[claim.key].token, action) for claim, _ in log.runs
-            ]
-            assert set(store.settle(late, now=later)) == {"fenced"}
+        actions: Iterator[Action] = cycle(get_args(Action))
+        taken = [claim.key for claim, _ in log.runs]
+        late = [Settlement(dead[key], held[key].token, next(actions)) for key in taken]
+        assert set(store.settle(late, now=later)) == {"fenced"}
         _complete_all(store, log, later)
 
 
