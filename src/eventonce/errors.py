@@ -64,4 +64,4 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a handler: this event can never succeed; keep it as a letter."""
+    """Raised by a handler: this event can never succeed; keep it as a dead letter."""

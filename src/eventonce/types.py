@@ -53,7 +53,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     at: int = 0
     unchanged_within: int = 0
     redrive: bool = False
-    """A letter run again: passes a version that was given up, and nothing else."""
+    """Whether a dead letter is run again: such a claim passes a version that was given up, and
+    nothing else."""
     peek: bool = False
     """Judge and answer, but write nothing: a `run` then carries no token."""
     alone: bool = False
@@ -112,7 +113,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One event as it came, with the fields of its envelope; unpacked only as far as it is read."""
 
     raw: bytes
-    """The whole event as JSON: what a letter keeps and `envelope.read` accepts again."""
+    """The whole event as JSON: a dead letter keeps it, and `envelope.read` accepts it again."""
     detail_raw: bytes | msgspec.Raw
     """The JSON of the detail alone, or of the whole event where there is no envelope."""
     id: str = ""

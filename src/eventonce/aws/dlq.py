@@ -51,7 +51,7 @@ _HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 class QueueLetters:
     """Sends dead letters to a queue, each at least once.
 
-    A letter that no message can hold is kept in the store, and says so. Any other refusal is
+    A dead letter that no message can hold is kept in the store, and says so. Any other refusal is
     raised: its event is not acknowledged, and comes again.
     """
 
@@ -60,7 +60,7 @@ class QueueLetters:
         self._store = store
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Send these letters; SourceUnavailable where the queue did not take one of them."""
+        """Send these dead letters; SourceUnavailable where the queue did not take one of them."""
         entries = [entry_of(letter, fifo=self._queue.fifo) for letter in letters]
         sent = {id(entry): letter for entry, letter in zip(entries, letters, strict=True)}
         refusal = ""
@@ -111,7 +111,7 @@ class DeadLetters:
         self._queue.close()
 
     def read(self) -> Iterator[list[Held]]:
-        """The letters, a few at a time, each once, until the queue has no other to give."""
+        """The dead letters, a few at a time, each once, until the queue has no other to give."""
         seen: set[str] = set()
         while messages := self._queue.receive(wait=RECEIVE_WAIT, visibility=self._visibility):
             # The last receipt is the one that counts.
@@ -174,7 +174,7 @@ class _Content(NamedTuple):
 
 
 def read_message(message: Mapping[str, Any], consumer: str) -> Held:
-    """The letter in this message; `consumer` is whose it is if the message does not say."""
+    """The dead letter in this message; `consumer` is its consumer if the message names none."""
     said = {
         name: str(value.get("StringValue") or "")
         for name, value in (message.get("MessageAttributes") or {}).items()

@@ -290,7 +290,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
     try:
         return b64decode(body, validate=True)
     except ValueError:
-        # What is not base64 after all is no event either, most likely: as it is, a letter keeps it.
+        # A body that is no base64 is most likely no event either: a dead letter keeps it as it is.
         return body
 
 

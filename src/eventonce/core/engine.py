@@ -492,8 +492,8 @@ def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
 
 
 def _nameless(raw: bytes, consumer: str) -> str:
-    """The id of a letter that has no key: the same again, with the headers that are kept of it, is
-    the same letter."""
+    """The id of a dead letter that has no key: the same again, with the headers that are kept of
+    it, is the same letter."""
     from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
 
     return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The protocols: what a store, its letters, a transaction, a source and an observer must be."""
+"""The protocols of a store, its dead letters, a transaction, a source and an observer."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class StoreAdmin(Protocol):
         ...
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Keep these letters; one that is already there under its id is left as it is."""
+        """Keep these dead letters; one that is already there under its id is left as it is."""
         ...
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        """All letters, oldest first."""
+        """All dead letters, oldest first."""
         ...
 
     def letter(self, id: str) -> Letter | None:
-        """One letter by its id."""
+        """One dead letter by its id."""
         ...
 
     def drop_letters(self, ids: Sequence[str]) -> int:
-        """Forget these letters; answers how many there were."""
+        """Forget these dead letters; answers how many there were."""
         ...
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
@@ -93,7 +93,7 @@ class LetterSink(Protocol):
     """Where the engine puts letters: a store, or a queue."""
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Keep these letters; raises an EventonceError where one of them is not kept."""
+        """Keep these dead letters; raises an EventonceError where one of them is not kept."""
         ...
 
     def close(self) -> None:

@@ -162,6 +162,6 @@ def _read(
     except EnvelopeError:
         return part
     if event.headers or not headers:
-        # A letter that is sent again has the headers of its first time.
+        # A dead letter that is sent again has the headers of its first time.
         return event
     return headed(event, headers)

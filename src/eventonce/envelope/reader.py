@@ -23,7 +23,8 @@ MAX_BYTES: Final = 1 << 20
 """The default limit of one event: the most that SQS and EventBridge carry."""
 
 MAX_LAYERS: Final = 6
-"""Carriers around one event: a bus, a topic and a queue are three, and a letter makes it four."""
+"""Carriers around one event: a bus, a topic and a queue are three, and a dead letter makes it
+four."""
 
 Source = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 

@@ -15,7 +15,7 @@ from eventonce.types import Letter, Outcome
 
 
 def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int) -> None:
-    """Drop the letters that are settled; let the others say why they still are none."""
+    """Drop the dead letters whose events are settled; write the newest reason into the others."""
     pairs = list(pairs)
     admin.drop_letters([letter.id for letter, outcome in pairs if outcome.status in EFFECTIVE])
     newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
@@ -25,7 +25,7 @@ def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int)
 
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
-    """The letter as it should read now; None if nothing is known that it does not say."""
+    """The dead letter as it should read now; None if nothing new is known."""
     failed = outcome.status == "failed" and not isinstance(outcome.error, StoreError)
     if not failed and outcome.status not in DEAD_LETTERS:
         return None
@@ -42,13 +42,13 @@ def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
 
 
 _SPARE: Final = "~"
-"""Stands in the id of a spare, before the name of the redrive that put it there."""
+"""The mark in the id of a spare copy, before the name of the redrive that put it there."""
 
 
 def _rewrite(admin: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
-    """A store keeps the first letter of an id, so the old ones go first. Spare copies see to it
-    that at no moment there is none: a crash leaves one too many, and it is run again like any.
-    Each redrive has spares of its own, because another one may drop what it put itself."""
+    """Replace dead letters. A store keeps the first letter of an id, so the old ones go first.
+    Spare copies stand in their place meanwhile: a crash leaves one letter too many, which is run
+    again like any other. Each redrive has spares of its own, because another may drop its own."""
     if letters:
         ids = [letter.id for letter in letters]
         suffix = _SPARE + urandom(8).hex()

@@ -93,7 +93,7 @@ def _left(delivery: Delivery, now: float) -> float:
 def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:
     known = message.get("Attributes") or {}
     return Delivery(
-        # What JSON cannot hold, such as half a surrogate pair, shall become a letter like the rest.
+        # A body that JSON cannot hold, such as half a surrogate pair, becomes a dead letter, too.
         message["Body"].encode("utf-8", "surrogatepass"),
         message["ReceiptHandle"],
         message["MessageId"],

@@ -43,7 +43,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one client does, one call after the other, from this moment of `time.monotonic` on."""
+    """The calls of one client, one after the other, from this moment of `time.monotonic` on."""
 
     calls: tuple[Call, ...]
     moment: float
@@ -161,7 +161,7 @@ class ProcessClient:
         return replies
 
     def _hear(self) -> Reply | Held | None:
-        """What it says next; None at the end of its turn, or of its life."""
+        """The next message of the client; None at the end of its turn, or of its life."""
         try:
             said: Reply | Held | None = self.worker.hear()
         except (EOFError, OSError):

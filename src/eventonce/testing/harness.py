@@ -1,4 +1,5 @@
-"""What the `eventonce` fixture gives: a store, a clock, and the deliveries that really happen."""
+"""The harness of the `eventonce` fixture: a store, a clock, and the deliveries that really
+happen."""
 
 from __future__ import annotations
 

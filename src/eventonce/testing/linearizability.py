@@ -47,7 +47,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """What is asked: `claim`, or what became of the run."""
+        """The kind of call: `claim`, or the action of the settlement."""
         return "claim" if isinstance(self.ask, Claim) else self.ask.action
 
     @property
@@ -62,7 +62,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """What is wrong with the operations of one key."""
+    """The fault in the operations of one key."""
 
     operations: tuple[Operation, ...]
     """All of that key, by the time of their call."""

@@ -168,7 +168,8 @@ COLUMNS: Final = 40
 """Characters of a timeline between the first call and the last return."""
 
 EVENTS: Final = frozenset(("busy", "completed", "duplicate", "fenced", "open", "takeover"))
-"""What every history must have seen: one in which nothing went wrong proves nothing."""
+"""The events that every history must have seen: a history in which nothing went wrong proves
+nothing."""
 
 
 class History:

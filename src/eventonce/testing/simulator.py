@@ -74,7 +74,8 @@ class Violation(AssertionError):
 
 @dataclass
 class Sink:
-    """What the handlers' effects reach; it honours tokens, as the docs ask a sink of states to."""
+    """The target of the handlers' effects; it honours tokens, as the docs ask a sink of states
+    to."""
 
     effects: Counter[str] = field(default_factory=Counter)
     tokens: dict[bytes, int] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class Worker:
     deliveries: list[bytes]
     processing: Generator[None, None, list[Outcome]] = field(init=False)
     runs: Sequence[Run] = ()
-    """Those whose handlers run, and whose leases are renewed."""
+    """The runs whose handlers run, and whose leases are renewed."""
 
 
 def _handler(_: Job) -> None:

@@ -50,7 +50,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What a worker asked, and what it was told."""
+    """The calls of a worker, and their answers."""
 
     asked: tuple[tuple[Claim, Verdict], ...] = ()
     settled: tuple[tuple[Settlement, SettleResult], ...] = ()
@@ -155,7 +155,7 @@ class Worker(msgspec.Struct, frozen=True):
         self.pipe.send(None)
 
     def said(self) -> Iterator[Log]:
-        """What it says, piece by piece, until it has done its task."""
+        """The logs of the worker, one by one, until it has done its task."""
         while (piece := self.hear()) is not None:
             yield piece
 
@@ -194,7 +194,8 @@ class Worker(msgspec.Struct, frozen=True):
             return
 
     def hear(self) -> Any:
-        """What it says next: None when it is ready, and when it has done; EOFError if it died."""
+        """The next message of the worker: None when it is ready, and when it has done; EOFError if
+        it died."""
         assert self.pipe.poll(HANG_TIMEOUT), "a worker hangs"
         said = self.pipe.recv()
         assert not isinstance(said, str), f"a worker failed:\n{said}"

@@ -193,7 +193,8 @@ class DynamoDBStore:
         return sum(isinstance(outcome, Done) and bool(outcome.item) for outcome in outcomes)
 
     def stats(self) -> Stats:
-        """Records and bytes as DescribeTable has them, up to six hours old; letters as of now."""
+        """Records and bytes as DescribeTable has them, up to six hours old; dead letters as of
+        now."""
         described = self._table.call("describe_table", TableName=self._table.ref.table)["Table"]
         count = dead_letters.count(self._table)
         return Stats(

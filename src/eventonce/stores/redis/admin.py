@@ -62,7 +62,7 @@ def _value(node: Connections, command: Command) -> Reply:
 
 
 def _try_out(store: Store, admin: StoreAdmin) -> Finding:
-    """Do once all that the store does, on a key and a letter that are gone afterwards."""
+    """Do once all that the store does, on a key and a dead letter that are gone afterwards."""
     what = "it answers, and this user may do all that is needed"
     key, name = secrets.token_bytes(16), f"check-{secrets.token_hex(8)}"
     claim = Claim(key, 1, 1_000, 1_000, 1)

@@ -220,7 +220,7 @@ class RedisStore:
         return None if body is None else _letter(body)
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        """Page by page: letters may be dropped while they are read."""
+        """Dead letters page by page: they may be dropped while they are read."""
         start = b"-"
         limit = (b"+", b"LIMIT", b"0", b"%d" % LETTERS_A_PAGE)
         while page := self._of_letters(b"ZRANGEBYLEX", self._keys.letters_by_time, start, *limit):

@@ -1,4 +1,4 @@
-"""What is asked of every store, one sentence a function; `contract` gathers them."""
+"""The cases that every store plays, one sentence a function; `contract` gathers them."""
 
 from __future__ import annotations
 

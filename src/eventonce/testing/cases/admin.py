@@ -59,7 +59,7 @@ def an_expired_record_is_not_shown(factory: StoreFactory) -> None:
 
 
 def a_forgotten_key_is_new_again(factory: StoreFactory) -> None:
-    """Whatever it held; and the answer says how many there were."""
+    """A key is forgotten whatever its record holds; the answer counts the records."""
     with opened(factory) as store:
         admin = admin_of(store)
         held, done, kept = keys = new_keys(3)
@@ -125,7 +125,7 @@ def _complete(store: Store, claims: list[Claim]) -> None:
 
 
 MANY: Final = 1_200
-"""A number of letters greater than a store reads at once."""
+"""A number of dead letters greater than a store reads at once."""
 
 
 def a_letter_comes_back_whole(factory: StoreFactory) -> None:
@@ -229,7 +229,7 @@ def a_dropped_letter_is_gone(factory: StoreFactory) -> None:
 
 
 def a_letter_outlives_its_handle(factory: StoreFactory) -> None:
-    """What was put is in the store."""
+    """A dead letter is in the store, and not in the handle that put it."""
     letters = new_letters(3)
     with opened(factory) as store:
         admin_of(store).put_letters(letters)

@@ -29,7 +29,8 @@ BATCH: Final = 200
 
 
 def a_worker_killed_after_its_claim_is_taken_over(factory: StoreFactory) -> None:
-    """Its lease holds to the end, though it is dead; then the next one's attempt is the second."""
+    """The lease of a dead worker holds to its end; then the attempt of the next worker is the
+    second."""
     keys = new_keys(3)
     with worker_to_kill(factory, _claim_and_hang, Task(0, keys, EPOCH)) as worker:
         held = next(worker.said())
@@ -67,7 +68,8 @@ def a_worker_killed_after_its_effect_is_not_followed_by_an_older_version(
 
 
 def a_worker_killed_at_any_moment_leaves_nothing_half_done(factory: StoreFactory) -> None:
-    """What it was told is kept stays kept; what it held is held, and then taken over; no more."""
+    """Every settlement that the worker was told is kept stays kept; the keys that it held are held,
+    and then taken over; no more."""
     chance = random.Random(1)
     for kill in range(KILLS):
         keys = new_keys(5 * BATCH)

@@ -168,7 +168,8 @@ def races(recorder: Recorder) -> None:
 
 
 def a_paused_client(recorder: Recorder) -> None:
-    """It stands still between its calls, and once in the middle of them, until others took over."""
+    """A client that stands still between its calls, and once in the middle of them, until others
+    took over."""
     keys, more = new_keys(KEYS), new_keys(KEYS)
     first, *others = recorder.clients
     recorder.alone(first, _claims(keys), _claims(more))
@@ -286,7 +287,7 @@ def _completed_by_all(recorder: Recorder, keys: Sequence[bytes], now: int | None
 
 
 def _turn(recorder: Recorder, client: Client, keys: Sequence[bytes], now: int | None) -> list[Call]:
-    """What one client does in a volley: some of the keys it asks for, some of its runs it ends."""
+    """The turn of one client in a volley: it claims some of the keys, and ends some of its runs."""
     chance = recorder.chance
     mine = {run.claim.key: run for run in recorder.granted(client, keys)}
     claims: list[Claim] = []

@@ -37,7 +37,8 @@ def each_key_is_granted_once(factory: StoreFactory, runner: Runner) -> None:
 
 
 def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
-    """Its lease over, one worker gets the run; who held it before settles nothing any more."""
+    """When the lease is over, one worker gets the run; the worker before it settles nothing any
+    more."""
     keys = new_keys(TICKS * TOGETHER)
     dead = {key: fact(key) for key in keys}
     later = EPOCH + MINUTE
@@ -55,7 +56,8 @@ def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
 
 
 def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runner: Runner) -> None:
-    """What expired is claimed anew while it is swept: the new run must not go with the old."""
+    """An expired key is claimed anew while it is swept: the new run must not go with the old
+    record."""
     keys = new_keys(TICKS * TOGETHER)
     claims = [fact(key, remember=SECOND) for key in keys]
     later = EPOCH + SECOND

@@ -1,4 +1,4 @@
-"""Keys, claims, letters and instants to try a store with."""
+"""Keys, claims, dead letters and instants to try a store with."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Ask(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class AskAgain(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Its reply was lost: repeat the call made so many calls ago, word for word."""
+    """A call whose reply was lost: the call made so many calls ago is repeated, word for word."""
 
     ago: int = 0
 

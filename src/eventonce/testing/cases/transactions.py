@@ -38,7 +38,8 @@ def a_completion_commits_with_the_callers_writes(factory: StoreFactory) -> None:
 
 
 def neither_is_there_if_the_handler_fails(factory: StoreFactory) -> None:
-    """Its exception goes through; the run is still held, and can be completed by another try."""
+    """The handler's exception goes through; the run is still held, and can be completed by another
+    try."""
     with opened(factory) as store:
         table = _table(store)
         (key,) = new_keys(1)
@@ -60,7 +61,8 @@ def neither_is_there_if_the_handler_fails(factory: StoreFactory) -> None:
 
 
 def a_run_that_was_overtaken_is_told_in_its_transaction(factory: StoreFactory) -> None:
-    """So that it can take its writes back: fenced, and unknown where there is no record."""
+    """The run learns it in time to take its writes back: fenced, and unknown where there is no
+    record."""
     with opened(factory) as store:
         (key, other) = new_keys(2)
         claim = fact(key, lease=HOUR)
