@@ -256,7 +256,7 @@ class Consumer:
         chosen = list(self.letters() if letters is None else letters)
         others = {letter.consumer for letter in chosen} - {self.name}
         if others:
-            # What is done for one consumer would be called done for the other, and dropped.
+            # An event that is done for one consumer would be dropped as a copy for the other.
             raise ConfigError(f"redrive: {self.name!r} cannot run dead letters of {sorted(others)}")
         outcomes = self.runtime.run_again([letter.event for letter in chosen])
         redrive.settle(self.admin, zip(chosen, outcomes, strict=True), self.runtime.clock())

@@ -106,7 +106,7 @@ class Invocation:
         if left == inf:
             outcomes = consumer.process(events, deliveries=deliveries, wait=COPY_WAIT)
         else:
-            # What is tried although there is no time for it must not be told to wait for some.
+            # Events that are tried although no time is left must not wait for any.
             margin = self._margin if left > self._margin else 0.0
             outcomes = consumer.process(
                 events,

@@ -122,7 +122,7 @@ class Batch:
                     run.outcome = _followed(run, leader)
                 else:
                     untold.append(run)
-            # Those of one transport id side by side: the first of them asks for all.
+            # Runs of one transport id side by side: the first of them asks for all.
             for run in sorted(untold, key=_transport_id):
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
@@ -175,7 +175,8 @@ class Batch:
                 if granted:
                     yield Execute(granted)
                     yield from self._conclude(granted)
-                # Whoever gets an exception out of the steps leaves when he has freed what is held.
+                # A caller that gets an exception out of the steps leaves after it has freed its
+                # leases.
                 self.leave(runs)
             if suspects:
                 # Asked for again, alone, so that nothing is held meanwhile that would be lost with
@@ -442,7 +443,7 @@ def _raised(run: Run, error: Exception, now: int) -> Outcome:
     attempt = run.attempt
     last = attempt >= run.plan.deliveries
     if run.job is None and not last:
-        # It did not come to its turn: no reason to give it up, whichever attempt this was.
+        # A handler that did not begin is no reason to give up, whichever attempt this was.
         return _again(run, "failed", text, now)
     if isinstance(error, Reject):
         return _made(run, "dead", f"rejected by the handler: {text}", error=error)

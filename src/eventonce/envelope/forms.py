@@ -67,7 +67,7 @@ def _data(raw: bytes, media: str) -> dict[str, object]:
             check(raw)
             return {"data": msgspec.Raw(raw)}
     if called_json or media.startswith("text/") or media.endswith("xml"):
-        # What cannot be decoded is a text in another encoding.
+        # Bytes that cannot be decoded are a text in another encoding.
         with suppress(UnicodeDecodeError):
             return {"data": raw.decode()}
     return {"data_base64": b64encode(raw).decode()}

@@ -173,7 +173,7 @@ class _ChangeSet:
         self._pending = False
         status = self._ended("stack_create_complete" if self._first else "stack_update_complete")
         if status == "ROLLBACK_COMPLETE":
-            # That of a first deployment: the stack is deleted next.
+            # The rollback of a first deployment: the stack is deleted next.
             status = self._ended("stack_delete_complete") or "DELETE_COMPLETE"
         if status:
             pages = self._client.get_paginator("describe_stack_events")
@@ -212,7 +212,8 @@ def _step(change: dict[str, Any]) -> str:
     if change.get("Replacement") == "True":
         action = "replace"
     elif details and all(it["Evaluation"] == "Dynamic" for it in details):
-        # It refers to a resource that changes; only the execution shows whether its value does.
+        # The property refers to a resource that changes; only the execution shows whether its value
+        # does.
         action = f"maybe {action}"
     said = f"{action} {change['LogicalResourceId']} ({change['ResourceType']})"
     if change.get("PolicyAction") in ("Retain", "ReplaceAndRetain"):

@@ -266,7 +266,7 @@ def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
 
 
 def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
-    # What is looked up here is not looked up for every event.
+    # Names that are looked up here are not looked up for every event.
     extract, plain, pick = key.extract, key.plain, key.pick
     prefixed, shared = key.prefixed, key.shared
     at_of, at_place, order_of, sparse = key.at, key.at_place, key.order, key.sparse

@@ -97,7 +97,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[str | tuple[str, ...], ...] = ()
 
     if TYPE_CHECKING:
-        # What is accepted is wider than what is kept.
+        # The accepted types are wider than the kept ones.
         def __init__(
             self,
             *,

@@ -111,7 +111,7 @@ class LoopThread:
         with self._lock:
             # In the child of a fork there is a loop, and no thread that runs it.
             if self._loop is not None and self._thread is not None and self._thread.is_alive():
-                # Who waits for a loop that is stopped waits for ever.
+                # A caller that waits for a stopped loop would wait for ever.
                 asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()

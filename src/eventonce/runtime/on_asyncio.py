@@ -73,7 +73,7 @@ class Asynchronous:
         try:
             await ends[0]
         except asyncio.CancelledError:
-            # What runs in a thread cannot be stopped, and keeps its lease to its end.
+            # A handler in a thread cannot be stopped, and keeps its lease to its end.
             door.stages.give_up(ticket)
             if starter is not None:
                 starter.cancel()
@@ -265,7 +265,7 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
         raised, failure = error, InterruptedError("something it awaited was cancelled")
         current = asyncio.current_task()
         if current is None or current.cancelling() > 0:
-            # Whoever cancelled the caller ended the run, and not the event.
+            # A cancelled caller ends the run, and not the event.
             cancelled, run.blameless = error, True
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
         # asyncio would let some of these through its loop, and end it with all that runs on it.

@@ -165,7 +165,7 @@ class Events:
                     return b"".join([*pieces, piece]) if pieces else piece
                 pieces.append(piece)
         except asyncio.CancelledError:
-            # Whoever else cancelled it meant more than the reading.
+            # Another cancellation means more than the reading.
             if not late or task.uncancel():
                 raise
             seconds = self._limits.body_timeout

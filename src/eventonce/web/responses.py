@@ -33,7 +33,7 @@ KINDS: Final[Mapping[int, Kind]] = {
     401: Kind("No credentials that this receiver knows."),
     404: Kind("There is nothing at this path."),
     405: Kind("The path does not take this method."),
-    # What is still to come of the body would be taken for the next request.
+    # The rest of the body would be taken for the next request.
     408: Kind("The body did not arrive in time.", {"connection": "close"}),
     413: Kind("The body is too large, or holds too many events."),
     415: Kind("Neither JSON nor JSON Lines, or compressed.", {"accept-encoding": "identity"}),

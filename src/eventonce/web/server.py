@@ -110,7 +110,7 @@ def serve(app: App, listening: socket.socket, limits: Limits) -> None:
     # so that the caller goes on and closes its store.
     former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     usual = gc.get_threshold()
-    # What is there now stays: it need not be looked at again.
+    # The objects of now stay: the collector need not look at them again.
     gc.freeze()
     gc.set_threshold(OBJECTS, *usual[1:])
     try:
@@ -166,12 +166,12 @@ class Server:
         try:
             await self.uvicorn.serve(sockets=[listening])
             if self.uvicorn.force_exit:
-                # Who interrupts it a second time waits for no handler that can be stopped.
+                # After a second signal no handler is waited for that can be stopped.
                 for task in self._tasks:
                     task.cancel()
             if self._tasks:
-                # What outlasted the drain was cancelled, and frees its events now: leaving would
-                # cancel it again, in the midst of that.
+                # A request that outlasted the drain was cancelled, and frees its events now:
+                # leaving would cancel it again, in the midst of that.
                 await asyncio.wait(self._tasks)
         finally:
             looking.cancel()
@@ -215,7 +215,7 @@ class Server:
         most = self._limits.concurrency * SPARE
         if len(self.connections) > most:
             idle = [one for one in self.connections.values() if one.is_idle and not one.is_closing]
-            # Those that wait for their turn go last: each has sent a request.
+            # Connections that wait for their turn go last: each has sent a request.
             oldest = min(idle, key=lambda one: (bool(one.held), one.since))
             oldest.abort()
 
@@ -342,7 +342,7 @@ class Connection(HttpToolsProtocol):
             self._feed(data + more)
 
     def _feed(self, data: bytes) -> None:
-        # What follows a refused slice is not looked at any more.
+        # The bytes after a refused slice are not parsed any more.
         while data and not self._wire.is_closing():
             piece = data if self._in_body or len(data) <= SLICE else data[:SLICE]
             data = data[len(piece) :]

@@ -76,7 +76,7 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
 def check(table: Table) -> list[Finding]:
     """Look at the table, its expiry, its index, our permissions and the clock; not at what a table
     with another key has beside it, for that is another's."""
-    # What cannot be reached, or lets nobody in, cannot be looked at: that is raised.
+    # An endpoint that cannot be reached, or refuses the credentials, is raised, not reported.
     described = _described(table)
     if described is None:
         fix = f'Create it: eventonce store create "{table.ref.uri}"'

@@ -162,7 +162,7 @@ def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
     try:
         make_conninfo("", **others)
     except psycopg.Error:
-        # What could be no option's name may be the rest of a password.
+        # A word that can be no option's name may be the rest of a password.
         names = [name for name in others if _NAME.fullmatch(name)]
         raise ConfigError(
             f"store {parts.shown}: one of {', '.join(names) or 'its options'} is neither an option "

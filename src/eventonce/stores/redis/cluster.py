@@ -198,7 +198,7 @@ class Cluster:
                 under_way.pop()
                 connections.release(connection)
         finally:
-            # These were interrupted: their replies are still to come.
+            # These connections were interrupted: their replies are still to come.
             while under_way:
                 _abandon(under_way.pop())
         return replies

@@ -136,7 +136,7 @@ class Connections:
         made: Connection = self.pool.get_connection()
         used = self._pooled.pop(made, math.inf)
         if used < max(monotonic() - IDLE_LIMIT, self._suspected):
-            # It is connected again when it is first written to.
+            # The connection is made again at its first write.
             made.disconnect()
         return made
 

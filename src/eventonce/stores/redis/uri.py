@@ -153,7 +153,7 @@ class Address(msgspec.Struct, frozen=True):
                     return True
             except ssl.SSLError as error:
                 if "ALERT" in (error.reason or ""):
-                    # It does, and wants a certificate too, or another version.
+                    # The server speaks TLS, and wants a certificate too, or another version.
                     return True
             except OSError:
                 continue

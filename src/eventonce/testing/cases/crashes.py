@@ -94,7 +94,7 @@ def _inspect(factory: StoreFactory, keys: tuple[bytes, ...], log: Log) -> None:
             assert verdicts[claim.key].kind != "run", "a grant that was given is gone"
         left = [key for key in keys if verdicts[key].kind != "duplicate"]
         claims = [fact(key) for key in left]
-        # What the dead worker had sent may still have reached a server after the look.
+        # A call of the dead worker may still reach a server after the look.
         answers = list(zip(claims, store.claim(claims, now=EPOCH + MINUTE), strict=True))
         assert {verdict.kind for _, verdict in answers} <= {"run", "duplicate"}
         runs = [(claim, run) for claim, run in answers if run.kind == "run"]

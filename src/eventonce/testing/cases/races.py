@@ -65,7 +65,7 @@ def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runn
         runs = store.claim(claims, now=EPOCH)
         _complete_all(store, Log(asked=tuple(zip(claims, runs, strict=True))), EPOCH)
         log = runner(factory, _claim_or_sweep, [Task(SWEEPER, keys, later), *_tasks(keys, later)])
-        # What was being swept at the very moment may be called busy; it is free a moment later.
+        # A key that is being swept at the very moment may be busy; it is free a moment later.
         missed = [fact(key) for key in keys if key not in {claim.key for claim, _ in log.runs}]
         again = tuple(zip(missed, store.claim(missed, now=later), strict=True))
         log = replace(log, asked=(*log.asked, *again))
