@@ -113,6 +113,7 @@ def test_one_that_is_refused_does_not_spoil_the_others() -> None:
         assert (a.result(PATIENCE), c.result(PATIENCE)) == (["A"], ["C"])
         with pytest.raises(StoreError, match="too large"):
             b.result(PATIENCE)
+    assert store.calls == [["first"], ["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
 def test_a_store_that_is_away_is_away_for_all_who_asked() -> None:
@@ -151,23 +152,66 @@ def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:
         assert (b.result(PATIENCE), c.result(PATIENCE)) == (["B"], ["C"])
 
 
+def test_a_leader_that_asks_again_was_interrupted_before_it_passed_the_lead_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "LONGEST_CALL", 10 * PATIENCE)
+    store = Store()
+    store.go.set()
+    lane = Lane(store.call, key)
+
+    def ask() -> list[str]:
+        lane._leader = threading.get_ident()
+        return lane.ask(["a"])
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(ask).result(PATIENCE) == ["A"]
+
+
+class Mute:
+    """In the place of the lock that a follower waits for: nobody wakes him."""
+
+    def release(self) -> None:
+        pass
+
+
+def waits_by(woken: Mute, patch: pytest.MonkeyPatch) -> None:
+    """Let him who asks for `b` wait by this."""
+    made = lanes._Entry.__init__
+
+    def making(entry: lanes._Entry[str, str], items: Sequence[str]) -> None:
+        made(entry, items)
+        if items == ["b"]:
+            entry.woken = woken  # type: ignore[assignment]
+
+    patch.setattr(lanes._Entry, "__init__", making)
+
+
+MOMENTS = ["before the call", "in the call", "in the call, and its leader, too", "after the call"]
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["told", "nobody to tell"])
-@pytest.mark.parametrize("moment", ["before the call", "in the call", "after the call"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, told: bool) -> None:
     """The signal comes while a follower waits for its answers."""
     store, returned = Store(), list[tuple[list[str], list[str]]]()
     tell = (lambda items, answers: returned.append((list(items), answers))) if told else None
     lane = Lane(store.call, key, tell)
     waits, go_on = threading.Event(), threading.Event()
+    late: list[Future[list[str]]] = []
 
     def called(items: Sequence[str]) -> None:
-        if moment == "in the call" and "b" in items:
+        if moment.startswith("in the call") and "b" in items:
             go_on.set()
             assert isinstance(b.exception(PATIENCE), Interrupt)
+            # It waits, for this call is still under way.
+            late.append(scene.asks("d"))
+            if moment.endswith("too"):
+                raise Interrupt
 
     store.failing = called
 
-    class Woken:
+    class Woken(Mute):
         """The lock a follower waits for, and the signal that comes there."""
 
         def acquire(self, timeout: float = 0) -> bool:
@@ -175,30 +219,27 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, to
             assert go_on.wait(PATIENCE)
             raise Interrupt
 
-        def release(self) -> None:
-            """It does not wait for that."""
-
     with ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patch:
         scene = Scene(lane, store, pool)
-        made = lanes._Entry.__init__
-
-        def interrupted(entry: lanes._Entry[str, str], items: Sequence[str]) -> None:
-            made(entry, items)
-            if items == ["b"]:
-                entry.woken = Woken()  # type: ignore[assignment]
-
-        patch.setattr(lanes._Entry, "__init__", interrupted)
-        a, b = scene.asks("a"), scene.asks("b")
+        waits_by(Woken(), patch)
+        a, b, c = scene.asks("a"), scene.asks("b"), scene.asks("c")
         assert waits.wait(PATIENCE)
         if moment != "before the call":
             scene.go()
-            assert a.result(PATIENCE) == ["A"]
+            assert c.result(PATIENCE) == ["C"]
         go_on.set()
         with pytest.raises(Interrupt):
             b.result(PATIENCE)
         scene.go()
-        assert a.result(PATIENCE) == ["A"]
-    assert returned == ([(["b"], ["B"])] if told and moment != "before the call" else [])
+        if moment.endswith("too"):
+            assert isinstance(a.exception(PATIENCE), Interrupt)
+        else:
+            assert a.result(PATIENCE) == ["A"]
+        assert [one.result(PATIENCE) for one in (c, *late)] == [["C"], ["D"]][: 1 + len(late)]
+    if moment == "in the call":
+        assert store.calls[1:] == [["a", "b", "c"], ["d"]]
+    answered = moment in ("in the call", "after the call")
+    assert returned == ([(["b"], ["B"])] if told and answered else [])
     assert lane.ask(["z"]) == ["Z"]
 
 
@@ -212,3 +253,31 @@ def test_a_call_that_never_ends_is_made_by_one_of_those_who_wait(
         assert scene.asks("a").result(PATIENCE) == ["A"]
         scene.go()
         assert scene.first.result(PATIENCE) == ["FIRST"]
+
+
+def test_who_is_part_of_a_call_that_never_ends_makes_one_of_his_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, under_way, go_on = Store(), threading.Event(), threading.Event()
+
+    def called(items: Sequence[str]) -> None:
+        if len(items) > 1:
+            under_way.set()
+            assert go_on.wait(PATIENCE)
+
+    class Woken(Mute):
+        """Waits too long."""
+
+        def acquire(self, timeout: float = 0) -> bool:
+            assert under_way.wait(PATIENCE)
+            return False
+
+    store.failing = called
+    waits_by(Woken(), monkeypatch)
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(Lane(store.call, key), store, pool)
+        a, b = scene.asks("a"), scene.asks("b")
+        scene.go()
+        assert b.result(PATIENCE) == ["B"]
+        go_on.set()
+        assert a.result(PATIENCE) == ["A"]

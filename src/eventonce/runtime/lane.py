@@ -129,9 +129,6 @@ class Lane(Generic[Item, Answer]):
                 self._waiting.remove(entry)
             entry.abandoned = True
             answers = entry.answers
-            first = self._first()
-        if first is not None:
-            first.wake()
         if answers is not None and self._abandon is not None:
             self._abandon(entry.items, answers)
 
