@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
+from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
-from eventonce.runtime.shadow import Line, line_of, shadow_observer, to_standard_output
+from eventonce.runtime.shadow import Line, line_of, shadow_observer
 from eventonce.study.shadow import ENOUGH, shadow_report
 from tests.helpers import Run
 from tests.unit.made import classic
@@ -87,12 +89,22 @@ def test_a_handler_says_what_the_guard_of_the_user_did() -> None:
     }
 
 
-def test_a_function_prints_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("said", "variable"), [(True, ""), (None, "log"), (None, "")])
+def test_a_function_prints_its_lines(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    said: bool | None,
+    variable: str,
+) -> None:
+    monkeypatch.setenv("EVENTONCE_SHADOW_LOG", variable)
     rule = Rule(name="call", key=["detail.call"], shadow=True)
     with Consumer("memory:", name="test", rules=[rule], handler=lambda _: None) as consumer:
-        consumer.observers.append(to_standard_output(consumer.rules.rules))
-        consumer.process([call("1", call=1)])
-    assert json.loads(capsys.readouterr().out)["shadow"] == 1
+        lambda_handler(consumer, shadow_log=said)(call("1", call=1), None)
+    printed = capsys.readouterr().out
+    assert [json.loads(line)["shadow"] for line in printed.splitlines()] == [1] * bool(
+        said or variable
+    )
 
 
 def lines_of(
@@ -190,6 +202,52 @@ def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:
     result = run("shadow", "report", "shadow.jsonl")
     assert result.code == 0
     assert result.out.startswith("Safe to switch on")
+
+
+def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) -> None:
+    def called(*key: str) -> list[bytes]:
+        rule = Rule(name="call", key=key, shadow=True, remember="3d" if len(key) > 1 else "2d")
+        events = [call(f"{number}", call=1, leg=number % 2) for number in range(4)]
+        return [msgspec.json.encode(line) for line in recorded(rule, events)]
+
+    wide, right = called("detail.call"), called("detail.call", "detail.leg")
+    assert shadow_report(wide).differing == 2
+    report = shadow_report([*wide, *right])
+    assert (report.events, report.drops, report.differing) == (4, 2, 0)
+    ((rule, at, before),) = ((it.rule, it.at, it.events) for it in report.changed)
+    assert (rule, before) == ("call", 4)
+    assert at == min(json.loads(line)["at"] for line in right)
+    Path("shadow.jsonl").write_bytes(b"\n".join([*wide, *right]))
+    told = run("shadow", "report", "shadow.jsonl", "--html", "page.html").out
+    assert "not counted: 4." in told
+    assert "not counted: 4." in Path("page.html").read_text()
+    longer = Line(1, 9, "a", "call", "r", "aa", DAY), Line(1, 10, "b", "call", "r", "bb", 2 * DAY)
+    assert not shadow_report(map(msgspec.json.encode, longer)).changed
+
+
+def test_the_log_of_a_function_is_a_record_in_every_form_that_it_is_exported_in(run: Run) -> None:
+    lines = [line.decode() for line in lines_of(2)]
+    logged = [{"message": f"{line}\n", "timestamp": 1, "ingestionTime": 2} for line in lines]
+    Path("events.json").write_text(json.dumps({"events": logged}))
+    stamp = "2026-11-16T08:00:00.000Z"
+    Path("export.gz").write_bytes(
+        gzip.compress("".join(f"{stamp} {it}\n" for it in ["START x", *lines]).encode())
+    )
+    for name in ("events.json", "export.gz"):
+        (found,) = run("shadow", "report", name, "--json").documents
+        assert (found["events"], found["drops"]) == (4, 2), name
+
+
+def test_a_record_that_is_cut_off_is_reported_as_far_as_it_goes(run: Run) -> None:
+    record = b"\n".join(lines_of(2))
+    Path("plain").write_bytes(record[:-5])
+    (found,) = run("shadow", "report", "plain", "--json").documents
+    assert (found["events"], found["broken"]) == (3, 1)
+    assert "1 line of the record" in run("shadow", "report", "plain").out
+    Path("packed").write_bytes(gzip.compress(record + b"\n") + gzip.compress(record)[:-9])
+    cut = run("shadow", "report", "packed")
+    assert (cut.code, "4 events in" in cut.out) == (2, True)
+    assert "packed cannot be read to its end" in cut.err
 
 
 def test_a_line_that_is_read_twice_counts_once() -> None:

@@ -22,7 +22,7 @@ from eventonce.aws.sqs_batch import (
     process_batch,
     sqs_records,
 )
-from eventonce.aws.tap import of_invocation, of_record, tap_of
+from eventonce.aws.tap import asked_for, of_invocation, of_record, to_log
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.status import DEAD_LETTERS
@@ -31,6 +31,7 @@ from eventonce.envelope.captured import Tap
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.http_report import Answer, counts, respond, understood
+from eventonce.runtime.shadow import to_standard_output
 from eventonce.types import Event, Outcome
 
 Admits = Callable[[Mapping[str, str], bytes], bool]
@@ -71,6 +72,7 @@ def lambda_handler(
     attempts: int = LAMBDA_ATTEMPTS,
     admits: Admits | None = None,
     tap: bool | None = None,
+    shadow_log: bool | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A Lambda function that gives its events to this consumer.
 
@@ -91,11 +93,17 @@ def lambda_handler(
 
     `tap` is whether each event is printed as it arrives, as a line of a capture; without it, the
     variable `EVENTONCE_TAP=log` is asked. `eventonce capture --log-group` collects the lines.
+
+    `shadow_log` is whether what rules with `shadow` decide is printed, a line for each event;
+    without it, the variable `EVENTONCE_SHADOW_LOG=log` is asked. `eventonce shadow report` reads
+    an export of the log.
     """
     if attempts < 1:
         raise ConfigError(f"lambda_handler: attempts must be at least 1, not {attempts}")
     pace, visibility = Pace(), Visibility()
-    tapped = tap_of(tap)
+    tapped = to_log if asked_for(tap, "EVENTONCE_TAP") else None
+    if asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):
+        consumer.observers.append(to_standard_output(consumer.rules.rules))
 
     def handler(event: Any, context: Any = None) -> Any:
         invocation = Invocation(context, margin, pace)

@@ -12,19 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from eventonce.clock import wall_clock
-from eventonce.envelope.captured import Arrived, Tap, line_of
+from eventonce.envelope.captured import Arrived, line_of
 from eventonce.log import log
 
 LINE_BYTES: Final = 256_000
 """Bytes of a line: CloudWatch Logs cuts what is longer."""
 
-VARIABLE: Final = "EVENTONCE_TAP"
 
-
-def tap_of(said: bool | None) -> Tap | None:  # noqa: FBT001  its only argument
-    """The tap, if the argument or else the environment asks for one."""
-    asked = os.environ.get(VARIABLE, "") == "log" if said is None else said
-    return to_log if asked else None
+def asked_for(said: bool | None, variable: str) -> bool:  # noqa: FBT001  what an argument said
+    """Whether the argument, or else the environment, asks for lines in the log."""
+    return os.environ.get(variable, "") == "log" if said is None else said
 
 
 def of_record(record: Mapping[str, Any]) -> Arrived:

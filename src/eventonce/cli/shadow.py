@@ -8,11 +8,13 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.options import html_option, json_option
+from eventonce.cli.options import CapturePath, html_option, json_option
 from eventonce.cli.output import check_files, counted, emit, table
+from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.sources.files import Capture
-from eventonce.study.page.shadowed import shadow_page
+from eventonce.sources.inputs import Place
+from eventonce.study.page.shadowed import changes, shadow_page
 from eventonce.study.shadow import ShadowReport, shadow_report
 
 
@@ -22,21 +24,25 @@ def shadow() -> None:
 
 
 @shadow.command()
-@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("records", nargs=-1, required=True, type=CapturePath())
 @html_option
 @json_option
-def report(records: tuple[Path, ...], page_file: Path | None, *, as_json: bool) -> int:
+def report(records: tuple[Place, ...], page_file: Path | None, *, as_json: bool) -> int:
     """Say what rules in shadow mode would have dropped, by the RECORDS that `shadow_log` names:
-    files or folders, those of all workers together.
+    files, folders or s3://bucket/prefix, those of all workers together; or exports of the log of a
+    function.
 
     The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
     """
     check_files(records, page_file)
-    found = shadow_report(Capture(records))
+    unread: list[str] = []
+    found = shadow_report(Capture(records, unread=unread))
     if page_file is not None:
         shadow_page(found).write(page_file)
     document = {**msgspec.to_builtins(found), "safe": found.safe}
     emit(document, _text(found), as_json=as_json)
+    if unread:
+        raise ConfigError("; ".join(unread))
     return 0 if found.safe else FAILED
 
 
@@ -53,7 +59,12 @@ def _text(found: ShadowReport) -> str:
         ("not compared", f"{found.unmatched}, whose original is not in the record"),
         *((f"would be {kind}", _held_back(kind, many)) for kind, many in found.held_back.items()),
     ]
+    if found.broken:
+        facts.append(
+            ("not read", f"{counted(found.broken, 'line')} of the record, cut off or broken")
+        )
     lines += ["", table(facts, indent=2)]
+    lines += ["", *changes(found)] if found.changed else []
     if found.examples:
         lines += ["", "Drops with another content"]
         lines.append(table(found.examples, head=("original", "drop"), indent=2))

@@ -12,11 +12,17 @@ from eventonce.clock import wall_clock
 from eventonce.core.ports import Observer
 from eventonce.errors import EventonceError
 from eventonce.rules.expressions import Hash, Path, parse_path
+from eventonce.rules.keys import content_hash, encode
 from eventonce.rules.parts import Incomplete, extractor, part, places_for
 from eventonce.rules.rule import Rule
 from eventonce.types import Event, Outcome
 
 _BODY: Final = Hash(Path("body", (), optional=True))
+
+_OTHERWISE: Final = frozenset(
+    ["name", "remember", "lease", "timeout", "attempts", "on_store_error", "on_replay", "shadow"]
+)
+"""The fields of a rule that do not say which events are the same."""
 
 GUARD: Final = "guard"
 """The field of a handler's result that says what the guard of the user did."""
@@ -41,6 +47,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     guard: str = ""
     """The decision of the user's own guard, `ran` or `dropped`; empty where the handler does not
     say."""
+    fingerprint: str = ""
+    """Of the rule as it decided: a rule with another key is another rule under the same name."""
 
 
 class Decided(NamedTuple):
@@ -80,6 +88,7 @@ def line_of(decided: Decided) -> bytes:
             outcome.shadowed,
             _digest(event, rule) if rule.kind == "fact" else "",
             _said_by_guard(outcome.result),
+            _fingerprint(rule),
         )
     )
 
@@ -87,6 +96,15 @@ def line_of(decided: Decided) -> bytes:
 def to_standard_output(rules: Iterable[Rule]) -> Observer:
     """An observer that prints the lines: for a function, whose output is its log."""
     return shadow_observer(rules, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
+
+
+@lru_cache(maxsize=256)
+def _fingerprint(rule: Rule) -> str:
+    """A digest of all that decides which events are the same."""
+    fields = msgspec.to_builtins(rule, enc_hook=int)
+    return content_hash(
+        encode({name: value for name, value in fields.items() if name not in _OTHERWISE})
+    ).hex()
 
 
 def _said_by_guard(result: Any) -> str:

@@ -3,7 +3,7 @@
 The lines of `runtime.shadow` are read; several workers write several files. A drop is held against
 the latest line of its key that ran before it: its digest, its time, and its transport id. Where a
 clock was set back and none ran before it, the first that ran is taken. A line that is read twice
-counts once.
+counts once. Of a rule that was changed under its name only the lines of its latest form count.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Final
 import msgspec
 
 from eventonce.core.status import COPIES
+from eventonce.envelope.captured import own_line
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.shadow import Line
 from eventonce.study.index import Scratch
 
+_MARK: Final = b'{"shadow":1,'
 ENOUGH: Final = 3_000
 """Drops of which none differs: then fewer than one in a thousand is wrong, with 95 % confidence."""
 TWICE: Final = 2
@@ -35,6 +37,7 @@ COLUMNS: Final = {
     "would": "VARCHAR",
     "content": "VARCHAR",
     "guard": "VARCHAR",
+    "fingerprint": "VARCHAR",
 }
 LONGEST_PAUSE: Final = 86_400_000
 """Milliseconds without a line that count as time of the record: more may be a hole in it."""
@@ -66,6 +69,16 @@ class Guarded(msgspec.Struct, frozen=True):
     """The guard dropped these, which no rule takes for copies."""
 
 
+class Changed(msgspec.Struct, frozen=True):
+    """A rule that decided in another way earlier in the record."""
+
+    rule: str
+    at: int
+    """When its latest form first decided, in milliseconds."""
+    events: int
+    """Lines of its earlier forms, which are not counted."""
+
+
 class ShadowReport(msgspec.Struct, frozen=True):
     """What rules in shadow mode would have done."""
 
@@ -94,6 +107,9 @@ class ShadowReport(msgspec.Struct, frozen=True):
     wait: int | None
     """Milliseconds to wait for what is missing, at the rate so far; None if waiting does not help,
     or nobody can say."""
+    changed: list[Changed] = []
+    broken: int = 0
+    """Lines of the record that cannot be read."""
 
     @property
     def safe(self) -> bool:
@@ -106,41 +122,65 @@ def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
     with Scratch() as scratch:
         scratch.table("recorded", COLUMNS)
         batch: list[bytes] = []
+        broken = 0
         for line in lines:
-            row = _row(line)
-            if row is not None:
-                batch.append(row)
+            text = _text(line)
+            if not text:
+                continue
+            try:
+                batch.append(_row(_decode(text)))
+            except ValueError:
+                broken += 1
             if len(batch) >= BATCH:
                 scratch.load("recorded", COLUMNS, batch)
                 batch = []
         scratch.load("recorded", COLUMNS, batch)
-        return _report(scratch)
+        return _report(scratch, broken)
 
 
-def _row(line: bytes) -> bytes | None:
-    at = line.find(b'{"shadow":1,')
-    if at < 0:
-        return None
-    try:
-        # A log may write a time before it, and a newline behind.
-        told = _decode(line[at:].rstrip())
-    except ValueError:
-        return None
+class _Logged(msgspec.Struct, gc=False):
+    """A line of CloudWatch Logs, as `aws logs filter-log-events` gives it."""
+
+    message: str
+
+
+_decode: Final = msgspec.json.Decoder(Line).decode
+_logged: Final = msgspec.json.Decoder(_Logged).decode
+
+
+def _text(line: bytes) -> bytes:
+    """The recorded line in this one; empty where there is none. A log may write a time before it,
+    and an export of a log has it within a line of its own."""
+    if _MARK not in line and b"ingestionTime" not in line:
+        return b""
+    told = own_line(line)
+    if told is not None:
+        line = bytes(told.event)
+    elif b"ingestionTime" in line:
+        try:
+            line = _logged(line).message.encode()
+        except ValueError:
+            return b""
+    at = line.find(_MARK)
+    return line[at:].rstrip() if at >= 0 else b""
+
+
+def _row(told: Line) -> bytes:
     values = (
         told.at, told.id, told.type, told.rule, told.key, told.remember, told.would, told.content,
-        told.guard,
+        told.guard, told.fingerprint,
     )  # fmt: skip
     return "\t".join(" ".join(str(value).split()) for value in values).encode() + b"\n"
 
 
-_decode: Final = msgspec.json.Decoder(Line).decode
-
 _JOINED: Final = """
     CREATE TABLE judged AS
-    WITH told AS (
+    WITH forms AS (
+      SELECT rule, coalesce(arg_max(fingerprint, decided), '') AS latest FROM recorded GROUP BY rule
+    ), told AS (
       SELECT DISTINCT decided, id, type, rule, key, remember, coalesce(would, '') AS would,
              coalesce(content, '') AS content, coalesce(guard, '') AS guard
-      FROM recorded
+      FROM recorded JOIN forms USING (rule) WHERE coalesce(fingerprint, '') = latest
     ), ran AS (SELECT * FROM told WHERE would = ''),
     kept AS (SELECT * FROM told WHERE would <> ''),
     firsts AS (
@@ -165,7 +205,7 @@ _JOINED: Final = """
 """
 
 
-def _report(scratch: Scratch) -> ShadowReport:
+def _report(scratch: Scratch, broken: int) -> ShadowReport:
     scratch.run(_JOINED)
     ((events, span),) = scratch.rows(
         f"""
@@ -217,7 +257,23 @@ def _report(scratch: Scratch) -> ShadowReport:
         guard=_guarded(scratch),
         missing=missing,
         wait=wait,
+        changed=_changed(scratch),
+        broken=broken,
     )
+
+
+def _changed(scratch: Scratch) -> list[Changed]:
+    rows = scratch.rows(
+        """
+        WITH told AS (SELECT DISTINCT * REPLACE (coalesce(fingerprint, '') AS fingerprint)
+                      FROM recorded),
+        forms AS (SELECT rule, arg_max(fingerprint, decided) AS latest FROM told GROUP BY rule)
+        SELECT rule, min(decided) FILTER (fingerprint = latest),
+               count(*) FILTER (fingerprint <> latest) AS others
+        FROM told JOIN forms USING (rule) GROUP BY rule HAVING others > 0 ORDER BY rule
+        """
+    )
+    return [Changed(*row) for row in rows]
 
 
 def _windows(scratch: Scratch) -> list[tuple[str, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from eventonce.study.page.markup import (
     tag,
 )
 from eventonce.study.page.pairs import Pair, side_by_side
-from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration
+from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration, minute
 from eventonce.study.page.scatter import Point, scatter
 from eventonce.study.proposals import toml
 from eventonce.study.windows import Windows
@@ -176,15 +175,8 @@ def place(where: Where) -> str:
     if where.channels:
         text += f", through {', '.join(where.channels)}"
     if where.began is not None and where.ended is not None:
-        text += f", from {_minute(where.began)} to {_minute(where.ended)}"
+        text += f", from {minute(where.began)} to {minute(where.ended)}"
     return text
-
-
-def _minute(milliseconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "minutes")[:16]
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
 
 
 def _most(kind: KindReport) -> str:

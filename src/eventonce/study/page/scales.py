@@ -74,6 +74,14 @@ def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
         at += step
 
 
+def minute(milliseconds: int) -> str:
+    """An instant, without its seconds."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "minutes")[:16]
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
 def duration(milliseconds: float) -> str:
     """A duration as people say it."""
     for unit, name in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds")):

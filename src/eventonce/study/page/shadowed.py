@@ -17,7 +17,7 @@ from eventonce.study.page.markup import (
     share,
     tag,
 )
-from eventonce.study.page.scales import duration
+from eventonce.study.page.scales import duration, minute
 from eventonce.study.shadow import ENOUGH, Guarded, ShadowReport
 
 MEANT: Final = (
@@ -47,6 +47,15 @@ def sentence(found: ShadowReport) -> Sentence:
     return told
 
 
+def changes(found: ShadowReport) -> list[str]:
+    """The rules that were changed within the record, a sentence each."""
+    return [
+        f"The rule {one.rule} decides as it does now since {minute(one.at)} UTC: "
+        f"earlier events that are not counted: {one.events}."
+        for one in found.changed
+    ]
+
+
 def shadow_page(found: ShadowReport) -> Page:
     """The page of a report on shadow mode."""
     page = Page("Shadow mode", lead(sentence(found)), made="Made by eventonce shadow report.")
@@ -57,6 +66,8 @@ def shadow_page(found: ShadowReport) -> Page:
             else None
         )
         page.section("What is missing", *found.missing, wait)
+    if found.changed:
+        page.section("Rules that were changed", *changes(found))
     drops = [(dotted(one.type), one.count, one.rule, one.cause) for one in found.by_type]
     differing = counted(found.differing, "drop has", "drops have")
     page.section(
