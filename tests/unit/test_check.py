@@ -62,7 +62,7 @@ def check(run: Run) -> Run:
             'store = "memory:"\n[[sink]]\nto = "table:t"',
             "3: sink.to: sink 'table:t' for '*': a table",
         ),
-        ('letters = "store"', "1: letters: queue: "),
+        ('letters = "store"', "1: letters: queue: 'store' names no queue"),
         (
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x"',
             "1: letters: dead letters must",

@@ -178,8 +178,8 @@ def test_a_value_of_another_kind_is_named_and_not_shown(
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        ('letters = "store"', "letters: queue: "),
-        ('letters = "sqs://[x"', "letters: queue: "),
+        ('letters = "store"', "letters: queue: 'store' names no queue"),
+        ('letters = "sqs://[x"', "letters: .* is no URI"),
         ('letters = "sqs://x"\n[worker]\nqueue = "sqs://x"', "letters: .* received again for ever"),
         (
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 
@@ -20,6 +20,7 @@ from eventonce.aws.limits import (
     batches,
 )
 from eventonce.aws.sessions import Access, Client, connect
+from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.rules.instants import LATEST, instant
 from eventonce.types import Event
@@ -75,14 +76,12 @@ class Bus:
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Bus:
         """`events://BUS?region=…&endpoint=…&profile=…`; asks nobody yet."""
-        try:
-            parts = urlsplit(uri)
-        except ValueError:
-            parts = urlsplit("")
+        parts = split(uri)
         name = unquote(parts.netloc + parts.path).rstrip("/")
         if parts.scheme != "events" or not _NAME.fullmatch(name):
             raise ConfigError(
-                "EventBus: write events://BUS?region=REGION, with no user or password in it"
+                f"EventBus: {masked(uri)!r} names no bus; write events://BUS?region=REGION, "
+                "without a user or a password"
             )
         return cls(name, Access.from_query(parts.query, "EventBus"), client, awaited=awaited)
 

@@ -6,11 +6,11 @@ import io
 from collections.abc import Iterator
 from functools import partial
 from typing import IO, Any, Final, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
-from eventonce.core.masking import masked
+from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError
 
 S3_READ_TIMEOUT: Final = 60.0
@@ -38,12 +38,11 @@ class Address(NamedTuple):
 
 def parse(uri: str) -> Address:
     """`s3://BUCKET/PREFIX?region=…&endpoint=…&profile=…`."""
-    parts = urlsplit(uri)
+    parts = split(uri)
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc:
-        # Not repeated: what stands before an @ is a secret.
         raise ConfigError(
-            "S3: write s3://BUCKET/PREFIX. Credentials do not belong in it: they come from the "
-            "role, the profile or the environment."
+            f"S3: {masked(uri)!r} names no bucket; write s3://BUCKET/PREFIX. Credentials do not "
+            "belong in it: they come from the role, the profile or the environment."
         )
     access = Access.from_query(parts.query, f"s3://{parts.netloc}")
     return Address(parts.netloc, unquote(parts.path.lstrip("/")), access)

@@ -21,7 +21,7 @@ from eventonce.aws.limits import (
     batches,
 )
 from eventonce.aws.sessions import Access, Client, connect
-from eventonce.core.masking import masked
+from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 
 SQS_READ_TIMEOUT: Final = SQS_WAIT_SECONDS + 5.0
@@ -73,10 +73,7 @@ class Address(msgspec.Struct, frozen=True):
 
 def parse(uri: str) -> Address:
     """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL with the same options."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        parts = urlsplit("")
+    parts = split(uri)
     if parts.scheme not in ("sqs", "http", "https") or "@" in parts.netloc or not parts.netloc:
         raise ConfigError(
             f"queue: {masked(uri)!r} names no queue; write sqs://NAME?region=REGION, or the URL of "

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from eventonce.aws.s3 import parse as parse_s3
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue, parse, same
 from eventonce.cli import FAILED, started_as
@@ -246,6 +247,9 @@ def _feed(
     if log_group:
         access = Access(region, endpoint)
         return LogGroupFeed(log_group, access, begin=since or 0, end=until, follow=follow)
+    if s3:
+        # Before its name is shown: a URI may have a secret where none belongs.
+        parse_s3(s3)
     return FileFeed([_in(s3, region, endpoint)] if s3 else files, follow=follow)
 
 

@@ -83,6 +83,6 @@ def header_names(names: Iterable[str]) -> frozenset[str]:
             raise ConfigError(f"keep_headers: {name!r} is no name of a header")
         if name.lower() in NEVER:
             raise ConfigError(
-                f"keep_headers: {name!r} holds credentials, and those stay with no event"
+                f"keep_headers: {name!r} holds credentials, which no event may keep: remove it"
             )
     return frozenset(name.lower() for name in names)

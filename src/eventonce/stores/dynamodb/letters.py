@@ -192,7 +192,7 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
     size = described.get("TableSizeBytes", 0)
     if size > SCANNED:
         raise StoreMismatch(
-            f"{table.ref}: to find its letters all of the table's {size / 2**20:,.0f} MB would "
+            f"{table.ref}: to find its dead letters, all {size / 2**20:,.0f} MB of the table would "
             f"be read, for want of an index. Add it, which costs next to nothing, with: "
             f'eventonce store migrate "{table.ref.uri}"'
         )
