@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.core.status import ACKNOWLEDGED, COPIES, MEANINGS, Status
+from eventonce.core.status import ACKNOWLEDGED, COPIES, EFFECTIVE, MEANINGS, USUAL, Status
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome
@@ -65,11 +65,11 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         statuses[status] = statuses.get(status, 0) + 1
     processed = copies = errors = 0
     for status, number in statuses.items():
-        if status in ("done", "unguarded"):
-            processed += number
-        elif status in COPIES:
+        if status in COPIES:
             copies += number
-        elif status != "ignored":
+        elif status in EFFECTIVE:
+            processed += number
+        elif status not in USUAL:
             errors += number
     return {
         "processed": processed,
