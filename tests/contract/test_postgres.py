@@ -15,12 +15,10 @@ from eventonce.testing.cases import histories
 from eventonce.testing.contract import StoreContract, StoreFactory
 from eventonce.testing.factory import EXAMPLES
 from eventonce.types import Claim, Verdict
+from tests.contract import FEWER
 from tests.helpers import PATIENCE
 from tests.integration.granted import made
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
-
-FEWER = 50
-"""Programs where it is the way to the server that differs, not what it says."""
 
 
 def _opener(uri: str, examples: int = EXAMPLES) -> StoreFactory:

@@ -11,13 +11,16 @@ import pytest
 
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.contract import CASES, StoreContract, StoreFactory
+from eventonce.testing.factory import EXAMPLES
+from tests.contract import FEWER
 from tests.helpers import PATIENCE
 from tests.servers.valkey import clustered, redis7, redis62, serving
 
 
-def _opener(uri: str) -> StoreFactory:
+def _opener(uri: str, examples: int = EXAMPLES) -> StoreFactory:
     patient = f"{uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}"
-    return StoreFactory(partial(RedisStore.from_uri, patient), sweeps=False, own_clock=True)
+    opens = partial(RedisStore.from_uri, patient)
+    return StoreFactory(opens, sweeps=False, own_clock=True, examples=examples)
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +50,19 @@ class TestValkey(StoreContract):
 class TestRedis7(StoreContract):
     @pytest.fixture
     def factory(self, redis_uri: str) -> StoreFactory:
-        return _opener(redis_uri)
+        return _opener(redis_uri, FEWER)
 
 
 class TestCluster(StoreContract):
     @pytest.fixture
     def factory(self, cluster_uri: str) -> StoreFactory:
-        return _opener(cluster_uri)
+        return _opener(cluster_uri, FEWER)
 
 
 def test_the_oldest_redis_answers_as_the_law_does() -> None:
     """Redis 6.2 says some things in other words."""
     with serving(redis62) as node:
-        factory = _opener(node.uri)
+        factory = _opener(node.uri, FEWER)
         for case in CASES:
             with suppress(SkipTest):
                 case(factory)

@@ -8,12 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import hcl2
 import pytest
-from cfnlint.api import lint
-from cfnlint.config import ManualArgs
-from cfnlint.decode.cfn_yaml import loads
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from eventonce import Rule
 from eventonce.core.reasons import GIVEN_UP
@@ -23,6 +18,7 @@ from eventonce.infra.targets import Place
 from eventonce.infra.template import CONSUMER, cloudformation, terraform, values
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
+from tests.unit.templates import lint, read_cloudformation, read_terraform
 
 HERE = Place("eu-central-1", "123456789012")
 CLOUDFORMATION, TERRAFORM = CONSUMER.cloudformation, CONSUMER.terraform
@@ -59,24 +55,16 @@ def filled(given: Mapping[str, str] = GIVEN, plan: Plan = BUSY) -> template.Valu
 
 @cache
 def sam() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(json.dumps(loads(CLOUDFORMATION)))
-    return read
+    return read_cloudformation(CLOUDFORMATION)
 
 
 def resources(kind: str) -> dict[str, dict[str, Any]]:
     return {name: it["Properties"] for name, it in sam()["Resources"].items() if it["Type"] == kind}
 
 
-def read(text: str) -> dict[str, Any]:
-    plain = hcl2.SerializationOptions(
-        strip_string_quotes=True, with_comments=False, explicit_blocks=False
-    )
-    return dict(hcl2.loads(text, serialization_options=plain))
-
-
 @cache
 def module() -> dict[str, Any]:
-    return read(TERRAFORM)
+    return read_terraform(TERRAFORM)
 
 
 def named(blocks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -93,8 +81,7 @@ def test_cfn_lint_finds_nothing(text: str) -> None:
         # Where no parameter is empty nothing need be passed over.
         assert PASSED_OVER in text
         text = text.replace(PASSED_OVER, "ignore_checks: []")
-    found = lint(text, config=ManualArgs(regions=["eu-central-1"]))
-    assert [str(match) for match in found] == []
+    assert lint(text) == []
 
 
 def test_the_template_is_small_enough_to_be_sent_whole() -> None:
@@ -118,7 +105,7 @@ def test_both_take_the_same_parameters_with_the_same_defaults_and_say_what_they_
 
 def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
     found = filled()
-    printed = json.loads(json.dumps(loads(cloudformation(found))))
+    printed = read_cloudformation(cloudformation(found))
     expected = {it["ParameterKey"]: it["ParameterValue"] for it in template.parameters(found)}
     defaults = {name: it.pop("Default", None) for name, it in printed["Parameters"].items()}
     assert {name: defaults[name] for name in expected} == expected
@@ -126,7 +113,7 @@ def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
     for it in plain["Parameters"].values():
         it.pop("Default", None)
     assert printed == plain
-    written = read(terraform(found))
+    written = read_terraform(terraform(found))
     told = {name: it.pop("default", None) for name, it in named(written["variable"]).items()}
     wanted = template.variables(found)
     pattern = told.pop("event_pattern")
@@ -188,6 +175,8 @@ def test_only_a_function_in_a_vpc_may_do_something_to_everything() -> None:
 
 def test_applying_takes_no_right_that_aws_does_not_publish_for_its_resources() -> None:
     """CloudFormation acts with the rights of whoever calls it. There is no account to try it in."""
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # see templates.py
+
     published: set[str] = set()
     for kind in {it["Type"] for it in sam()["Resources"].values()} - {"AWS::Serverless::Function"}:
         schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("eu-central-1", kind).schema
