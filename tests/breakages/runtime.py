@@ -20,7 +20,7 @@ from eventonce.worker.ack_buffer import AckBuffer
 from eventonce.worker.worker import Worker
 from tests.breakages import promises
 from tests.breakages.breakage import Breakage, Patch, attribute
-from tests.unit import test_gate, test_lane, test_straight
+from tests.unit import test_gate, test_lane
 
 
 def lane_made_with(**changed: Any) -> Callable[[Patch], None]:
@@ -195,12 +195,6 @@ BREAKAGES: tuple[Breakage, ...] = (
         attribute(Visit, "wait", lambda *_: 0.0),
         test_gate.test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate,
         (test_gate.through_process, "patch"),
-    ),
-    Breakage(
-        "visit: a run that failed on the straight way runs again by the engine",
-        attribute(Visit, "replays", lambda self, _: bool(self.answered)),
-        test_straight.test_what_failed_after_it_was_granted_is_not_run_again,
-        (test_straight.in_thread,),
     ),
     Breakage(
         "stages: a cancelled batch waits on",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,7 +19,9 @@ from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED, given_up_after, reason
 from eventonce.core.status import DEAD_LETTERS, Status
 from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
-from eventonce.types import Claim, Letter, Outcome, Settlement, Verdict, effect_id
+from eventonce.types import Claim, Letter, Outcome, Settlement, SettleResult, Verdict, effect_id
+
+T = TypeVar("T")
 
 MAX_RESULT: Final = 65_536
 """Bytes of a handler's result kept for copies: well under every store's limit for one record."""
@@ -31,7 +33,7 @@ REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
 """The verdicts on a replay that is only reported which would run it, or keep a dead letter."""
 
 
-class Enter(msgspec.Struct, frozen=True):
+class Enter(msgspec.Struct, frozen=True, gc=False):
     """Begin to run events in this process, beside others that kept the batch out, or alone.
 
     Answered with whether the process is this batch's alone; with None where it cannot be, because
@@ -41,31 +43,31 @@ class Enter(msgspec.Struct, frozen=True):
     alone: bool
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """Ask the store for these claims, each key once; answered with a verdict for each."""
 
     claims: Sequence[Claim]
 
 
-class Execute(msgspec.Struct, frozen=True):
+class Execute(msgspec.Struct, frozen=True, gc=False):
     """Run these, with their leases renewed meanwhile; answered when all have finished."""
 
     runs: Sequence[Run]
 
 
-class Settle(msgspec.Struct, frozen=True):
+class Settle(msgspec.Struct, frozen=True, gc=False):
     """Tell the store; answered with a result for each. Repeated while the store is away."""
 
     runs: Sequence[Run]
 
 
-class Keep(msgspec.Struct, frozen=True):
+class Keep(msgspec.Struct, frozen=True, gc=False):
     """Keep these dead letters."""
 
     letters: Sequence[Letter]
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, gc=False):
     """Wait for the runs that hold the keys of these; answered with whether to ask again."""
 
     claims: Sequence[Claim]
@@ -74,7 +76,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 Request = Enter | Ask | Execute | Settle | Keep | Wait
-Steps = Generator[Request, Any, None]
+Steps = Generator[Request, Any, T]
 
 
 class Batch:
@@ -96,18 +98,21 @@ class Batch:
     def leave(self, runs: Sequence[Run]) -> None:
         """The round of these runs is at its end."""
 
-    def steps(self) -> Generator[Request, Any, list[Outcome]]:
+    def steps(self) -> Steps[list[Outcome]]:
         """Bring every event to its outcome, in the order given; one bad event spoils no other."""
+        # A lone event is most of them, and each generator between it and its driver costs.
+        return (
+            self._together(self.runs) if len(self.runs) == len(self._planned) == 1 else self._all()
+        )
+
+    def _all(self) -> Steps[list[Outcome]]:
         planned, runs = self._planned, self.runs
-        if len(runs) == len(planned):
-            yield from self._together(runs) if len(runs) == 1 else self._process(runs)
-            return [run.outcome for run in runs]
         refused = yield from self._refuse([one for one in planned if type(one) is Refusal])
         yield from self._process(runs)
         rest, ended = iter(refused), iter(runs)
         return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
 
-    def _process(self, runs: Sequence[Run]) -> Steps:
+    def _process(self, runs: Sequence[Run]) -> Steps[None]:
         if len({run.claim.key for run in runs}) == len(runs):
             yield from self._together(runs)
             return
@@ -127,13 +132,13 @@ class Batch:
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
 
-    def _together(self, runs: Sequence[Run]) -> Steps:  # noqa: PLR0912  see below
+    def _together(self, runs: Sequence[Run]) -> Steps[list[Outcome]]:  # noqa: PLR0912, PLR0915  below
         """Bring these, each of another key, to their outcomes, in rounds: claim, run and settle.
 
-        One generator for all rounds: to make another, and to pass requests and answers through it,
-        costs as much as what is decided here.
+        One generator for all that nearly every event asks for: to make another, and to pass
+        requests and answers through it, costs as much as what is decided here.
         """
-        times, alone = 0, False
+        all_runs, times, alone = runs, 0, False
         busy: list[Run] = []
         suspects: list[Run] = []
         """Runs that ended a process, or stood beside a run that did."""
@@ -149,9 +154,19 @@ class Batch:
                 if is_alone:
                     for run in runs:
                         run.claim = msgspec.structs.replace(run.claim, alone=True)
+                older = False
+                claims: list[Claim] = []
+                for run in runs:
+                    claims.append(run.claim)
+                    if run.plan.older:
+                        older = True
+                try:
+                    verdicts = (yield from _verdicts(runs)) if older else (yield Ask(claims))
+                except StoreUnavailable as error:
+                    verdicts = [Verdict("error", error=error)] * len(runs)
                 granted: list[Run] = []
                 refused: list[Run] = []
-                for run, verdict in zip(runs, (yield from _verdicts(runs)), strict=True):
+                for run, verdict in zip(runs, verdicts, strict=True):
                     if verdict.kind == "run" and not run.claim.peek:
                         run.token = verdict.token
                         run.attempt = verdict.attempt
@@ -159,10 +174,7 @@ class Batch:
                         # Alone, or, where others did not end in time, beside them.
                         (suspects if verdict.alone and not alone else granted).append(run)
                     elif _runs_anyway(run, verdict):
-                        shadow = "shadow: " if run.plan.rule.shadow else ""
-                        run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
-                        if shadow:
-                            run.shadowed = verdict.kind
+                        _unguard(run, verdict)
                         granted.append(run)
                     else:
                         run.outcome = _suppressed(run, verdict, self._now)
@@ -174,9 +186,18 @@ class Batch:
                     yield from self._keep_letters(refused)
                 if granted:
                     yield Execute(granted)
-                    yield from self._conclude(granted)
-                # A caller that gets an exception out of the steps leaves after it has freed its
-                # leases.
+                    failed, settling = self._ended(granted)
+                    if failed:
+                        # Before the burial: a crash between the two leaves the dead letter.
+                        yield from self._keep_letters(failed)
+                    if settling:
+                        try:
+                            answers: Sequence[SettleResult] = yield Settle(settling)
+                        except StoreError as error:
+                            self._not_settled(settling, error)
+                        else:
+                            self._settled(settling, answers)
+                # Whoever gets an exception out of the steps leaves when he has freed what is held.
                 self.leave(runs)
             if suspects:
                 # Asked for again, alone, so that nothing is held meanwhile that would be lost with
@@ -185,13 +206,13 @@ class Batch:
                 continue
             # Nothing is held now: nobody can wait for us while we wait for him.
             if not busy or not (yield Wait([run.claim for run in busy], times)):
-                return
+                return [run.outcome for run in all_runs]
             for run in busy:
                 run.claim = msgspec.structs.replace(run.claim, alone=False)
             runs, busy, alone = busy, [], False
             times += 1
 
-    def _refuse(self, refusals: Sequence[Refusal]) -> Generator[Request, Any, list[Outcome]]:
+    def _refuse(self, refusals: Sequence[Refusal]) -> Steps[list[Outcome]]:
         """Keep what is not an event, or has no key, as dead letters; the outcomes after that."""
         now = self._now()
         letters = [
@@ -215,37 +236,36 @@ class Batch:
             for one in refusals
         ]
 
-    def _conclude(self, runs: Sequence[Run]) -> Steps:
-        """Settle what ran. A dead letter is written before its burial: a crash between the two
-        leaves the letter."""
-        now = self._now()
-        failed = []
+    def _ended(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+        """What became of these runs: those that failed, and those that the store must be told of.
+        A failed one that is given up is a dead letter first."""
+        failed: list[Run] = []
+        settling: list[Run] = []
         for run in runs:
-            if run.error is None:
-                unusual = run.unguarded or run.kept in REFUSED
-                run.outcome = _not_done(run, now) if unusual else done(run)
-            else:
-                run.outcome = _raised(run, run.error, now)
+            if run.error is not None:
+                run.outcome = _raised(run, run.error, self._now())
                 failed.append(run)
-        if failed:
-            yield from self._keep_letters(failed)
-        settling = [run for run in runs if run.token and run.kept is None]
-        if not settling:
-            return
-        try:
-            answers = yield Settle(settling)
-        except StoreError as error:
-            for run in settling:
-                if run.outcome.ack:
-                    why = f"ran, but that could not be stored: {error}"
-                    run.outcome = _again(run, "failed", why, now + backoff(1), error)
-            return
-        for run, kept in zip(settling, answers, strict=True):
+            elif run.unguarded or run.kept in REFUSED:
+                run.outcome = _not_done(run, self._now())
+            else:
+                run.outcome = done(run)
+            if run.token and run.kept is None:
+                settling.append(run)
+        return failed, settling
+
+    def _settled(self, runs: Sequence[Run], answers: Sequence[SettleResult]) -> None:
+        for run, kept in zip(runs, answers, strict=True):
             run.kept = kept
             if kept != "kept":
-                run.outcome = _again(run, "fenced", REFUSED[kept], now + backoff(1))
+                run.outcome = _again(run, "fenced", REFUSED[kept], self._now() + backoff(1))
 
-    def _keep_letters(self, runs: Sequence[Run]) -> Steps:
+    def _not_settled(self, runs: Sequence[Run], error: StoreError) -> None:
+        for run in runs:
+            if run.outcome.ack:
+                why = f"ran, but that could not be stored: {error}"
+                run.outcome = _again(run, "failed", why, self._now() + backoff(1), error)
+
+    def _keep_letters(self, runs: Sequence[Run]) -> Steps[None]:
         """Keep what nobody will deliver again; where that fails, it must be delivered again."""
         lettered = [run for run in runs if run.outcome.status in DEAD_LETTERS]
         if not lettered:
@@ -266,7 +286,7 @@ class Batch:
                 run.outcome = _again(run, "failed", why, now + backoff(1), lost)
 
 
-def _kept(letters: Sequence[Letter]) -> Generator[Request, Any, EventonceError | None]:
+def _kept(letters: Sequence[Letter]) -> Steps[EventonceError | None]:
     try:
         yield Keep(letters)
     except EventonceError as error:
@@ -342,20 +362,10 @@ def _followed(run: Run, leader: Run) -> Outcome:
     return _made(run, "busy", f"its copy in the same batch is {led.status}", led)
 
 
-def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]:
-    """The store's verdicts; an older key that already had its effect decides before the own one."""
-    older: list[tuple[int, Claim]] = []
-    claims: list[Claim] = []
-    for run in runs:
-        claims.append(run.claim)
-        if run.plan.older:
-            older += [(len(claims) - 1, claim) for claim in run.plan.older]
-    if not older:
-        try:
-            own: Sequence[Verdict] = yield Ask(claims)
-        except StoreUnavailable as error:
-            return [Verdict("error", error=error)] * len(claims)
-        return own
+def _verdicts(runs: Sequence[Run]) -> Steps[Sequence[Verdict]]:
+    """The store's verdicts, where an older key that already had its effect decides before the own
+    one."""
+    older = [(index, claim) for index, run in enumerate(runs) for claim in run.plan.older]
     decided: dict[int, Verdict] = {}
     while older:
         # A call holds each key once, and two events may have had one key under an older rule.
@@ -366,12 +376,12 @@ def _verdicts(runs: Sequence[Run]) -> Generator[Request, Any, Sequence[Verdict]]
             if verdict.kind != "run":
                 decided.setdefault(index, verdict)
     asking = [index for index in range(len(runs)) if index not in decided]
-    verdicts = yield from _asked([claims[index] for index in asking])
+    verdicts = yield from _asked([runs[index].claim for index in asking])
     decided.update(zip(asking, verdicts, strict=True))
     return [decided[index] for index in range(len(runs))]
 
 
-def _asked(claims: Sequence[Claim]) -> Generator[Request, Any, Sequence[Verdict]]:
+def _asked(claims: Sequence[Claim]) -> Steps[Sequence[Verdict]]:
     if not claims:
         return ()
     try:
@@ -388,6 +398,13 @@ def _runs_anyway(run: Run, verdict: Verdict) -> bool:
     if verdict.kind == "error":
         return run.plan.rule.on_store_error == "run"
     return run.plan.rule.shadow
+
+
+def _unguard(run: Run, verdict: Verdict) -> None:
+    shadow = "shadow: " if run.plan.rule.shadow else ""
+    run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
+    if shadow:
+        run.shadowed = verdict.kind
 
 
 def _suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:

@@ -36,8 +36,6 @@ class Inline(Visit):
     def process(self, asynchronous: Asynchronous | None = None) -> list[Outcome]:
         """Bring every event to its outcome; `asynchronous` runs the handlers to be awaited."""
         try:
-            if self.begins_straight() and self._went_straight():
-                return self.result()
             while (request := self.until_executed()) is not None:
                 self._run(request.runs, asynchronous)
         except BaseException:
@@ -52,20 +50,6 @@ class Inline(Visit):
         assert self.outcomes is not None
         return self.outcomes
 
-    def _went_straight(self) -> bool:
-        """Whether a lone event came to its end without the engine."""
-        gate, runs = self.runtime.gate, self.runs
-        try:
-            if not self.granted(gate.claim((runs[0].claim,))):
-                return False
-            self._run(runs, None)
-            return self.completes() and self.completed(
-                gate.settle((settlement(runs[0]),), self.runtime.pauses)
-            )
-        except EventonceError as error:
-            self.leaves_straight(error)
-            return False
-
     def until_executed(self) -> Execute | None:
         """Go on to where handlers must run; None at the end. Whoever gets an exception out of
         it, or goes no further, calls `interrupted`."""
@@ -74,7 +58,7 @@ class Inline(Visit):
             steps = self.requests = self.steps()
         try:
             request = steps.send(None)
-            while type(request) is not Execute or self.replays(request):
+            while type(request) is not Execute:
                 try:
                     answer = self._perform(request)
                 except EventonceError as error:
@@ -110,8 +94,6 @@ class Inline(Visit):
 
     def _perform(self, request: Request) -> Any:
         runtime = self.runtime
-        if self.replays(request):
-            return self.replay(request)
         match request:
             case Ask():
                 return runtime.gate.claim(request.claims)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from eventonce.core import engine
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait, settlement
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.errors import EventonceError, StoreUnavailable
+from eventonce.errors import StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import invoke
 from eventonce.runtime.lane import MOST
@@ -136,10 +136,9 @@ class Stages:
         self._transactions = runtime.transactions
         self._slots: Slots[tuple[Ticket, Run]] = Slots(threads, self._run)
         self._claiming = _Stage(self._slots, self._claim)
-        self._settling = _Stage(self._slots, self._settle)
         self._stages: Mapping[type[Request], _Stage] = {
             Ask: self._claiming,
-            Settle: self._settling,
+            Settle: _Stage(self._slots, self._settle),
             Keep: _Stage(self._slots, self._keep),
         }
         self._lock = threading.Lock()
@@ -155,11 +154,7 @@ class Stages:
         """Bring the events of these batches to their outcomes; they are claimed together."""
         # Up to the first claim of each in the caller's thread, for nothing waits there.
         for ticket in tickets:
-            # A handler that holds a slot waits for a nested one, which must not wait for a slot.
-            if not ticket.nested and ticket.begins_straight():
-                self._claiming.put(ticket)
-            else:
-                self._advance(ticket)
+            self._advance(ticket)
 
     def cancel(self) -> None:
         """Begin no handler any more: what waits for a slot is freed."""
@@ -189,12 +184,6 @@ class Stages:
             while True:
                 request = steps.send(answer) if error is None else steps.throw(error)
                 ticket.request, error = request, None
-                if ticket.replays(request):
-                    try:
-                        answer = ticket.replay(request)
-                    except EventonceError as known:
-                        error = known
-                    continue
                 if type(request) is Execute:
                     self._execute(ticket, request.runs, begun)
                     return
@@ -297,7 +286,7 @@ class Stages:
         except Exception as error:  # noqa: BLE001  the engine decides, or the caller is told
             if len(tickets) == 1 or isinstance(error, StoreUnavailable):
                 for ticket in tickets:
-                    self._refused(ticket, copy(error))
+                    self._advance(ticket, error=copy(error))
             else:
                 # Refused for one of them: each is asked for by itself.
                 for ticket in tickets:
@@ -308,36 +297,22 @@ class Stages:
         for ticket, items in zip(tickets, wanted, strict=True):
             some = answers[at : at + len(items)]
             at += len(items)
-            if not ticket.straight:
-                self._advance(ticket, some, begun=begun)
-            elif ticket.hold is None and ticket.granted(some):
-                begun.append((ticket, ticket.runs[0]))
-            elif ticket.straight and ticket.completed(some):
-                self._end(ticket)
-            else:
-                self._advance(ticket, begun=begun)
+            self._advance(ticket, some, begun=begun)
         if begun:
             self._put(begun)
-
-    def _refused(self, ticket: Ticket, error: Exception) -> None:
-        if ticket.straight and isinstance(error, EventonceError):
-            ticket.leaves_straight(error)
-            self._advance(ticket)
-        else:
-            self._advance(ticket, error=error)
 
     def _execute(
         self, ticket: Ticket, runs: Sequence[Run], begun: list[tuple[Ticket, Run]] | None
     ) -> None:
         ticket.execute(runs)
         ticket.returned = count(1)
-        plain = [(ticket, run) for run in runs if not run.plan.asynchronous]
-        if len(plain) < len(runs):
-            starter = ticket.starter
-            assert starter is not None
-            for run in runs:
-                if run.plan.asynchronous:
-                    starter.start(run, ticket.context.copy(), partial(self._returned, ticket))
+        plain: list[tuple[Ticket, Run]] = []
+        for run in runs:
+            if run.plan.asynchronous:
+                assert ticket.starter is not None
+                ticket.starter.start(run, ticket.context.copy(), partial(self._returned, ticket))
+            else:
+                plain.append((ticket, run))
         if plain and begun is not None and not ticket.nested:
             begun += plain
         elif plain:
@@ -369,10 +344,7 @@ class Stages:
             if next(ticket.returned) < len(hold.runs):
                 return
             self._runtime.gate.unsettled(hold)
-        if ticket.straight and ticket.completes():
-            self._settling.put(ticket)
-        else:
-            self._advance(ticket)
+        self._advance(ticket)
 
     def _settle(self, tickets: Sequence[Ticket]) -> None:
         """Settle for all in one call."""
@@ -389,15 +361,14 @@ class Stages:
 
 
 def _claims(ticket: Ticket) -> Sequence[Claim]:
-    if ticket.straight:
-        return (ticket.runs[0].claim,)
-    return cast("Sequence[Claim]", ticket.request.claims)
+    claims: Sequence[Claim] = ticket.request.claims
+    return claims
 
 
 def _settlements(ticket: Ticket) -> Sequence[Settlement]:
-    runs = ticket.runs if ticket.straight else ticket.request.runs
-    return [settlement(run) for run in runs]
+    return [settlement(run) for run in ticket.request.runs]
 
 
 def _letters(ticket: Ticket) -> Sequence[Letter]:
-    return cast("Sequence[Letter]", ticket.request.letters)
+    letters: Sequence[Letter] = ticket.request.letters
+    return letters

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from eventonce.core.engine import Batch, Execute, Request, Wait, done
+from eventonce.core.engine import Batch, Request, Wait
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.occupancy import HERE, INSIDE
-from eventonce.types import Outcome, SettleResult, Verdict
+from eventonce.types import Outcome
 
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
@@ -41,11 +40,6 @@ class Visit(Batch):
     requests: Generator[Request, Any, list[Outcome]] | None = None
     """The steps, once they are begun."""
     hold: Hold | None = None
-    straight = False
-    """Whether a lone event is on the way of nearly all of them: it is granted, returns and is
-    settled. That way is the engine's own, without its requests, which cost as much as all else."""
-    answered: Sequence[Any] = ()
-    """The answers to the first requests of the engine, for an event that left the straight way."""
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
     _waits_since = 0.0
@@ -60,65 +54,8 @@ class Visit(Batch):
         """Whether a handler waits for this batch."""
 
     def admitted(self) -> bool:
-        """Whether the batch could enter beside others at once, or has entered already."""
-        return bool(self.answered) or HERE.admit(self)
-
-    def begins_straight(self) -> bool:
-        """Whether the straight way is open to this batch, and it has entered it."""
-        if len(self.runs) != 1 or len(self._planned) != 1:
-            return False
-        plan = self.runs[0].plan
-        if plan.older or plan.claim.peek or plan.asynchronous or not self.admitted():
-            return False
-        self.straight = True
-        return True
-
-    def leaves_straight(self, answer: Any) -> None:
-        """The event needs the engine, which goes on after this answer."""
-        self.straight = False
-        self.answered = [*self.answered, answer]
-
-    def granted(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether the run may begin, and nothing else is to be seen to."""
-        verdict = verdicts[0]
-        if verdict.kind != "run" or verdict.alone:
-            self.leaves_straight(verdicts)
-            return False
-        run = self.runs[0]
-        run.token, run.attempt = verdict.token, verdict.attempt
-        self.answered = (verdicts,)
-        self.execute(self.runs)
-        return True
-
-    def completes(self) -> bool:
-        """Whether the handler has returned, and there is nothing but its completion."""
-        run = self.runs[0]
-        self.straight = run.error is None and run.kept is None
-        return self.straight
-
-    def completed(self, answers: Sequence[SettleResult]) -> bool:
-        """Whether the completion was kept: then this is the end."""
-        if answers[0] != "kept":
-            self.leaves_straight(answers)
-            return False
-        run = self.runs[0]
-        run.outcome = done(run)
-        self.leave(self.runs)
-        self.outcomes = [run.outcome]
-        return True
-
-    def replays(self, request: Request) -> bool:
-        """Whether this request was carried out on the straight way."""
-        return bool(self.answered) or (type(request) is Execute and self.hold is not None)
-
-    def replay(self, request: Request) -> Any:
-        """The answer that is known; raised if it is an error."""
-        if type(request) is Execute:
-            return None
-        answer, *self.answered = self.answered
-        if isinstance(answer, EventonceError):
-            raise answer
-        return answer
+        """Whether the batch could enter beside others at once."""
+        return HERE.admit(self)
 
     def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
         """Yields while the batch must wait for others of this process; then the answer."""

@@ -1,5 +1,5 @@
-"""The straight way of a lone event: it comes to the same as by the engine's requests, also where it
-leaves that way, and nothing is asked for, run or settled twice."""
+"""A lone event: it comes to the same in the caller's thread and on a loop, whatever becomes of it,
+and nothing is asked for, run or settled twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from eventonce.envelope import read
 from eventonce.errors import StoreError, StoreMismatch, StoreUnavailable
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.occupancy import Occupancy
-from eventonce.runtime.visit import Visit
 from eventonce.types import Verdict
 from tests.helpers import PATIENCE, Look, WatchedStore, call, statuses
 
@@ -102,19 +101,11 @@ CASES: dict[str, tuple[dict[str, Any], Exception | None]] = {
 }
 
 
-@pytest.mark.parametrize("way", [in_thread, on_loop])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("on_store_error", ["retry", "run"])
-def test_it_comes_to_the_same_as_by_the_engines_requests(
-    on_store_error: Any,
-    case: str,
-    way: Callable[[Consumer, int], list[Outcome]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_comes_to_the_same_in_a_thread_and_on_a_loop(on_store_error: Any, case: str) -> None:
     rule = structs.replace(RULE, on_store_error=on_store_error)
-    straight = played(way, *CASES[case], rule)
-    monkeypatch.setattr(Visit, "begins_straight", lambda _: False)
-    assert straight == played(way, *CASES[case], rule)
+    assert played(in_thread, *CASES[case], rule) == played(on_loop, *CASES[case], rule)
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
