@@ -286,3 +286,19 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
     keeps.join(PATIENCE)
     gate.let_go(hold, [])
     consumer.close()
+
+
+def test_a_store_that_raises_what_it_should_not_leaves_the_timer_at_work() -> None:
+    renewed: list[str] = []
+
+    def look(verb: str, asked: Any) -> None:
+        if verb == "settle" and asked[0].action == "extend":
+            renewed.append("asked")
+            if len(renewed) == 1:
+                raise ZeroDivisionError
+
+    def handler(_: Job) -> None:
+        until(lambda: len(renewed) > 1)
+
+    with Consumer(WatchedStore(look), rules=ruled(lease=0.3), handler=handler) as consumer:
+        assert statuses(consumer.process([call(0)])) == ["done"]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
-from eventonce.runtime.stages import CANCELLED, Stages, Ticket
+from eventonce.runtime.on_asyncio import Entrance, _wake
+from eventonce.runtime.slots import Slots
+from eventonce.runtime.stages import CANCELLED, Stages, Ticket, _Stage
 from eventonce.runtime.visit import CopyWait
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
+from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 
@@ -223,3 +228,88 @@ def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:
             stages.submit([ended.ticket(number)])
             assert statuses(ended.next().result()) == ["done"]
             until(lambda: stages.busy == 0)
+
+
+class Raced(deque[Any]):
+    """Another thread takes one between the look and the first taking."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+    def __bool__(self) -> bool:
+        return super().__len__() > 0
+
+
+def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
+    done: list[Any] = []
+    slots: Slots[Any] = Slots(1, lambda _: None)
+    stage = _Stage(slots, done.extend, lambda *_: None)
+    tickets: list[Any] = ["a", "b"]
+    stage._waiting = Raced(tickets)
+    stage._run()
+    slots.close()
+    assert done == tickets
+
+
+class Turns:
+    """A loop that makes its calls when told."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.loop: Any = SimpleNamespace(
+            call_soon=self.calls.append, call_soon_threadsafe=self.calls.append
+        )
+
+    def turn(self) -> None:
+        self.calls.pop(0)()
+
+    def turns(self) -> None:
+        while self.calls:
+            self.turn()
+
+
+def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> None:
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended, loop = Ended(consumer), Turns()
+        entrance = Entrance(loop.loop, stages)
+        numbers = iter(range(1_000))
+        sent = [ended.ticket(next(numbers)) for _ in range(2)]
+        entrance.submit(sent[0])
+        entrance.submit(sent[1])
+        for came in interrupted_everywhere(loop.turn):
+            assert isinstance(came, Interrupt)
+            if not loop.calls:
+                # It came before the first instruction; whoever waits is cancelled at last.
+                entrance.catch_up()
+            loop.turns()
+            assert {ended.next(), ended.next()} == set(sent)
+            assert [statuses(one.result()) for one in sent] == [["done"]] * 2
+            sent = [ended.ticket(next(numbers)) for _ in range(2)]
+            entrance.submit(sent[0])
+            entrance.submit(sent[1])
+        assert next(numbers) > 20
+        assert {ended.next(), ended.next()} == set(sent)
+        assert ended.none_left()
+
+
+def test_a_signal_that_raises_as_callers_are_woken_keeps_none_from_waking() -> None:
+    loop, stages = Turns(), SimpleNamespace(begin=lambda *, nested: None)
+    door = Entrance(loop.loop, stages)  # type: ignore[arg-type]
+    woken: list[list[None]] = []
+
+    def call_some() -> None:
+        woken[:] = [[], [], []]
+        for one in woken:
+            future: Any = SimpleNamespace(done=one.__len__, set_result=one.append)
+            door.call(_wake, [future])
+
+    call_some()
+    for _ in interrupted_everywhere(loop.turn):
+        if not loop.calls:
+            door.catch_up()
+        loop.turns()
+        assert woken == [[None]] * 3
+        call_some()

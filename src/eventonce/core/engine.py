@@ -197,7 +197,8 @@ class Batch:
                             self._not_settled(settling, error)
                         else:
                             self._settled(settling, answers)
-                # Whoever gets an exception out of the steps leaves when he has freed what is held.
+                # A caller that gets an exception out of the steps leaves after it has freed its
+                # leases.
                 self.leave(runs)
             if suspects:
                 # Asked for again, alone, so that nothing is held meanwhile that would be lost with

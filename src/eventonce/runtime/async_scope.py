@@ -23,6 +23,8 @@ BEGINNING: Final = 8
 ENDING: Final = 32
 """Threads that end them at the most: commits that are under way together share a disk's write."""
 
+NO_THREAD: Final = "no thread could be started that would begin a transaction"
+
 Call = tuple[Future[Any], Callable[[], Any]]
 
 
@@ -39,22 +41,23 @@ class TransactionThreads:
 
     def begin(self, call: Callable[[], Opened]) -> Future[Opened]:
         """Begin a transaction, in a thread."""
-        return _put(self._beginning, call)
+        future: Future[Opened] = Future()
+        for _ in self._beginning.put([(future, call)]):
+            future.set_exception(RuntimeError(NO_THREAD))
+        return future
 
     def end(self, call: Callable[[], None]) -> Future[None]:
         """End one, in a thread."""
-        return _put(self._ending, call)
+        future: Future[None] = Future()
+        for item in self._ending.put([(future, call)]):
+            # Here, then: a transaction that nobody ends keeps its locks and its connection.
+            _run(item)
+        return future
 
     def close(self) -> None:
         """End the threads, after what is under way."""
         self._beginning.close()
         self._ending.close()
-
-
-def _put(slots: Slots[Call], call: Callable[[], Any]) -> Future[Any]:
-    future: Future[Any] = Future()
-    slots.put([(future, call)])
-    return future
 
 
 def _run(item: Call) -> None:

@@ -314,7 +314,7 @@ class Gate:
         try:
             if asked:
                 answers = self._settlements.ask(asked)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  all others need the timer, whatever a store raises
             log().warning(
                 "%d leases not renewed, %d runs not settled yet, trying again: %s",
                 len(live),

@@ -78,7 +78,11 @@ class LoopThread:
         self, coroutine: Coroutine[Any, Any, T], meanwhile: Callable[[], object] | None = None
     ) -> T:
         """Run it on the loop and wait for its result; do something in this thread meanwhile."""
-        call = _Call(self.loop(), coroutine)
+        try:
+            call = _Call(self.loop(), coroutine)
+        except BaseException:
+            coroutine.close()
+            raise
         try:
             call.begin()
             if meanwhile is not None:
@@ -92,11 +96,16 @@ class LoopThread:
         """The loop, which runs."""
         with self._lock:
             if self._loop is None or self._thread is None or not self._thread.is_alive():
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="eventonce-loop", daemon=True
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=loop.run_forever, name="eventonce-loop", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
             return self._loop
 
     def cancel(self, within: float) -> None:

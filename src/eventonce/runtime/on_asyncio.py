@@ -69,15 +69,20 @@ class Asynchronous:
             context=context,
             starter=starter,
         )
-        door.submit(ticket)
         try:
+            door.submit(ticket)
             await ends[0]
         except asyncio.CancelledError:
-            # A handler in a thread cannot be stopped, and keeps its lease to its end.
+            # What runs in a thread cannot be stopped, and keeps its lease to its end.
+            door.catch_up()
             door.stages.give_up(ticket)
             if starter is not None:
                 starter.cancel()
             await _ended(ticket, ends)
+            raise
+        except BaseException:
+            # A signal's, or the loop is gone.
+            door.stages.give_up(ticket)
             raise
         return ticket.result()
 
@@ -157,9 +162,19 @@ class Door:
     def _serve(self) -> None:
         # Before the queue is emptied: whoever comes after that calls again.
         self._called = False
-        while self._waiting:
-            function, argument = self._waiting.popleft()
-            function(argument)
+        try:
+            while self._waiting:
+                function, argument = self._waiting[0]
+                # To wake twice is to wake; but no handler is begun twice.
+                if function is _wake:
+                    _wake(argument)
+                self._waiting.popleft()
+                if function is not _wake:
+                    function(argument)
+        except BaseException:
+            # A signal's: nobody else would serve the rest.
+            self.loop.call_soon(self._serve)
+            raise
 
 
 class Entrance(Door):
@@ -169,17 +184,33 @@ class Entrance(Door):
     def __init__(self, loop: asyncio.AbstractEventLoop, stages: Stages) -> None:
         super().__init__(loop)
         self.stages = stages
-        self._coming: list[Ticket] = []
+        self._nested = False
+        """Whether a handler waits for one of those who came in this turn."""
+        self._sends = False
+        """Whether they will be sent."""
 
     def submit(self, ticket: Ticket) -> None:
         """Send this on its way, with all others of this turn of the loop."""
-        if not self._coming:
+        self.stages.add(ticket)
+        self._nested = self._nested or ticket.nested
+        if not self._sends:
             self.loop.call_soon(self._send)
-        self._coming.append(ticket)
+            self._sends = True
+
+    def catch_up(self) -> None:
+        """Do what was to be done by now: a signal may have raised just as the loop began it."""
+        self._send()
+        self._serve()
 
     def _send(self) -> None:
-        coming, self._coming = self._coming, []
-        self.stages.submit(coming)
+        try:
+            self._sends = False
+            self.stages.begin(nested=self._nested)
+            self._nested = False
+        except BaseException:
+            # A signal's: nobody else would begin with them.
+            self.loop.call_soon(self._send)
+            raise
 
 
 class _Starter:

@@ -7,8 +7,9 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Final, Generic, TypeVar
 
@@ -69,32 +70,46 @@ class Slots(Generic[Item]):
         """Threads that run handlers."""
         return self._running
 
-    def put(self, items: Iterable[Item], *, nested: bool = False) -> None:
-        """Run these; `nested` is for those whom a handler waits for, which holds a slot itself."""
+    def put(self, items: Sequence[Item], *, nested: bool = False) -> Sequence[Item]:
+        """Run these; `nested` is for those whom a handler waits for, which holds a slot itself.
+        Gives back those that have no thread, because none can be started."""
         with self._lock:
-            if nested:
-                for item in items:
-                    self._nest(lambda item=item: self._work(item))  # type: ignore[misc]
-            else:
+            if not nested:
                 self._waiting.extend(items)
-                self._see_to_it()
+                try:
+                    self._see_to_it()
+                except RuntimeError:
+                    for _ in items:
+                        self._waiting.pop()
+                    return items
+                return ()
+            left = list(items)
+            with suppress(RuntimeError):
+                while left:
+                    self._nest(partial(self._work, left[0]))
+                    del left[0]
+            return left
 
     def call(self, call: Callable[[], None], *, nested: bool = False) -> None:
         """Make this call soon: after the handlers that a thread has begun with, and whether or not
-        all slots are taken."""
+        all slots are taken. RuntimeError: it is not made, for no thread can be started."""
         with self._lock:
             if nested:
                 self._nest(call)
-            else:
-                self._calls.append(call)
+                return
+            self._calls.append(call)
+            try:
                 self._see_to_it()
+            except RuntimeError:
+                self._calls.pop()
+                raise
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> Later:
-        """Make this call after so many seconds; what it is forgotten by."""
+        """Make this call after so many seconds; what it is forgotten by. RuntimeError: as above."""
         with self._lock:
+            self._watched()
             later = (time.monotonic() + seconds, next(self._numbers), call)
             heapq.heappush(self._later, later)
-            self._watched()
             return later
 
     def forget(self, later: Later) -> None:
@@ -119,7 +134,8 @@ class Slots(Generic[Item]):
                 self._closed = True
                 self._ending.release()
             # All at once, for nobody looks on any more.
-            self._call(len(self._waiting) + len(self._calls))
+            with suppress(RuntimeError):
+                self._call(len(self._waiting) + len(self._calls))
             self._some.notify_all()
             self._watch.notify_all()
         while True:
@@ -132,23 +148,28 @@ class Slots(Generic[Item]):
                 thread.join()
 
     def _nest(self, call: Callable[[], None]) -> None:
+        if self._idle <= self._called:
+            self._start()
         self._nested.append(call)
         if self._idle > self._called:
             self._call(1)
-        else:
-            self._start()
 
     def _see_to_it(self) -> None:
         """Something waits: see to it that a thread comes to it; the lock is the caller's."""
-        if threading.current_thread() in self._threads:
-            # It comes to it itself; unless it is held up before.
-            self._watched()
-            return
-        awake = len(self._threads) - self._idle + self._called
-        if not awake or time.monotonic() - self._moved > QUICK:
-            self._call(1)
-        if awake or len(self._waiting) + len(self._calls) > 1:
-            self._watched()
+        try:
+            if threading.current_thread() in self._threads:
+                # It comes to it itself; unless it is held up before.
+                self._watched()
+                return
+            awake = len(self._threads) - self._idle + self._called
+            if not awake or time.monotonic() - self._moved > QUICK:
+                self._call(1)
+            if awake or len(self._waiting) + len(self._calls) > 1:
+                self._watched()
+        except RuntimeError:
+            # No thread can be started. Those that live are all awake, and come to it.
+            if not self._threads:
+                raise
 
     def _call(self, many: int) -> None:
         awake = min(many, self._idle - self._called)
@@ -162,9 +183,16 @@ class Slots(Generic[Item]):
     def _start(self) -> None:
         thread = threading.Thread(target=self._slot, name="eventonce-slot", daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            # If a signal interrupted no more than the wait for its start, it adds itself.
+            self._threads.discard(thread)
+            raise
 
     def _slot(self) -> None:
+        with self._lock:
+            self._threads.add(threading.current_thread())
         while (work := self._next()) is not None:
             work()
 
@@ -204,15 +232,15 @@ class Slots(Generic[Item]):
                 self._running -= 1
                 if self._waiting:
                     # It has something more urgent to do, and that may take long.
-                    self._watched()
+                    with suppress(RuntimeError):
+                        self._watched()
 
     def _watched(self) -> None:
         """See to it that nothing waits for a slow handler while threads are to be had."""
         if self._watcher is None:
-            self._watcher = threading.Thread(
-                target=self._look_on, name="eventonce-slots", daemon=True
-            )
-            self._watcher.start()
+            watcher = threading.Thread(target=self._look_on, name="eventonce-slots", daemon=True)
+            watcher.start()
+            self._watcher = watcher
         elif self._sleeps:
             self._sleeps = False
             self._watch.notify()
@@ -231,7 +259,8 @@ class Slots(Generic[Item]):
                     looks, held_up = 0, self._taken - taken < FEW
                     pause = QUICK if held_up else min(pause * 2, QUICK * SELDOM)
                     if held_up and taken >= 0:
-                        self._call_more()
+                        with suppress(RuntimeError):
+                            self._call_more()
                 taken = self._taken
             self._ending.acquire(timeout=pause)
 
@@ -253,7 +282,8 @@ class Slots(Generic[Item]):
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             self._calls.append(heapq.heappop(self._later)[2])
-            self._call(1)
+            with suppress(RuntimeError):
+                self._call(1)
 
     def _call_more(self) -> None:
         free = min(len(self._waiting), self._most - self._running, max(1, self._running))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 CANCELLED: Final = "cancelled before it began"
+NO_THREAD: Final = "it did not begin, for no thread could be started"
 
 
 class Starter(Protocol):
@@ -89,10 +90,15 @@ class _Stage:
     """What is done for all who have come, by one thread at a time."""
 
     def __init__(
-        self, slots: Slots[tuple[Ticket, Run]], work: Callable[[list[Ticket]], None]
+        self,
+        slots: Slots[tuple[Ticket, Run]],
+        work: Callable[[list[Ticket]], None],
+        fail: Callable[[Ticket, BaseException], None],
     ) -> None:
+        """`fail` is told of those for whom no thread can be started."""
         self._slots = slots
         self._work = work
+        self._fail = fail
         self._lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._begun = False
@@ -100,31 +106,49 @@ class _Stage:
 
     def put(self, ticket: Ticket) -> None:
         """Let this one have its turn."""
-        # In this order: who ends looks once more after it has said so.
-        self._waiting.append(ticket)
-        if not self._begun or ticket.nested:
-            self._begin(nested=ticket.nested)
+        self.add(ticket)
+        self.begin(nested=ticket.nested)
 
-    def _begin(self, *, nested: bool = False) -> None:
-        with self._lock:
-            if self._begun and not nested:
-                return
-            self._begun = True
-        self._slots.call(self._run, nested=nested)
+    def add(self, ticket: Ticket) -> None:
+        """Let this one have its turn once somebody begins."""
+        self._waiting.append(ticket)
+
+    def begin(self, *, nested: bool = False) -> None:
+        """See to it that those who have come have their turn; to do so twice is to do it once."""
+        # In this order: who ends looks once more after it has said so.
+        if self._begun and not nested:
+            return
+        try:
+            with self._lock:
+                if self._begun and not nested:
+                    return
+                self._begun = True
+            self._slots.call(self._run, nested=nested)
+        except BaseException as error:
+            self._begun = False
+            if not isinstance(error, RuntimeError):
+                # A signal: whoever was interrupted begins once more.
+                raise
+            for ticket in self._taken():
+                self._fail(ticket, copy(error))
+
+    def _taken(self) -> list[Ticket]:
+        """Those who have come by now."""
+        tickets: list[Ticket] = []
+        # A nested one's thread may take some at the same time.
+        with suppress(IndexError):
+            for _ in range(len(self._waiting)):
+                tickets.append(self._waiting.popleft())  # noqa: PERF401  kept if it ends here
+        return tickets
 
     def _run(self) -> None:
         try:
-            tickets: list[Ticket] = []
-            # No more than have come by now. A nested one's thread may take some at the same time.
-            with suppress(IndexError):
-                for _ in range(len(self._waiting)):
-                    tickets.append(self._waiting.popleft())  # noqa: PERF401  kept if it ends here
-            if tickets:
+            if tickets := self._taken():
                 self._work(tickets)
         finally:
             self._begun = False
             if self._waiting:
-                self._begin()
+                self.begin()
 
 
 class Stages:
@@ -135,11 +159,12 @@ class Stages:
         self._runtime = runtime
         self._transactions = runtime.transactions
         self._slots: Slots[tuple[Ticket, Run]] = Slots(threads, self._run)
-        self._claiming = _Stage(self._slots, self._claim)
+        self._coming = _Stage(self._slots, self._come, self._fail)
+        self._claiming = _Stage(self._slots, self._claim, self._fail)
         self._stages: Mapping[type[Request], _Stage] = {
             Ask: self._claiming,
-            Settle: _Stage(self._slots, self._settle),
-            Keep: _Stage(self._slots, self._keep),
+            Settle: _Stage(self._slots, self._settle, self._fail),
+            Keep: _Stage(self._slots, self._keep, self._fail),
         }
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -152,9 +177,18 @@ class Stages:
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
         """Bring the events of these batches to their outcomes; they are claimed together."""
-        # Up to the first claim of each in the caller's thread, for nothing waits there.
         for ticket in tickets:
-            self._advance(ticket)
+            self.add(ticket)
+        self.begin(nested=any(ticket.nested for ticket in tickets))
+
+    def add(self, ticket: Ticket) -> None:
+        """Bring the events of this batch to their outcomes, once somebody calls `begin`."""
+        self._coming.add(ticket)
+
+    def begin(self, *, nested: bool) -> None:
+        """Begin with the batches that were added; `nested` where a handler waits for one of them.
+        Whoever was interrupted in it does it again."""
+        self._coming.begin(nested=nested)
 
     def cancel(self) -> None:
         """Begin no handler any more: what waits for a slot is freed."""
@@ -203,11 +237,16 @@ class Stages:
                         return
         except StopIteration as stop:
             ticket.outcomes = cast("list[Outcome]", stop.value)
+            self._end(ticket)
         except BaseException as defect:  # noqa: BLE001  the caller is told, in its own thread
-            ticket.defect = defect
-            # Whatever else fails now follows from it.
-            with suppress(Exception):
-                ticket.interrupted()
+            self._fail(ticket, defect)
+
+    def _fail(self, ticket: Ticket, defect: BaseException) -> None:
+        """Raise this to the caller, and free what its batch holds."""
+        ticket.defect = defect
+        # Whatever else fails now follows from it.
+        with suppress(Exception):
+            ticket.interrupted()
         self._end(ticket)
 
     def _end(self, ticket: Ticket) -> None:
@@ -239,8 +278,8 @@ class Stages:
             seconds = ticket.wait(wanted, unpark)
             if not seconds or ticket.cancelled:
                 return False
-            ticket.parked = number
             ticket.at_the_latest = self._slots.call_later(seconds, unpark)
+            ticket.parked = number
         return None
 
     def give_up(self, ticket: Ticket) -> None:
@@ -258,7 +297,15 @@ class Stages:
             ticket.parked = 0
             assert ticket.at_the_latest is not None
             self._slots.forget(ticket.at_the_latest)
-        self._slots.call(lambda: self._advance(ticket, not ticket.cancelled))
+        try:
+            self._slots.call(lambda: self._advance(ticket, not ticket.cancelled))
+        except RuntimeError as no_thread:
+            self._fail(ticket, no_thread)
+
+    def _come(self, tickets: Sequence[Ticket]) -> None:
+        """Up to the first claim of each: in a slot, for no signal interrupts it there."""
+        for ticket in tickets:
+            self._advance(ticket)
 
     def _claim(self, tickets: Sequence[Ticket]) -> None:
         """Claim for all in one call; those of one key one after the other."""
@@ -319,7 +366,9 @@ class Stages:
             self._put(plain, nested=ticket.nested)
 
     def _put(self, plain: Sequence[tuple[Ticket, Run]], *, nested: bool = False) -> None:
-        self._slots.put(plain, nested=nested)
+        for ticket, run in self._slots.put(plain, nested=nested):
+            engine.finish(run, error=InterruptedError(NO_THREAD))
+            self._returned(ticket, run)
         if self._cancelled:
             # It came after the others were freed, and would wait for a handler that runs.
             self.cancel()

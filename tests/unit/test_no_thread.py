@@ -1,0 +1,151 @@
+"""No thread can be started: whoever needs one is told, or does without, and no event is lost, runs
+twice or stays busy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.runtime.async_scope import TransactionThreads
+from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.stages import Ticket
+from eventonce.runtime.visit import CopyWait
+from tests.helpers import PATIENCE, call, ruled
+
+CALLS = range(6)
+NESTED = 100
+STARTS = 9
+"""More threads than any of these ways starts while its handlers are few."""
+
+Way = Callable[[Consumer], object]
+
+
+def in_thread(consumer: Consumer) -> None:
+    for number in CALLS:
+        with suppress(RuntimeError):
+            consumer.process([call(number), *([call(50 + number)] if number % 2 else [])])
+
+
+def on_loop(consumer: Consumer) -> None:
+    async def story() -> None:
+        # Lone events and a batch, each with copies that wait for it.
+        batches = [[call(number)] for number in CALLS] * 2 + [[call(60), call(61)]] * 2
+        asked = [consumer.process_async(batch) for batch in batches]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(one, list | RuntimeError) for one in found), found
+
+    asyncio.run(story())
+
+
+def staged(consumer: Consumer) -> None:
+    """As a worker does it."""
+    runtime, told = consumer.runtime, SimpleQueue[Ticket]()
+    stages = runtime.awaiting.stages(2)
+    tickets = [
+        Ticket(runtime, runtime.plan([call(number)]), CopyWait(5), told.put, context=copy_context())
+        for number in CALLS
+    ]
+    stages.submit(tickets[:2])
+    stages.submit(tickets[2:])
+    for _ in tickets:
+        with suppress(RuntimeError):
+            told.get(timeout=PATIENCE).result()
+    stages.close()
+
+
+def plain(effects: Counter[int]) -> Callable[[Job], Any]:
+    def handler(job: Job) -> None:
+        # Longer than the others wait before they have threads of their own.
+        time.sleep(0.003)
+        effects[job.event.detail["call"]] += 1
+
+    return handler
+
+
+def awaited(effects: Counter[int]) -> Callable[[Job], Any]:
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0.001)
+        effects[job.event.detail["call"]] += 1
+
+    return handler
+
+
+def nesting(effects: Counter[int]) -> Callable[[Job], Any]:
+    def handler(job: Job) -> None:
+        number = job.event.detail["call"]
+        if number < NESTED:
+            asyncio.run(consumers[-1].process_async([call(number + NESTED)]))
+        effects[number] += 1
+
+    return handler
+
+
+consumers: list[Consumer] = []
+WAYS: dict[str, tuple[Way, Callable[[Counter[int]], Callable[[Job], Any]]]] = {
+    "a thread": (in_thread, plain),
+    "a thread, awaited": (in_thread, awaited),
+    "a loop": (on_loop, plain),
+    "a loop, awaited": (on_loop, awaited),
+    "a loop, nested": (on_loop, nesting),
+    "a worker": (staged, plain),
+}
+
+
+def refuse(patch: pytest.MonkeyPatch, which: range) -> None:
+    """Let the starts of these of our threads fail, counted from 0."""
+    start, starts = threading.Thread.start, count()
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name.startswith("eventonce-") and next(starts) in which:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    patch.setattr(threading.Thread, "start", starting)
+
+
+@pytest.mark.parametrize("from_then_on", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_thread_that_cannot_be_started_costs_nobody_an_event(
+    name: str, *, from_then_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way, handler = WAYS[name]
+    for nth in range(STARTS):
+        effects = Counter[int]()
+        consumer = Consumer("memory:", rules=ruled(), handler=handler(effects), threads=3)
+        consumers[:] = [consumer]
+        with monkeypatch.context() as patch:
+            refuse(patch, range(nth, nth + (100 if from_then_on else 1)))
+            caller = threading.Thread(target=way, args=[consumer], daemon=True)
+            caller.start()
+            caller.join(PATIENCE)
+            assert not caller.is_alive()
+        gate = consumer.runtime.gate
+        assert (gate.held(), gate._running, HERE._runs) == ([], {}, set())
+        way(consumer)
+        consumer.close()
+        assert set(effects.values()) == {1}, effects
+        assert effects.keys() >= set(CALLS)
+        assert not [one for one in threading.enumerate() if one.name == "eventonce-slot"]
+
+
+def test_a_transaction_ends_although_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+
+    threads, ended = TransactionThreads(), list[str]()
+    refuse(monkeypatch, range(2))
+    with pytest.raises(RuntimeError, match="begin a transaction"):
+        threads.begin(lambda: 1 / 0).result(0)  # type: ignore[arg-type,return-value]
+    threads.end(lambda: ended.append("ended")).result(0)
+    assert ended == ["ended"]
