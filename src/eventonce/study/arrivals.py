@@ -23,14 +23,14 @@ MAX_BYTES: Final = 16 << 20
 
 
 class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """What SQS says of a message beside its body, if it was asked to."""
+    """The attributes that SQS gives beside a message's body, if it was asked to."""
 
     sent_timestamp: str = ""
     approximate_receive_count: str = ""
 
 
 class _Carried(msgspec.Struct, gc=False):
-    """What a queue or a log says beside the event that it carries."""
+    """The fields that a queue or a log has beside the event that it carries."""
 
     received_id: str = msgspec.field(name="MessageId", default="")
     message_id: str = msgspec.field(name="messageId", default="")
@@ -57,11 +57,11 @@ class Arrival(NamedTuple):
 
 _carried: Final = msgspec.json.Decoder(_Carried).decode
 _MARKS: Final = (b'"ReceiptHandle"', b'"receiptHandle"', b'"ingestionTime"')
-"""What only a queue's message has, and a line of a log."""
+"""Marks that only a queue's message has, and a line of a log."""
 
 
 def arrival(raw: bytes) -> Arrival:
-    """What arrived with these bytes, which are one event or a line around it."""
+    """The arrival in these bytes, which are one event or a line around it."""
     told = own_line(raw)
     if told is None:
         return _beside(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))

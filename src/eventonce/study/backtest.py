@@ -41,7 +41,7 @@ DECIDED: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "b
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """What goes wrong, as shares; the same for every guard."""
+    """The faults of the world, as shares; the same for every guard."""
 
     crashes: float = 0.001
     """Of deliveries: the worker dies in the middle of its work."""
@@ -50,7 +50,7 @@ class Faults(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What one guard made of the capture."""
+    """The result of one guard on the capture."""
 
     guard: str
     lines: int
@@ -107,7 +107,7 @@ def backtest(
     unread: list[str] | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """What each guard would have done with this capture; `unread` is as `Capture` says."""
+    """The result of each guard on this capture; `unread` is as `Capture` says."""
     with Scratch() as scratch:
         scratch.table("looks", LOOKS)
         scratch.table("lines", LINES)
@@ -187,7 +187,7 @@ def _decoded(detail: bytes) -> Any:
 
 
 def _fault(line: int, at: int, faults: Faults) -> int:
-    """What goes wrong in this delivery, drawn from its number and its minute."""
+    """The fault in this delivery, drawn from its number and its minute."""
     if _drawn(at // 60_000, OUTAGE) < faults.outages:
         return OUTAGE
     return CRASH if _drawn(line, CRASH) < faults.crashes else 0
@@ -199,7 +199,7 @@ def _drawn(number: int, what: int) -> float:
 
 
 class _Truth(msgspec.Struct):
-    """What the truth says of a line, as far as it is needed here."""
+    """The truth about a line, as far as it is needed here."""
 
     fact: int
 

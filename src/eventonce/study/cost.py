@@ -1,4 +1,4 @@
-"""What remembering costs a month, on each store, at the pace of a capture.
+"""The cost of a month of remembering, on each store, at the pace of a capture.
 
 Units and bytes are the measured ones of docs/cost.md, which has the arithmetic and the sources of
 the prices; a test holds both to each other.

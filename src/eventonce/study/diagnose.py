@@ -40,13 +40,13 @@ queue's memory, and the ends of EventBridge's and Genesys' retries."""
 
 
 class KindReport(msgspec.Struct, frozen=True):
-    """What was found of one type."""
+    """The findings about one type."""
 
     source: str
     type: str
     rule: str
     strength: Strength | None
-    """What proves a copy by the rule's key; None where there is no key."""
+    """The proof of a copy by the rule's key; None where there is no key."""
     events: int
     copies: int
     causes: dict[str, int]
@@ -69,7 +69,7 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What a capture says."""
+    """The findings about a capture."""
 
     lines: int
     copies: int

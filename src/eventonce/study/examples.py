@@ -42,7 +42,7 @@ def read(captures: Sequence[Place], examples: Iterable[Example]) -> dict[int, di
 
 
 def told(here: Arrival) -> dict[str, Any]:
-    """What a line says of its delivery, its envelope and its detail, each under its path."""
+    """The fields of a line's delivery, its envelope and its detail, each under its path."""
     event = here.event
     delivery = {
         "arrived": here.arrived and _iso(here.arrived),

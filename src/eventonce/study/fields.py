@@ -31,7 +31,7 @@ SUPPORT: Final = 3
 BLOCK: Final = 12
 """Events that share a value, at the most, for all pairs of them to be compared."""
 TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
-"""What Genesys writes anew with each notice: no part of what happened."""
+"""Fields that Genesys writes anew with each notice: they are no part of the fact."""
 TYPE: Final = "type"
 """The path of an event's type, which is in every key."""
 WHOLE: Final = "hash(detail)"
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What is known of a field."""
+    """The counts about one field."""
 
     path: str
     present: float
@@ -75,7 +75,7 @@ class Field(NamedTuple):
 
     @property
     def role(self) -> str:
-        """What the field is good for, in a word."""
+        """The role of the field, in a word."""
         if self.m is not None and self.m < 0.9:
             return "volatile"
         if self.u > CONSTANT:
@@ -88,14 +88,14 @@ class Field(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What the events of a kind say of themselves."""
+    """The findings about a kind of event, from its own copies."""
 
     fields: tuple[Field, ...]
     volatile: frozenset[str]
-    """What differs between copies."""
+    """The fields that differ between copies."""
     key: tuple[str, ...]
-    """What tells events apart and is the same for copies; empty where nothing was proved, and the
-    whole content where copies are the same to the letter."""
+    """The fields that tell events apart and are the same for copies; empty where nothing was
+    proved, and the whole content where copies are equal in every byte."""
     pairs: int
     """Copies under another transport id that this was learned from."""
 
@@ -169,7 +169,7 @@ def instant_of(value: Any) -> float | None:
 
 
 def learn(samples: Sequence[Sample]) -> Learned:
-    """What these events, all of one kind, say about volatile fields and a key."""
+    """The volatile fields and the key of these events, which are all of one kind."""
     known = profile(_different(samples))
     entities = [field.path for field in known.values() if field.u < RARE and not field.time]
     known |= {

@@ -61,15 +61,15 @@ class Guard(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name that people know the guard by."""
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:
-        """What is remembered of this delivery, whose detail is decoded where that was possible;
-        None if it becomes a dead letter."""
+        """The key that the guard remembers of this delivery, whose detail is decoded where that was
+        possible; None if the delivery becomes a dead letter."""
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
-        """What becomes of each delivery of one key: `run`, or why it is dropped; nothing of one
-        that comes again."""
+        """The decision on each delivery of one key: `run`, or why it is dropped; no decision on a
+        delivery that comes again."""
 
 
 class RulesGuard:
@@ -291,4 +291,4 @@ RECIPES: Final[tuple[Guard, ...]] = (
     Recipe("event.id in a table for ever (unique insert, then work)", _id, 10**14, atomic=True),
     Powertools("Powertools' idempotency, hash of the detail for an hour", _whole_detail),
 )
-"""What people do about copies, as forums and vendors advise it; docs/recipes.md has the sources."""
+"""The recipes against copies that forums and vendors advise; docs/recipes.md has the sources."""

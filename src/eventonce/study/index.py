@@ -33,7 +33,7 @@ INLINE: Final = 5 * BATCH
 AHEAD: Final = 3
 """Batches a process that may wait: what bounds the memory."""
 MEMORY: Final = "384MB"
-"""What DuckDB may hold; the rest goes to a temporary folder."""
+"""The memory of DuckDB; the rest goes to a temporary folder."""
 MASK: Final = (1 << 64) - 1
 
 COLUMNS: Final = {
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the hashes of the index stand for."""
+    """The names behind the hashes of the index."""
 
     kinds: dict[int, Kind]
     sources: dict[int, str]
@@ -173,7 +173,7 @@ _notice: Final = msgspec.json.Decoder(_Notice).decode
 
 
 def _essence(detail: bytes) -> int:
-    """What happened, without what the source says of the notice."""
+    """The hash of a detail without the fields that the source writes about its notice."""
     if b'"eventBody"' in detail:
         try:
             return _hash(bytes(_notice(detail).body) or detail)
@@ -183,7 +183,7 @@ def _essence(detail: bytes) -> int:
 
 
 def _fact(claim: Claim) -> int:
-    """What is the same for all copies: of a state its version too."""
+    """The hash that all copies share: of a state with its version."""
     if claim.order is None:
         return _hash(claim.key)
     return _hash((claim.key, claim.order, claim.digest))

@@ -25,7 +25,7 @@ LEARNED: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
 
 
 class Known(NamedTuple):
-    """What one event of a kind tells about all."""
+    """The properties of a kind, as one of its events shows them."""
 
     kind: Kind
     events: int

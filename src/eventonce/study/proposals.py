@@ -28,7 +28,7 @@ class Proposal(msgspec.Struct, frozen=True):
     copies: int
     """Lines that the rule would drop."""
     under_new_ids: int
-    """Those of them that no transport id tells."""
+    """Copies among these lines that no transport id tells."""
     wrong: int
     """Drops whose content differs outside the volatile fields."""
     enough: bool

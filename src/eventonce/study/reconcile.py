@@ -19,11 +19,12 @@ from eventonce.types import Event
 
 KEYS: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
 KeyOf = Callable[[Event], int]
-"""What names an event in both lists; raises EnvelopeError where it has no such name."""
+"""A function that names an event in both lists; raises EnvelopeError where the event has no such
+name."""
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """What two lists have in common, in events: copies count once."""
+    """The comparison of two lists, in events: copies count once."""
 
     expected: int
     seen: int

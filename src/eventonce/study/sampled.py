@@ -36,7 +36,7 @@ class Shown(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was read of the lines to look at."""
+    """The sampled lines, and the explanations of their keys."""
 
     samples: dict[int, Sample]
     explained: dict[int, Explanation]

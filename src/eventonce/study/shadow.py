@@ -80,14 +80,14 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class ShadowReport(msgspec.Struct, frozen=True):
-    """What rules in shadow mode would have done."""
+    """The effect that rules in shadow mode would have had."""
 
     events: int
     drops: int
     by_type: list[Drops]
     held_back: dict[str, int]
-    """What would neither have run nor been dropped at once, by status. `busy` is a copy that came
-    while its original ran: it would have waited, and then been dropped."""
+    """Events that would neither have run nor been dropped at once, by status. `busy` is a copy that
+    came while its original ran: it would have waited, and then been dropped."""
     differing: int
     """Drops whose content differs from the original's; a conflict is one."""
     examples: list[tuple[str, str]]
@@ -103,7 +103,7 @@ class ShadowReport(msgspec.Struct, frozen=True):
     """Milliseconds, the shortest that a rule with drops remembers."""
     guard: Guarded | None
     missing: list[str]
-    """What is not enough yet, a sentence each; empty if it is safe to switch on."""
+    """The evidence that is missing, a sentence each; empty if it is safe to switch on."""
     wait: int | None
     """Milliseconds to wait for what is missing, at the rate so far; None if waiting does not help,
     or nobody can say."""
@@ -298,7 +298,7 @@ def _windows(scratch: Scratch) -> list[tuple[str, int, int]]:
 def _missing(
     compared: int, differing: int, span: int, windows: Sequence[tuple[str, int, int]]
 ) -> tuple[list[str], int | None]:
-    """What is not enough yet, and how long to wait for it at the rate so far."""
+    """The evidence that is missing, and how long to wait for it at the rate so far."""
     missing, waits = [], []
     helps = True
     if differing:

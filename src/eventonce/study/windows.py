@@ -38,7 +38,7 @@ RULES: Final = 10
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What a memory of this length would do."""
+    """The effect of a memory of this length."""
 
     length: int
     """Milliseconds."""
@@ -74,7 +74,7 @@ class Windows(msgspec.Struct, frozen=True):
 
 
 class _Counts:
-    """What is counted of one rule."""
+    """The counts of one rule."""
 
     def __init__(self) -> None:
         self.copies = 0

@@ -34,7 +34,7 @@ class Feed(Protocol):
     """
 
     notes: list[str]
-    """What a person should know when it has ended."""
+    """Notes for the person who reads the end of the capture."""
     broken: bool
     """Whether something could not be read."""
 
@@ -47,7 +47,7 @@ class Feed(Protocol):
         ...
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
-        """What arrived, some at a time; nothing, now and then, while nothing does."""
+        """The arrivals, some at a time; an empty list, now and then, while none come."""
         ...
 
     def position(self) -> Any:
@@ -64,7 +64,7 @@ class Feed(Protocol):
 
 
 class Progress(msgspec.Struct):
-    """What a capture has done since it was started."""
+    """The progress of a capture since it was started."""
 
     lines: int = 0
     last: int = 0

@@ -36,7 +36,7 @@ ATTRIBUTES: Final = ("ApproximateReceiveCount",)
 log = logging.getLogger("eventonce.capture")
 
 Message = tuple[Arrived, str]
-"""What arrived, and its receipt."""
+"""An arrival, and its receipt."""
 
 
 def own(queue: SQSQueue, *, said: bool) -> None:
@@ -141,7 +141,7 @@ class QueueFeed:
             )
 
     def _new(self, messages: Sequence[Message]) -> list[Arrived]:
-        """Those that were not written before."""
+        """The messages that were not written before."""
         found = []
         for one, receipt in messages:
             if one.id not in self._undeleted:

@@ -48,7 +48,8 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     """How far a capture has come."""
 
     source: str
-    """What is captured, and how its values are replaced: another capture must not be mixed in."""
+    """The source that is captured, and how its values are replaced: another capture must not be
+    mixed in."""
     bytes: int = 0
     """Of the current file; what stands behind them was not committed."""
     began: int = 0
@@ -93,7 +94,7 @@ class Recorder:
 
     @property
     def pattern(self) -> str:
-        """What a shell makes all files of this capture of, in their order."""
+        """The shell pattern of all files of this capture, in their order."""
         if any(self.path.parent.glob(f"{escape(self._stem)}-*Z{self._ending}")):
             return f"{quote(str(self.path.with_name(self._stem)))}*{self._ending}"
         return quote(str(self.path))

@@ -87,7 +87,7 @@ def backtest_page(
 
 
 def sentence(results: Sequence[Result]) -> Sentence:
-    """What a backtest says, in a sentence or two."""
+    """The first sentence of a backtest."""
     first = results[0]
     ours = [one for one in results if one.guard.startswith(OURS)]
     theirs = [one for one in results if not one.guard.startswith(OURS)]
@@ -126,7 +126,7 @@ def _harm(value: int) -> Key:
 
 
 def _both(one: Result) -> tuple[int, int]:
-    """What a guard does wrong: by the truth, or as far as it is seen from outside."""
+    """The two faults of a guard: by the truth, or as far as they are seen from outside."""
     if one.lost is None:
         return one.differing, one.alike
     return one.lost, one.let_through or 0
@@ -211,5 +211,5 @@ def _pairs(
 
 
 def _detail(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What a drop is judged by: not its envelope, and not its delivery."""
+    """The fields that a drop is judged by: not its envelope, and not its delivery."""
     return {path: value for path, value in event.items() if path.startswith("detail")}

@@ -99,7 +99,7 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 
 
 def sentence(found: Diagnosis) -> Sentence:
-    """What a diagnosis says, in a sentence or two."""
+    """The first sentence of a diagnosis."""
     began = f"In {_span(found)}: " if found.began != found.ended else ""
     events = Key(counted(found.lines, "event"))
     if not found.copies:
@@ -184,7 +184,7 @@ def _most(kind: KindReport) -> str:
 
 
 def _repeats(windows: Windows) -> str:
-    """What the genuine drops are known by."""
+    """The words about how genuine drops are known."""
     if not windows.observed:
         return (
             "Events that repeat by themselves are seen only at distances that no retry reaches: "
@@ -203,7 +203,7 @@ def _repeats(windows: Windows) -> str:
 
 
 def windows_plot(windows: Windows) -> plots.Plot:
-    """What a memory of each length drops: copies, and genuine events."""
+    """The plot of the copies, and of the genuine events, that a memory of each length drops."""
     last = windows.grid[-1]
     bounds = [(one.length, one.at_most) for one in windows.grid if one.at_most is not None]
     expected = [(one.length, one.wrong) for one in windows.grid]

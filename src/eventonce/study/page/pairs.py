@@ -11,7 +11,7 @@ from eventonce.study.page.markup import Html, counted, data, dotted, joined, tag
 
 ABSENT: Final = object()
 OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
-"""What says how and when an event came, and nothing about a person: it is never masked."""
+"""Fields that say how and when an event came, and nothing about a person: they are never masked."""
 
 
 class Pair(NamedTuple):
@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
     title: str
     first: tuple[str, Mapping[str, Any]]
-    """Such as `line 147`, and the fields by their paths."""
+    """The name of the first event, such as `line 147`, and its fields by their paths."""
     copy: tuple[str, Mapping[str, Any]]
 
     @property
@@ -77,7 +77,7 @@ def _value(value: object, *, shown: bool) -> Html:
 
 
 def masked(value: object) -> str:
-    """What may be said of a value without showing it: its kind, and how long a text is."""
+    """The words about a masked value: its kind, and how long a text is."""
     if isinstance(value, str):
         return f"text, {counted(len(value), 'character')}"
     if isinstance(value, bool):

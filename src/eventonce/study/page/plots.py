@@ -27,7 +27,7 @@ class Plot(NamedTuple):
 
     title: str
     said: str
-    """What is to be seen, in a sentence."""
+    """The content of the plot, in a sentence."""
     draw: Callable[[int], Drawn]
     head: tuple[str, ...]
     rows: Sequence[tuple[object, ...]]

@@ -43,7 +43,7 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
 
 
 def sentence(found: Reconciled) -> Sentence:
-    """What was found, in a sentence."""
+    """The first sentence of a reconciliation."""
     part = f" ({share(found.missing, found.expected)})" if found.missing else ""
     missing = Key(number(found.missing), harm=found.missing > 0)
     return [Key(counted(found.expected, "event")), " expected: ", missing, part, " never arrived."]

@@ -27,7 +27,7 @@ MEANT: Final = (
 
 
 def sentence(found: ShadowReport) -> Sentence:
-    """What a record of shadow mode says, in a sentence or two."""
+    """The first sentence about a record of shadow mode."""
     told: list[str | Key] = [
         f"In {duration(found.span)}: " if found.span else "",
         Key(counted(found.events, "event")),

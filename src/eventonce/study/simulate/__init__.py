@@ -28,7 +28,7 @@ BEGIN: Final = 1_794_787_200_000
 
 
 class Plan(NamedTuple):
-    """What is simulated; the same plan gives the same lines."""
+    """The plan of a simulation; the same plan gives the same lines."""
 
     events: int = 10_000
     """About how many lines."""
@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 
 class _Seen:
-    """What has arrived of one fact so far."""
+    """The deliveries of one fact so far."""
 
     __slots__ = ("deliveries", "fact", "first")
 

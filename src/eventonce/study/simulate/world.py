@@ -1,5 +1,5 @@
-"""What the world does to a fact between its source and its consumer: publications, routes and
-deliveries, each with the cause for which it is there.
+"""The world between the source of a fact and its consumer: publications, routes and deliveries,
+each with the cause for which it is there.
 
 A delivery has a lineage: which emission of the fact it comes from, which publication of that, which
 route of that, which attempt. Two deliveries of one fact are copies for the cause at which their
@@ -91,7 +91,7 @@ class Delivery(NamedTuple):
 
 
 class World:
-    """What happens to the facts of one source."""
+    """The world of the facts of one source."""
 
     def __init__(self, traffic: Traffic, rates: Rates, seed: int, begin: int, end: int) -> None:
         chance = Random(f"world {traffic.source} {seed}")
@@ -252,7 +252,7 @@ def cause(one: Delivery, earlier: Sequence[Delivery]) -> Cause:
 
 
 def _some(types: Sequence[str], share: float, chance: Random) -> frozenset[str]:
-    """So large a share of the types, and one at least where there is a share."""
+    """A share of the types, and one type at least where there is a share."""
     return frozenset(chance.sample(types, min(len(types), ceil(share * len(types)))))
 
 

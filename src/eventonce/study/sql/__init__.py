@@ -294,7 +294,7 @@ class _Query:
         return f"SELECT {_COMMON}{kept}{values} FROM enveloped"
 
     def _looked(self, kept: str) -> str:
-        """What is asked about the values again and again."""
+        """The questions about values that are asked again and again, as columns."""
         looks = "".join(
             f",\n  {self.columns.look_text(question, column)} AS {name}"
             for (question, column), name in self.columns.looks.items()
@@ -372,7 +372,7 @@ class _Query:
           FROM rescued"""
 
     def _by_rule(self, text_of: Callable[[_Made], str], otherwise: str = "NULL") -> str:
-        """What the chosen rule says: a branch for each thing that is said, not for each rule."""
+        """The text of the chosen rule: a branch for each different text, not for each rule."""
         numbers: dict[str, list[int]] = {}
         for number, made in enumerate(self.rules):
             numbers.setdefault(text_of(made), []).append(number)
@@ -481,7 +481,7 @@ def _literal(text: str) -> str:
 
 
 def _second(at: str) -> str:
-    """What a key begins with: three bytes of the second."""
+    """The beginning of a key: three bytes of the second."""
     second = f"CAST(FLOOR(({at}) / 1000.0) AS BIGINT)"
     return f"(({second} % 16777216) + 16777216) % 16777216"
 

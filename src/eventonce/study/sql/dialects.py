@@ -1,4 +1,5 @@
-"""What the dialects of SQL call the few things that differ between them: JSON, hashes, dates.
+"""The dialects of SQL: their words for the few things that differ between them, JSON, hashes and
+dates.
 
 Everything else is written in DuckDB's words, with these as functions whose names begin with `EO_`,
 and sqlglot says it in the words of the dialect.
@@ -42,7 +43,7 @@ class Dialect(NamedTuple):
     anchor: str
     """Of the list of moments `a` the last that did not come within `b` of one before it."""
     wide_spaces: str
-    """What matches white space beyond ASCII in an expression."""
+    """The characters that match white space beyond ASCII in an expression."""
 
 
 _FOLD: Final = "CASE WHEN y - x >= 0 AND y - x < b THEN x ELSE y END"
