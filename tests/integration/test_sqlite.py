@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from eventonce.core.ports import Stats
 from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore, admin, connections, store
 from eventonce.stores.sqlite.uri import Location
 from eventonce.types import Claim, Settlement
@@ -106,6 +110,17 @@ def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore
         assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
 
 
+@pytest.mark.parametrize("terms", [{"peek": True}, {"alone": True}, {"lease": 400 * 86_400_000}])
+def test_one_claim_on_other_terms_is_judged_by_them_in_a_batch_of_new_ones(
+    sqlite: SQLiteStore, terms: dict[str, Any]
+) -> None:
+    claims = [fact(1), replace(fact(2), **terms), fact(3)]
+    with closing(MemoryStore(clock=lambda: NOW)) as memory:
+        assert sqlite.claim(claims, NOW) == memory.claim(claims, NOW)
+        for claim in claims:
+            assert sqlite.show(claim.key) == memory.show(claim.key)
+
+
 @pytest.mark.parametrize("token", [-1, 0, 1])
 def test_a_completion_of_what_nobody_claimed_leaves_no_record(
     sqlite: SQLiteStore, token: int
@@ -162,9 +177,12 @@ def test_a_round_of_sweeps_begins_with_the_very_first_key(sqlite: SQLiteStore) -
     assert sqlite.sweep(1_000, NOW + 864_000_000) == 256
 
 
-def test_the_size_of_a_store_is_that_of_its_files(path: Path, sqlite: SQLiteStore) -> None:
+def test_a_store_counts_what_it_holds_and_its_size_is_that_of_its_files(
+    path: Path, sqlite: SQLiteStore
+) -> None:
     sqlite.claim([fact(1)], NOW)
-    assert sqlite.stats().bytes == sum(one.stat().st_size for one in path.parent.iterdir())
+    size = sum(one.stat().st_size for one in path.parent.iterdir())
+    assert sqlite.stats() == Stats(records=1, letters=0, bytes=size)
 
 
 def test_room_that_was_swept_is_used_again(path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -193,8 +195,11 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
 ) -> None:
     """As the system calls it around a fork: the second thread waits while the first one forks."""
 
+    held: list[object] = []
+
     def forks() -> None:
         connections._before_fork()
+        held.append(sqlite._connections.lock.holder)
         connections._after_fork(child=False)
 
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=5.0)) as sqlite:
@@ -207,9 +212,64 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
             assert second.is_alive()
         connections._after_fork(child=False)
         second.join(PATIENCE)
+        assert held != [None], "it waited in vain"
         # Of a file whose log went with the last connection.
         assert sqlite.stats().records == 0
         assert sqlite.claim([fact(1)])[0].kind == "run"
+
+
+def test_a_child_does_not_wait_for_threads_that_only_its_parent_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system calls it around a fork, in the child."""
+    with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=0.1)) as sqlite:
+        monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
+        connections._before_fork()
+        sqlite._connections.lock._calls.append(connections.Waiter())
+        connections._after_fork(child=True)
+        assert sqlite.claim([fact(1)])[0].kind == "run"
+
+
+FORKING = """
+import os, sys
+from eventonce.stores.sqlite import SQLiteStore
+
+sqlite = SQLiteStore(sys.argv[1])
+with sqlite.transaction() as transaction:
+    transaction.connection.execute("CREATE TABLE effects (n)")
+with sqlite.transaction() as transaction:
+    # More than fits in memory: what follows is in the log, which the child sees too.
+    transaction.connection.execute("PRAGMA cache_size = 1")
+    blobs = [(bytes(4_000),)] * 500
+    transaction.connection.executemany("INSERT INTO effects VALUES (?)", blobs)
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+    else:
+        {child}
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("pass", "forked while a transaction was open"),
+        ("transaction.connection.execute('DELETE FROM effects')", "has ended, or is another"),
+        ("sys.exit(1)", ""),
+    ],
+)
+def test_a_child_neither_keeps_nor_undoes_what_its_parents_transaction_has_written(
+    tmp_path: Path, does: str, told: str
+) -> None:
+    """Whether it leaves the block, goes on in it, or ends."""
+    path = tmp_path / "eventonce.db"
+    script = FORKING.replace("{child}", does)
+    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, check=False)
+    assert ran.returncode == 1
+    assert told in ran.stderr.decode()
+    assert integrity(path) == "ok"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM effects").fetchone() == (500,)
 
 
 def test_a_fork_inside_a_transaction_leaves_the_child_without_a_store(tmp_path: Path) -> None:

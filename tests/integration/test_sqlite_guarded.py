@@ -207,6 +207,7 @@ def test_what_a_failed_handler_has_set_is_gone_with_it(path: Path, sqlite: SQLit
     with suppress(ZeroDivisionError), sqlite.transaction() as transaction:
         transaction.connection.execute("PRAGMA query_only = ON")
         raise ZeroDivisionError
+    assert transaction.connection.closed, "or a fork would take it along"
     with sqlite.transaction() as transaction:
         insert(transaction.connection, 1)
     assert effects(path) == [1]
@@ -221,6 +222,10 @@ def test_temporary_tables_of_a_caller_are_not_kept_in_memory(sqlite: SQLiteStore
     assert own.execute("PRAGMA temp_store").fetchone() == (2,)
 
 
+class Cursor(sqlite3.Cursor):
+    """As Django has one."""
+
+
 def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> None:
     claim = Claim(b"k" * 16, 1, 60_000, 864_000_000, 5)
     (run,) = sqlite.claim([claim], NOW)
@@ -231,8 +236,9 @@ def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> No
         found = db.execute("SELECT call FROM effects WHERE call = :call", {"call": 1}).fetchone()
         assert found["call"] == 1
         cursor = db.cursor()
-        assert [row["call"] for row in cursor.execute("SELECT call FROM effects")] == [1, 2]
-        assert db.cursor(sqlite3.Cursor).execute("SELECT 1").fetchone()[0] == 1
+        assert cursor.executemany("INSERT INTO effects VALUES (?)", [(3,)]) is cursor
+        assert [row["call"] for row in cursor.execute("SELECT call FROM effects")] == [1, 2, 3]
+        assert type(db.cursor(Cursor)) is Cursor
         assert transaction.settle(Settlement(claim, run.token, "complete")) == "kept"
 
 

@@ -12,6 +12,7 @@ from traceback import extract_tb
 
 import pytest
 
+from eventonce.errors import StoreError
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Letter, Settlement
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
@@ -112,6 +113,7 @@ def test_an_interruption_at_any_instant_leaves_nothing_open(
 ) -> None:
     retained: list[BaseException | None] = []
     for came in interrupted_everywhere(lambda: act(store)):
+        assert came is None or isinstance(came, Interrupt | StoreError), "it is not itself any more"
         # As a debugger or a notebook does, with all frames it went through.
         if act not in (written, failed):
             retained.append(came)
@@ -143,6 +145,24 @@ def test_a_block_that_was_interrupted_as_it_was_left_is_ended_by_leaving_it_agai
             another.execute("BEGIN IMMEDIATE")
         settled(store)
         written(store)
+
+
+def test_a_block_whose_end_is_interrupted_again_and_again_is_ended_by_the_next_call(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise Interrupt
+
+    block = store.transaction()
+    block.__enter__().connection.execute("INSERT INTO effects VALUES (1)")
+    with monkeypatch.context() as patch:
+        patch.setattr("eventonce.stores.sqlite.store.undo", interrupted)
+        with pytest.raises(Interrupt):
+            block.__exit__(ZeroDivisionError, None, None)
+    settled(store)
+    with store.transaction() as transaction:
+        (effects,) = transaction.connection.execute("SELECT count(*) FROM effects").fetchone()
+    assert effects == 0
 
 
 def test_a_block_that_was_interrupted_as_it_was_entered_is_not_open(

@@ -81,8 +81,7 @@ class WriteLock:
                 with suppress(Empty):
                     waiter.get(timeout=pause)
         finally:
-            if waiter in queue:
-                queue.remove(waiter)
+            queue.remove(waiter)
         self.wake()
         return False
 
@@ -284,12 +283,24 @@ class Connections:
                     "this process was forked while a transaction was open, and SQLite cannot be "
                     "used in it. Fork outside of transactions, or start processes by spawn"
                 )
+                if self.guarded is not None:
+                    self.guarded.thread = None
+                _never_close(self.guarded)
+                _never_close(self._writer)
         elif child:
             # Without the threads that were waiting in the parent.
             self.lock = WriteLock()
         else:
             self.lock.holder = None
             self.lock.wake()
+
+
+def _never_close(connection: sqlite3.Connection | None) -> None:
+    """Let not even the end of this process drop it: SQLite would roll back what the other process
+    has written to the log, and that one would go on to commit what is no longer there."""
+    import ctypes  # noqa: PLC0415  almost nobody needs it
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _identity(name: str) -> tuple[int, int] | None:

@@ -242,8 +242,7 @@ class SQLiteTransaction:
                     connections.guarded = connections.transaction = None
                 lock.ended(time.monotonic() - self._begun)
             finally:
-                if lock.holder is waiter:
-                    lock.holder = None
+                lock.holder = None
             lock.wake()
 
     def __del__(self) -> None:
