@@ -1,13 +1,13 @@
 """`filter --copies`: each copy with its original and its cause, as JSON Lines.
 
-The originals lie in a temporary database, so that memory does not grow with the input.
+The originals lie in a temporary database, so that memory does not grow with the input. Its file has
+no name: it is gone with the process, however that ends.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from eventonce.cli.event_filter import Decided
 from eventonce.cli.output import write_whole
 from eventonce.errors import EventonceError
 from eventonce.study.arrivals import arrival
-from eventonce.study.copies import Row, cause, gap_between, nearest, row_of
+from eventonce.study.copies import EARLY, STRONG, Row, cause, gap_between, nearest, row_of
 from eventonce.types import effect_id
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -25,8 +25,13 @@ _TABLES: Final = """
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
     CREATE TABLE originals (key BLOB PRIMARY KEY, place TEXT, event BLOB);
-    CREATE TABLE lines (effect TEXT, line BLOB);
-    CREATE INDEX effects ON lines (effect);
+    CREATE TABLE lines (
+        effect TEXT, late INTEGER, message INTEGER, id INTEGER, content INTEGER, line BLOB
+    );
+    CREATE INDEX early ON lines (effect) WHERE NOT late;
+    CREATE INDEX late_by_message ON lines (effect, message) WHERE late;
+    CREATE INDEX late_by_id ON lines (effect, id) WHERE late;
+    CREATE INDEX late_by_content ON lines (effect, content) WHERE late;
 """
 
 
@@ -35,8 +40,7 @@ class CopiesFile:
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._folder = TemporaryDirectory(prefix="eventonce-copies-")
-        self._lines = sqlite3.connect(f"{self._folder.name}/lines.db", isolation_level=None)
+        self._lines = sqlite3.connect("", isolation_level=None)
         self._lines.executescript(_TABLES)
         self._number = 0
 
@@ -48,7 +52,7 @@ class CopiesFile:
             self._add(decided, lines, place)
         except (OSError, sqlite3.Error) as error:
             raise EventonceError(
-                f"{self._out.name}, or {self._folder.name} with the originals, cannot be written: "
+                f"{self._out.name}, or the temporary file of the originals, cannot be written: "
                 f"{error}. Make room, or name another folder in TMPDIR, and start again"
             ) from error
 
@@ -62,29 +66,40 @@ class CopiesFile:
             effect = effect_id(claim)
             row = row_of(arrival(event), self._number)
             assert row is not None, "the filter has read it"
+            late = False
             if status == "done":
                 values = (claim.key, place(at), event)
                 self._lines.execute("REPLACE INTO originals VALUES (?, ?, ?)", values)
             else:
-                self._write(claim.key, effect, status, place(at), event, row)
-            packed = msgspec.msgpack.encode(row)
-            self._lines.execute("INSERT INTO lines VALUES (?, ?)", (effect, packed))
+                earlier = self._earlier(effect, row)
+                late = len(earlier) >= EARLY
+                self._write(claim.key, earlier, status, place(at), event, row)
+            named = (effect, late, row.message, row.id, row.content, msgspec.msgpack.encode(row))
+            self._lines.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?)", named)
         self._lines.execute("COMMIT")
 
     def close(self) -> None:
         """Remove what was kept for the time of the run."""
         self._lines.close()
-        self._folder.cleanup()
+
+    def _earlier(self, effect: str, row: Row) -> list[Row]:
+        """The earlier lines of this effect that may be the nearest relative of this line."""
+        found = self._lines.execute(
+            f"SELECT line FROM lines WHERE effect = ? AND NOT late ORDER BY rowid LIMIT {EARLY}",  # noqa: S608  ours
+            (effect,),
+        ).fetchall()
+        for name in STRONG if len(found) == EARLY else ():
+            found += self._lines.execute(
+                f"SELECT line FROM lines WHERE late AND effect = ? AND {name} = ? LIMIT 1",  # noqa: S608
+                (effect, getattr(row, name)),
+            )
+        return [Row(*msgspec.msgpack.decode(line)) for (line,) in found]
 
     def _write(
-        self, key: bytes, effect: str, status: str, place: str, event: bytes, row: Row
+        self, key: bytes, earlier: list[Row], status: str, place: str, event: bytes, row: Row
     ) -> None:
         found = self._lines.execute("SELECT place, event FROM originals WHERE key = ?", (key,))
         original = found.fetchone()
-        same = self._lines.execute(
-            "SELECT line FROM lines WHERE effect = ? ORDER BY rowid", (effect,)
-        )
-        earlier = [Row(*msgspec.msgpack.decode(line)) for (line,) in same]
         if status == "unchanged" and not earlier and original is not None:
             told = row_of(arrival(original[1]), 0)
             earlier = [] if told is None else [told]

@@ -7,7 +7,7 @@ same fact that has most in common with it, and by the time between the two.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -26,6 +26,12 @@ TOGETHER: Final = 61_000
 """Milliseconds between the arrivals of two emissions: either may be delayed on its way."""
 SAME_SECOND: Final = 1_000
 """Milliseconds by which the times of two envelopes may differ that tell of the same moment."""
+EARLY: Final = 16
+"""The first lines of a fact, with which all further ones are compared. Of the lines between, only
+those are that share a `STRONG` field: else a fact of many lines would take the square of them."""
+STRONG: Final = ("message", "id", "content")
+HELD: Final = 50_000
+"""Names of lines of one fact that are held at once, twice; older ones are forgotten."""
 
 COLUMNS: Final = {
     "line": "BIGINT",
@@ -93,7 +99,7 @@ def _join_emissions(index: Index) -> None:
     )
 
 
-def _groups(index: Index) -> Iterator[list[Row]]:
+def _groups(index: Index) -> Iterator[Iterator[Row]]:
     rows = index.rows(
         """
         SELECT fact, line, arrived, source, channel, message, receives, id, time, replay, content
@@ -103,27 +109,54 @@ def _groups(index: Index) -> Iterator[list[Row]]:
         """
     )
     for _, group in groupby(rows, key=itemgetter(0)):
-        yield [Row(*row) for row in group]
+        yield starmap(Row, group)
 
 
-def _told(groups: Iterable[list[Row]]) -> Iterator[bytes]:
-    for first, *rest in groups:
-        earlier = [first]
-        for row in rest:
-            beside = nearest(row, earlier)
-            gap = "" if gap_between(first, row) is None else gap_between(first, row)
+def _told(groups: Iterable[Iterator[Row]]) -> Iterator[bytes]:
+    for group in groups:
+        first = next(group)
+        earlier = _Earlier(first)
+        for row in group:
+            beside = nearest(row, earlier.like(row))
+            gap = gap_between(first, row)
             yield b"%d\t%d\t%b\t%d\t%b\n" % (
                 row.line,
                 first.line,
                 cause(beside, row).encode(),
                 beside.line,
-                str(gap).encode(),
+                b"" if gap is None else b"%d" % gap,
             )
-            earlier.append(row)
+            earlier.add(row)
+
+
+class _Earlier:
+    """The earlier lines of one fact, as many as fit."""
+
+    def __init__(self, first: Row) -> None:
+        self._early = [first]
+        self._late: dict[tuple[str, int], Row] = {}
+        self._before = self._late
+
+    def like(self, row: Row) -> list[Row]:
+        """Those that may be its nearest relative."""
+        if not self._late:
+            return self._early
+        named = [(name, getattr(row, name)) for name in STRONG]
+        late = [self._late.get(name) or self._before.get(name) for name in named]
+        return [*self._early, *filter(None, late)]
+
+    def add(self, row: Row) -> None:
+        if len(self._early) < EARLY:
+            self._early.append(row)
+            return
+        if len(self._late) >= HELD:
+            self._before, self._late = self._late, {}
+        for name in STRONG:
+            self._late.setdefault((name, getattr(row, name)), row)
 
 
 def nearest(row: Row, earlier: Sequence[Row]) -> Row:
-    """Of the earlier lines of a fact the one that has most in common with this one."""
+    """Of these earlier lines of a fact the one that has most in common with this one."""
     return max(earlier, key=lambda other: _likeness(row, other))
 
 

@@ -15,6 +15,8 @@ from eventonce.types import Event
 
 SHOWN: Final = 200
 """Events and pairs of a kind whose fields are looked at for the field map."""
+SUSPECTED: Final = 50
+"""Pairs of a kind that are looked at because their content differs."""
 
 
 class Shown(NamedTuple):
@@ -61,24 +63,34 @@ def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
         )
     }
     lines, apart = _lines(index), _apart(index)
-    pairs = "SELECT line, beside FROM pairs WHERE kind = ? AND"
+    fresh = _pairs(index, "fresh", "NOT changed, hash(line)", SHOWN)
+    suspected = _pairs(index, "changed AND dropped", "hash(line)", SUSPECTED)
     found = {}
     for kind in kinds:
-        fresh = index.rows(
-            f"{pairs} fresh ORDER BY NOT changed, hash(line) LIMIT ?", *(kind, SHOWN)
-        )
-        suspected = index.rows(f"{pairs} changed AND dropped ORDER BY hash(line) LIMIT 50", kind)
         told = apart.get(kind, [])
         differing, dropped = counts.get(kind, (0, 0))
         found[kind] = Shown(
             lines.get(kind, []),
-            [*fresh],
-            [*suspected],
+            fresh.get(kind, []),
+            suspected.get(kind, []),
             differing,
             dropped,
             [(first, other) for first, other, _ in told],
             told[0][2] if told else 0,
         )
+    return found
+
+
+def _pairs(index: Index, which: str, order: str, most: int) -> dict[int, list[tuple[int, int]]]:
+    """Some pairs of each kind: as many queries for a thousand kinds as for one."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for kind, line, beside in index.rows(
+        f"SELECT kind, line, beside FROM pairs WHERE {which} "  # noqa: S608  ours
+        f"QUALIFY row_number() OVER (PARTITION BY kind ORDER BY {order}) <= ? "
+        f"ORDER BY kind, {order}",
+        most,
+    ):
+        found.setdefault(kind, []).append((line, beside))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ BEYOND: Final = 5 * DAY
 """Milliseconds that no retry reaches: an equal event so late is a genuine repeat."""
 MOST_ROWS: Final = 500_000
 """Lines that are looked at: of more, those of a share of the keys, and the counts are scaled."""
+MOST_OF_A_KEY: Final = 100_000
+"""Lines of one key that are looked at: of more, the first ones, and the counts are scaled."""
 PROPOSED: Final = "proposed rules"
 """Stands where a rule's name does, for the keys that were learned."""
 RULES: Final = 10
@@ -83,14 +85,14 @@ class _Counts:
         self.differing = [0] * len(GRID)
         self.repeats = [0.0] * len(GRID)
 
-    def add(self, other: _Counts) -> None:
-        """Count what the other counted too."""
-        self.copies += other.copies
-        self.beyond += other.beyond
+    def add(self, other: _Counts, times: float = 1) -> None:
+        """Count what the other counted too, so many times."""
+        self.copies += round(other.copies * times)
+        self.beyond += round(other.beyond * times)
         for number in range(len(GRID)):
-            self.caught[number] += other.caught[number]
-            self.differing[number] += other.differing[number]
-            self.repeats[number] += other.repeats[number]
+            self.caught[number] += round(other.caught[number] * times)
+            self.differing[number] += round(other.differing[number] * times)
+            self.repeats[number] += other.repeats[number] * times
 
 
 def windows_of(
@@ -109,9 +111,9 @@ def windows_of(
     total = _Counts()
     counts: dict[str, _Counts] = {"": total}
     rows, one_in = _rows(index, "events")
-    for lines in _groups(rows):
+    for lines, weight in _groups(rows):
         told = counts.setdefault(rules.get(lines[0][1], ""), _Counts())
-        _count(lines, told, span, timed=lines[0][1] in timed)
+        _count(lines, weight, told, span, timed=lines[0][1] in timed)
     for rule in [*counts][1:]:
         total.add(counts[rule])
     harmful = sorted(
@@ -124,16 +126,18 @@ def windows_of(
     ]
     rows, one_in = _rows(index, "learned")
     proposed = _Counts()
-    for lines in _groups(rows):
-        _count(lines, proposed, span, timed=lines[0][1] in timed)
+    for lines, weight in _groups(rows):
+        _count(lines, weight, proposed, span, timed=lines[0][1] in timed)
     if proposed.copies:
         found.append(_windows(PROPOSED, proposed, one_in, span, 0))
     return tuple(found)
 
 
-def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[list[tuple[Any, ...]], float]]:
+    """The lines of each key that are looked at, and how many times as many it has."""
     for _, group in groupby(rows, key=itemgetter(0)):
-        yield list(group)
+        lines = list(islice(group, MOST_OF_A_KEY))
+        yield lines, 1 + sum(1 for _ in group) / len(lines)  # noqa: B031  the rest of it
 
 
 def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
@@ -156,8 +160,15 @@ def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
     return index.rows("FROM shared WHERE hash(key) % ? = 0 ORDER BY key, came", one_in), one_in
 
 
-def _count(lines: Sequence[tuple[Any, ...]], told: _Counts, span: int, *, timed: bool) -> None:
-    """Count the lines of one key."""
+def _count(
+    lines: Sequence[tuple[Any, ...]], weight: float, told: _Counts, span: int, *, timed: bool
+) -> None:
+    """Count the lines of one key, which stand for so many times as many."""
+    if weight > 1:
+        some = _Counts()
+        _count(lines, 1, some, span, timed=timed)
+        told.add(some, weight)
+        return
     first = lines[0][2]
     latest = lines[-1][2]
     facts = _facts(lines, timed=timed)

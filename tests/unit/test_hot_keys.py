@@ -1,0 +1,90 @@
+"""A key that nearly every event has: what a rule that is far too wide makes of a capture. The study
+neither compares all with all nor holds them in memory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce.study import copies, windows
+from eventonce.study.copies import EARLY, Row
+from tests.helpers import Run, write_lines
+from tests.unit.made import classic
+
+LINES = 400
+CAUSES = Counter({"redelivery": 200, "overlapping-rules": 133, "double-emission": 66})
+"""Of two deliveries of a message the second, of three messages with an id the first of the others,
+and of what is left all but the first."""
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """Events with one key; every message comes twice, and some messages have the same id."""
+    (tmp_path / "eventonce.toml").write_text('[[rule]]\nname = "hot"\nkey = ["body.call"]\n')
+    lines: list[dict[str, Any]] = []
+    for number in range(LINES):
+        event = classic({"eventBody": {"call": 1, "n": number // 3}}, id=f"e-{number // 3}")
+        told = {"id": f"m-{number // 2}", "arrived": number, "channel": "q", "receives": 1}
+        lines.append({"eventonce": 1, **told, "event": event})
+    return write_lines(tmp_path / "capture.jsonl", *lines)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """The lines that were compared with others, as often as they were."""
+    rows: list[Row] = []
+    likeness = copies._likeness
+
+    def counted(row: Row, other: Row) -> tuple[bool, ...]:
+        rows.append(row)
+        return likeness(row, other)
+
+    monkeypatch.setattr(copies, "_likeness", counted)
+    return rows
+
+
+def causes(file: Path) -> Counter[str]:
+    told = (json.loads(line)["cause"] for line in file.read_bytes().splitlines())
+    return Counter(filter(None, told))
+
+
+def test_filter_compares_each_copy_with_few_lines(
+    run: Run, capture: Path, compared: list[Row], tmp_path: Path
+) -> None:
+    assert run("filter", capture, "--copies", tmp_path / "copies").code == 0
+    assert causes(tmp_path / "copies") == CAUSES
+    assert max(Counter(row.line for row in compared).values()) <= EARLY + 3
+
+
+def test_diagnose_compares_each_copy_with_few_lines(
+    run: Run,
+    capture: Path,
+    compared: list[Row],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Relatives that are next to each other are found whatever is forgotten.
+    monkeypatch.setattr(copies, "HELD", 20)
+    assert run("diagnose", capture, "--lines", tmp_path / "lines").code == 0
+    assert causes(tmp_path / "lines") == CAUSES
+    assert max(Counter(row.line for row in compared).values()) <= EARLY + 3
+
+
+def test_the_windows_of_a_key_with_many_lines_are_scaled(
+    run: Run, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_windows() -> dict[str, Any]:
+        whole: dict[str, Any] = run("diagnose", capture, "--json").documents[0]["windows"][0]
+        return whole
+
+    true = all_windows()
+    monkeypatch.setattr(windows, "MOST_OF_A_KEY", LINES // 4)
+    told = all_windows()
+    for mine, exact in zip(told["grid"], true["grid"], strict=True):
+        assert mine["differing"] == pytest.approx(exact["differing"], rel=0.05)
+        assert mine["caught"] == pytest.approx(exact["caught"], rel=0.05)
+    assert true["grid"][0]["differing"] > LINES / 4
