@@ -4,6 +4,7 @@ BIN := .venv/bin
 BASE := .venv/.base
 STAMP := .venv/.tools
 ROUNDS ?= 20
+EVENTS ?= 10000000
 ifndef SEED
 SEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples quick test spark floors format check docs pictures bench histories breakages mutation clean
+.PHONY: help demo examples quick test spark floors format check docs pictures bench scale histories breakages mutation clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -91,6 +92,9 @@ pictures: $(STAMP) ## Draw the pictures of the pages anew
 
 bench: $(STAMP) ## Print the measured figures, as ratios within one run, and keep them
 	@$(BIN)/python -m benchmarks
+
+scale: $(STAMP) ## Diagnose captures of up to EVENTS=10000000 events and print how the cost grows
+	@EVENTONCE_BENCH_STUDY=$(EVENTS) $(BIN)/python -m benchmarks study
 
 histories: $(STAMP) ## Record concurrent calls on every store and check them; SEED=7 ROUNDS=50 to choose
 	@sh tests/servers/debian.sh

@@ -1,8 +1,9 @@
 """`eventonce diagnose` on simulated captures of three sizes: what an event costs in processor time,
 whether that grows with the capture, and the memory of all processes together.
 
-`EVENTONCE_BENCH_STUDY` is the number of events of the largest capture. Rates are those of two cores
-that do nothing else: processor time, not the clock, so that other work on the machine counts less.
+`EVENTONCE_BENCH_STUDY` is the number of events of the largest capture; `make scale` asks for ten
+million. Rates are those of two cores that do nothing else: processor time, not the clock, so that
+other work on the machine counts less.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks import Figure
 
 LARGEST = int(os.environ.get("EVENTONCE_BENCH_STUDY", "1000000"))
-SIZES = (LARGEST // 10, LARGEST // 3, LARGEST)
+PART = min(1_000_000, LARGEST // 10)
+"""Events of one file of a capture."""
+PARTS = LARGEST // PART
+ENDING = ".jsonl" if LARGEST <= 10_000_000 else ".jsonl.zst"
+"""Ten million events are 10 GB, and a tenth of that compressed."""
 CORES = 2
 WATCHED = 0.5
 """Seconds from one look at the memory to the next."""
@@ -39,7 +45,7 @@ def used():
 
 rules = Ruleset(presets.resolve("auto"), name="study")
 states = Ruleset(presets.load("genesys:latest").rules, name="study")
-with Index([Path(sys.argv[1])], Planned(rules, states)) as index:
+with Index([Path(one) for one in sys.argv[1:]], Planned(rules, states)) as index:
     index.build(2)
     indexed = used()
     found = diagnose(index)
@@ -48,11 +54,13 @@ print(json.dumps({"lines": found.lines, "copies": found.copies, "indexed": index
 
 LOADED = """
 import json, resource, sys
-with open(sys.argv[1], "rb") as lines:
-    for line in lines:
-        json.loads(line)
+from pathlib import Path
+from eventonce.sources.files import Capture
+lines = 0
+for lines, line in enumerate(Capture([Path(sys.argv[1])]), start=1):
+    json.loads(line)
 one = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"all": one.ru_utime + one.ru_stime}))
+print(json.dumps({"lines": lines, "all": one.ru_utime + one.ru_stime}))
 """
 
 
@@ -69,40 +77,70 @@ def _memory(process: int) -> int:
     return total + sum(_memory(int(child)) for child in children)
 
 
-def _measured(script: str, capture: Path) -> dict[str, Any]:
-    """What the script prints, and the most memory that it was seen to take."""
-    command = [sys.executable, "-c", script, str(capture)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
-        most = 0
-        while running.poll() is None:
-            most = max(most, _memory(running.pid))
-            time.sleep(WATCHED)
-        assert running.stdout is not None
-        return {**json.loads(running.stdout.read()), "memory": most}
+def _disk(folder: str) -> int:
+    """Bytes of the files in a folder, some of which may be removed meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(parent, name).stat().st_blocks * 512
+    return total
+
+
+def _measured(script: str, *captures: Path) -> dict[str, Any]:
+    """What the script prints, and the most memory and temporary disk space that it was seen to
+    take."""
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {**os.environ, "TMPDIR": temporary}
+        command = [sys.executable, "-c", script, *map(str, captures)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as running:
+            memory = disk = 0
+            while running.poll() is None:
+                memory = max(memory, _memory(running.pid))
+                disk = max(disk, _disk(temporary))
+                time.sleep(WATCHED)
+            assert running.stdout is not None
+            return {**json.loads(running.stdout.read()), "memory": memory, "disk": disk}
+
+
+def _simulated(folder: str) -> list[Path]:
+    """The files of a capture, each with conversations of its own."""
+    files = []
+    for seed in range(1, PARTS + 1):
+        files.append(Path(folder, f"{seed:04}{ENDING}"))
+        simulate = [sys.executable, "-m", "eventonce", "simulate", "--events", str(PART)]
+        subprocess.run(
+            [*simulate, "--days", "30", "--seed", str(seed), "-o", str(files[-1])],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+    return files
 
 
 def run() -> Iterator[Figure]:
     """Simulate, diagnose, compare."""
-    costs = []
+    costs, counting = [], []
     with tempfile.TemporaryDirectory() as folder:
-        capture = Path(folder, "capture.jsonl")
-        for size in SIZES:
-            simulate = [sys.executable, "-m", "eventonce", "simulate", "--events", str(size)]
-            subprocess.run([*simulate, "-o", str(capture)], check=True, stderr=subprocess.DEVNULL)
-            found = _measured(DIAGNOSED, capture)
+        files = _simulated(folder)
+        for parts in (PARTS // 10, PARTS // 3, PARTS):
+            found = _measured(DIAGNOSED, *files[:parts])
             lines = found["lines"]
             costs.append(found["all"] / lines)
+            counting.append((found["all"] - found["indexed"]) / lines)
             name = f"{lines:,} events"
             yield Figure(f"{name}: processor time an event", costs[-1] * 1e6, "µs")
+            yield Figure(f"{name}: of that, the counting passes", counting[-1] * 1e6, "µs")
             yield Figure(
                 f"{name}: memory of all processes", found["memory"] / 2**20, "MiB", at_most=1024
             )
-        loaded = _measured(LOADED, capture)["all"] / lines
-    counting = (found["all"] - found["indexed"]) / lines
+            yield Figure(f"{name}: temporary disk space", found["disk"] / 2**20, "MiB")
+        read = _measured(LOADED, files[0])
+    loaded = read["all"] / read["lines"]
     yield Figure(
         "growth of that time to 10 times the events", costs[-1] / costs[0], "times", at_most=1.2
     )
+    yield Figure("growth of the counting passes", counting[-1] / counting[0], "times", at_most=1.2)
     yield Figure("json.loads alone: processor time an event", loaded * 1e6, "µs")
     yield Figure("diagnose against json.loads alone", costs[-1] / loaded, "times")
-    yield Figure("counting passes on two cores", CORES / counting, "events/s", at_least=200_000)
+    yield Figure("counting passes on two cores", CORES / counting[-1], "events/s", at_least=200_000)
     yield Figure("all in on two cores", CORES / costs[-1], "events/s", at_least=50_000)

@@ -13,6 +13,7 @@ import pytest
 from eventonce import presets
 from eventonce.envelope import read
 from eventonce.rules import Ruleset
+from eventonce.sources.files import Capture
 from eventonce.study.causes import Cause
 from eventonce.study.simulate import SOURCES, Line, Plan, capture
 from eventonce.study.simulate.world import Rates
@@ -105,6 +106,18 @@ def test_bare_lines_are_the_events_alone() -> None:
     few = Plan(events=300, seed=2)
     for line, bare in zip(capture(few), capture(few._replace(bare=True)), strict=True):
         assert json.loads(line.text)["event"] == json.loads(bare.text)
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_the_ending_of_the_capture_compresses_it(
+    ending: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / f"capture.jsonl.{ending}"
+    result = runner(capfdbinary)("simulate", "--events", "300", "--seed", "2", "-o", file)
+    assert result.code == 0
+    written = [line.text.rstrip() for line in capture(Plan(events=300, seed=2))]
+    assert list(Capture([file])) == written
+    assert file.stat().st_size < len(b"".join(written)) / 4
 
 
 @pytest.mark.parametrize("rate", ["nobody=0.1", "redelivery", "redelivery=2", "redelivery=x"])

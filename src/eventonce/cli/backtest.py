@@ -14,6 +14,7 @@ from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
 from eventonce.cli.output import check_files, counted, echo_json, progress, table, wrapped
 from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
@@ -22,6 +23,7 @@ from eventonce.study.cost import ASSUMED
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, Guard, RulesGuard
 from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
+from eventonce.study.scratch import remove_open
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
 """The fields that are shown of two events whose details are the same."""
@@ -128,7 +130,7 @@ def command(
     if mine is not None:
         guards.append(_mine(mine))
     unread: list[str] = []
-    with progress("backtest") as told:
+    with ended_after(remove_open), progress("backtest") as told:
         results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
     pairs = [
         (one, pair) for one in results for pair in (*one.examples, *one.anew_examples, *one.kept)

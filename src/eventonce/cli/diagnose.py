@@ -30,6 +30,7 @@ from eventonce.cli.output import (
     wrapped,
 )
 from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
@@ -42,6 +43,7 @@ from eventonce.study.index import Index, Planned
 from eventonce.study.page.diagnosis import diagnosis_page, place, sentence
 from eventonce.study.page.scales import duration
 from eventonce.study.proposals import toml
+from eventonce.study.scratch import remove_open
 from eventonce.study.windows import BEYOND, GRID, Windows
 
 STATES: Final = "genesys:latest"
@@ -92,7 +94,11 @@ def command(
     check_files(captures, lines_file, rules_file, page_file)
     states = Ruleset(presets.load(STATES).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
-    with progress("diagnose") as shown, Index(captures, planned, shown) as index:
+    with (
+        ended_after(remove_open),
+        progress("diagnose") as shown,
+        Index(captures, planned, shown) as index,
+    ):
         index.build()
         found = diagnose(index)
         examples = of_causes(index) if page_file else []

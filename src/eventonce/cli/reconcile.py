@@ -13,11 +13,13 @@ from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import check_files, counted, emit, progress, table, wrapped
 from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
 from eventonce.study.page.reconciled import UNTYPED, reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
+from eventonce.study.scratch import remove_open
 
 _capture = CapturePath()
 
@@ -63,7 +65,7 @@ def command(
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []
-    with opened as out, progress("reconcile") as shown:
+    with ended_after(remove_open), opened as out, progress("reconcile") as shown:
         write = None if out is None else lambda raw: out.write(line_of(raw))
         found = reconcile([expected], [seen], key_of, write, unread, shown)
     if page_file:

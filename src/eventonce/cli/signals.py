@@ -1,4 +1,4 @@
-"""Signals that end a command which would go on for ever: the first asks, the second insists."""
+"""Signals that end a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from types import FrameType
 
 @contextmanager
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the work; the second signal ends the process at once."""
+    """SIGTERM and SIGINT stop a work that would go on for ever; the second signal ends the process
+    at once."""
     asked: list[int] = []
 
     def on(number: int, _frame: FrameType | None) -> None:
@@ -27,3 +28,19 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_after(tidy: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM ends the process at once, but not before this was done. An exception could come while
+    a pool of processes starts, which would then wait for ever."""
+
+    def on(number: int, _frame: FrameType | None) -> None:
+        tidy()
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

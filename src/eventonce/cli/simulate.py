@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from io import BufferedWriter, RawIOBase
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import click
 import msgspec
 
 from eventonce.cli.options import json_option
 from eventonce.cli.output import check_files, counted, echo_json, standard_output, table
+from eventonce.sources.compression import written
 from eventonce.study.simulate import SOURCES, Plan, capture
 from eventonce.study.simulate.world import Rates
 
@@ -79,7 +81,12 @@ def _rates(
     "Repeat the option for several.",
 )
 @click.option("--bare", is_flag=True, help="Write events alone, without arrival and channel.")
-@click.option("-o", "--output", type=file_option, help="The capture.  [default: standard output]")
+@click.option(
+    "-o",
+    "--output",
+    type=file_option,
+    help="The capture; .gz and .zst are compressed.  [default: standard output]",
+)
 @click.option(
     "--truth",
     type=file_option,
@@ -116,7 +123,7 @@ def simulate(
     encode = msgspec.json.Encoder().encode
     with ExitStack() as files:
         out = files.enter_context(_written(output))
-        told = files.enter_context(_written(truth)) if truth else None
+        told = files.enter_context(truth.open("wb", 1 << 20)) if truth else None
         for number, line in enumerate(capture(plan, facts), start=1):
             out.write(line.text)
             causes[line.cause or "first"] += 1
@@ -139,7 +146,7 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
     if path is None:
         yield standard_output()
         return
-    with path.open("wb", buffering=1 << 20) as stream:
+    with written(path) as file, BufferedWriter(cast("RawIOBase", file), 1 << 20) as stream:
         yield stream
 
 

@@ -20,7 +20,8 @@ from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
 from eventonce.study.differing import compare
 from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look, RulesGuard
-from eventonce.study.index import MASK, Scratch
+from eventonce.study.index import MASK
+from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
 DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"

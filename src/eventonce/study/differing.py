@@ -11,8 +11,9 @@ from eventonce.sources.inputs import Place
 from eventonce.study import fields
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.fields import Sample
-from eventonce.study.index import MASK, Scratch, lines_at
+from eventonce.study.index import MASK, lines_at
 from eventonce.study.learning import SAMPLES
+from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
 SAID: Final = {"line": "BIGINT", "said": "UBIGINT"}

@@ -7,14 +7,15 @@ but never shown. Values stay in the capture, and are read again for the few line
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from signal import SIG_DFL, SIGTERM, signal
+from threading import Thread
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,8 +23,8 @@ from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
-from eventonce.sources.parquet import duckdb
 from eventonce.study.arrivals import arrival, instant
+from eventonce.study.scratch import Scratch
 from eventonce.types import Claim, Event
 
 BATCH: Final = 4_000
@@ -32,8 +33,6 @@ INLINE: Final = 5 * BATCH
 """Lines up to which a second process costs more than it saves."""
 AHEAD: Final = 3
 """Batches a process that may wait: what bounds the memory."""
-MEMORY: Final = "384MB"
-"""The memory of DuckDB; the rest goes to a temporary folder."""
 MASK: Final = (1 << 64) - 1
 
 COLUMNS: Final = {
@@ -189,50 +188,6 @@ def _fact(claim: Claim) -> int:
     return _hash((claim.key, claim.order, claim.digest))
 
 
-class Scratch:
-    """Tables in DuckDB that are gone when it is closed; what memory does not hold goes to disk."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="eventonce-study-")
-        self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
-        self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._database.close()
-        self._folder.cleanup()
-
-    def table(self, name: str, columns: dict[str, str]) -> None:
-        """An empty table of this name."""
-        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self.run(f"CREATE OR REPLACE TABLE {name} ({typed})")
-
-    def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
-        """Add rows of tab-separated text to a table."""
-        path = Path(self._folder.name, "rows.tsv")
-        with path.open("wb") as stream:
-            stream.writelines(rows)
-        self.run(
-            f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
-            "read_csv(?, delim = '\t', header = false, quote = '', escape = '', "
-            "auto_detect = false, columns = ?)",
-            str(path),
-            columns,
-        )
-
-    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, some at a time."""
-        found = self._database.cursor().execute(query, list(values))
-        while some := found.fetchmany(10_000):
-            yield from some
-
-    def run(self, query: str, *values: Any) -> None:
-        """A query whose rows nobody reads."""
-        self._database.execute(query, list(values))
-
-
 class Index(Scratch):
     """The rows of a capture, and the names of what they hash."""
 
@@ -308,6 +263,17 @@ _indexer: Indexer
 def _start(planned: Planned) -> None:
     global _indexer  # noqa: PLW0603  of a process that does nothing else
     _indexer = Indexer(planned)
+    # The handler of the process that started this one would remove what that one still needs.
+    signal(SIGTERM, SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A process that was killed cannot end those that it started: they would wait for ever."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _rows(first: int, lines: list[bytes]) -> tuple[bytes, Names]:

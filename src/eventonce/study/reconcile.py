@@ -4,6 +4,7 @@ of those that neither saw."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,8 @@ from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
-from eventonce.study.index import MASK, Scratch
+from eventonce.study.index import MASK
+from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
 KEYS: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
@@ -85,14 +87,11 @@ def reconcile(
     """Compare two captures; `missing` is given each expected event that never arrived, once, and
     `unread` is as `Capture` says."""
     with Scratch() as scratch:
-        keyless = 0
+        keyless = count()
         for name, paths in (("expected", expected), ("seen", seen)):
             scratch.table(name, KEYS)
-            faults: list[int] = []
-            scratch.load(
-                name, KEYS, _rows(Capture(paths, unread=unread, progress=progress), key_of, faults)
-            )
-            keyless += len(faults)
+            capture = Capture(paths, unread=unread, progress=progress)
+            scratch.load(name, KEYS, _rows(capture, key_of, keyless))
         counts = next(
             scratch.rows(
                 "SELECT (SELECT count(DISTINCT key) FROM expected), "
@@ -111,10 +110,10 @@ def reconcile(
                 "SELECT min(line) FROM expected ANTI JOIN seen USING (key) GROUP BY key ORDER BY 1"
             )
             _give(expected, (line for (line,) in lines), missing)
-        return Reconciled(counts[0], counts[1], counts[2], types, keyless)
+        return Reconciled(counts[0], counts[1], counts[2], types, next(keyless))
 
 
-def _rows(capture: Capture, key_of: KeyOf, faults: list[int]) -> Iterator[bytes]:
+def _rows(capture: Capture, key_of: KeyOf, keyless: count[int]) -> Iterator[bytes]:
     for number, raw in enumerate(capture, start=1):
         event: Any = arrival(raw).event
         try:
@@ -122,7 +121,7 @@ def _rows(capture: Capture, key_of: KeyOf, faults: list[int]) -> Iterator[bytes]
                 raise event
             key = key_of(event)
         except EnvelopeError:
-            faults.append(number)
+            next(keyless)
             continue
         kind = event.type.replace("\t", " ").replace("\n", " ").replace("\r", " ")
         yield f"{number}\t{key}\t{kind}\n".encode("utf-8", "replace")

@@ -19,7 +19,7 @@ from eventonce.envelope.captured import own_line
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.shadow import Line
-from eventonce.study.index import Scratch
+from eventonce.study.scratch import Scratch
 
 _MARK: Final = b'{"shadow":1,'
 ENOUGH: Final = 3_000

@@ -1,0 +1,104 @@
+"""A temporary database for what a study counts. What a killed one leaves, the next one removes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from eventonce.sources.parquet import duckdb
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MEMORY: Final = "384MB"
+"""The memory of DuckDB; the rest goes to a temporary folder."""
+PREFIX: Final = "eventonce-study-"
+OWNER: Final = "owner"
+"""A file in the folder that its process holds locked: the lock ends with the process."""
+
+
+class Scratch:
+    """Tables in DuckDB that are gone when it is closed; what memory does not hold goes to disk."""
+
+    def __init__(self) -> None:
+        _remove_abandoned()
+        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+        self._owned = _own(Path(self._folder.name))
+        _open.add(Path(self._folder.name))
+        self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
+        self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+        self._folder.cleanup()
+        _open.discard(Path(self._folder.name))
+        self._owned.close()
+
+    def table(self, name: str, columns: dict[str, str]) -> None:
+        """An empty table of this name."""
+        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        self.run(f"CREATE OR REPLACE TABLE {name} ({typed})")
+
+    def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
+        """Add rows of tab-separated text to a table."""
+        path = Path(self._folder.name, "rows.tsv")
+        with path.open("wb") as stream:
+            stream.writelines(rows)
+        self.run(
+            f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
+            "read_csv(?, delim = '\t', header = false, quote = '', escape = '', "
+            "auto_detect = false, columns = ?)",
+            str(path),
+            columns,
+        )
+
+    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, some at a time."""
+        found = self._database.cursor().execute(query, list(values))
+        while some := found.fetchmany(10_000):
+            yield from some
+
+    def run(self, query: str, *values: Any) -> None:
+        """A query whose rows nobody reads."""
+        self._database.execute(query, list(values))
+
+
+_open: Final[set[Path]] = set()
+
+
+def remove_open() -> None:
+    """Remove the folders that this process has, which ends at once."""
+    for folder in _open:
+        # Under another name: a thread of DuckDB's may be about to write there.
+        shutil.rmtree(folder.rename(f"{folder}-ended"), ignore_errors=True)
+
+
+def _own(folder: Path) -> IO[bytes]:
+    """Say that this folder is in use, until the file is closed."""
+    new = folder / "new"
+    owned = new.open("wb")
+    if fcntl is not None:
+        fcntl.flock(owned, fcntl.LOCK_EX)
+    # Locked before it has its name: nobody sees it free.
+    new.rename(folder / OWNER)
+    return owned
+
+
+def _remove_abandoned() -> None:
+    """Remove the folders of studies that were killed."""
+    if fcntl is None:
+        return
+    for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+        # It may be somebody else's, or be removed meanwhile.
+        with suppress(OSError), owner.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(owner.parent)
