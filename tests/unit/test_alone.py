@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from eventonce.runtime import occupancy
 from eventonce.runtime.occupancy import Occupancy
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
-from tests.helpers import PATIENCE, WatchedStore, call, statuses
+from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2)
 
@@ -180,6 +181,26 @@ def test_others_wait_on_a_loop_while_one_runs_alone(here: Occupancy) -> None:
 
     asyncio.run(both())
     assert order == ["id-1", "id-0"]
+
+
+def test_a_lone_event_waits_while_another_runs_alone(
+    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, enters = threading.Event(), here.entering
+
+    def entered(*given: Any, **named: Any) -> Any:
+        waits.set()
+        return enters(*given, **named)
+
+    assert _entered(entering(here, "suspect", alone=True))
+    monkeypatch.setattr(here, "entering", entered)
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+    with ThreadPoolExecutor() as pool:
+        lone = pool.submit(consumer.process, [call(0)])
+        until(lambda: waits.is_set() or lone.done())
+        assert not lone.done()
+        here.leave("suspect")
+        assert statuses(lone.result(PATIENCE)) == ["done"]
 
 
 def entering(here: Occupancy, who: str, *, alone: bool = False, nested: bool = False) -> Any:

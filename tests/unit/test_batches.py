@@ -18,7 +18,7 @@ from eventonce.errors import Reject, StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
-from tests.helpers import WatchedStore, away
+from tests.helpers import Look, WatchedStore, away
 
 FACT = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 STATE = Rule(name="agent", match="agent", subject=["detail.agent"], order="detail.version")
@@ -211,11 +211,26 @@ def test_whatever_must_come_again_says_when() -> None:
         raise Reject("no") if job.event.id == "rejected" else ValueError("not now")
 
     events: list[Any] = [b"no event", call("a", 1), call("a", 1), call("rejected", 2)]
-    with Consumer(full, rules=FACT, handler=handler, clock=lambda: 5_000_000) as consumer:
-        outcomes = consumer.process(events)
+    with Consumer(full, rules=FACT, clock=lambda: 5_000_000) as consumer:
+        consumer.on("call")(handler)
+        *outcomes, unhandled = consumer.process([*events, agent("b", 1)])
     assert [outcome.status for outcome in outcomes] == ["failed", "failed", "busy", "failed"]
     assert [outcome.retry_at for outcome in outcomes] == [5_001_000] * 4
     assert [one.reason.endswith("could not be kept: full") for one in outcomes[::3]] == [True] * 2
+    assert (unhandled.status, unhandled.retry_at) == ("ignored", None)
+
+
+def refused(verb: str, _: object) -> list[str]:
+    return ["fenced"] if verb == "settle" else []
+
+
+@pytest.mark.parametrize("look", [away("claim"), away("settle"), refused])
+def test_what_the_store_kept_from_its_end_comes_again_later(look: Look) -> None:
+    store = WatchedStore(look)
+    with Consumer(store, rules=FACT, handler=lambda _: None, clock=lambda: 5_000_000) as consumer:
+        consumer.runtime.pauses = ()
+        (outcome,) = consumer.process([call("a", 1)])
+    assert (outcome.ack, outcome.retry_at) == (False, 5_001_000)
 
 
 @pytest.mark.parametrize(("deliveries", "attempts"), [(1, 1), (2, 2), (3, 2)])

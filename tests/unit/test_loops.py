@@ -63,6 +63,42 @@ def test_an_async_handler_is_cancelled_and_its_event_freed_when_its_process_must
         assert isinstance(caller.exception(PATIENCE), asyncio.CancelledError)
 
 
+def test_what_a_plain_handler_runs_is_free_when_its_process_must_end() -> None:
+    begun, go, store = threading.Event(), threading.Event(), MemoryStore()
+
+    def handler(_: Job) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with Consumer(store, rules=ruled(), handler=handler) as consumer, ThreadPoolExecutor() as pool:
+        caller = pool.submit(consumer.process, [call(1)])
+        assert begun.wait(PATIENCE)
+        consumer.runtime.abandon()
+        with Consumer(store, rules=ruled(), handler=lambda _: None) as another:
+            assert statuses(another.process([call(1)])) == ["done"]
+        go.set()
+        assert statuses(caller.result(PATIENCE)) == ["fenced"]
+
+
+def test_plain_and_async_handlers_of_one_batch_run_once_each() -> None:
+    ran: list[str] = []
+
+    async def awaited(job: Job) -> None:
+        ran.append(job.event.id)
+
+    async def on_a_loop() -> list[Any]:
+        return consumer.process([call(3)])
+
+    with Consumer(
+        "memory:", rules=ruled(match="*"), handler=lambda job: ran.append(job.event.id)
+    ) as consumer:
+        consumer.on("awaited")(awaited)
+        assert statuses(consumer.process([call(1), call(2, type="awaited")])) == ["done"] * 2
+        # A loop is held by a plain handler if somebody wants it, and never refused for that.
+        assert statuses(asyncio.run(on_a_loop())) == ["done"]
+    assert sorted(ran) == ["id-1", "id-2", "id-3"]
+
+
 @pytest.mark.parametrize("within", [0.0, PATIENCE])
 def test_a_consumer_without_a_loop_has_nothing_to_cancel(within: float) -> None:
     with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:

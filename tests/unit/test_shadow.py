@@ -60,8 +60,20 @@ def test_a_drop_is_recorded_with_what_it_would_have_been_and_without_its_content
     assert secret not in str(lines)
 
 
-def test_rules_that_are_not_in_shadow_leave_no_line() -> None:
+def test_rules_that_are_not_in_shadow_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
     assert not recorded(Rule(name="call", key=["detail.call"]), [call("1", call=1)])
+    assert not caplog.records
+
+
+def test_what_failed_leaves_no_line_and_a_state_or_another_result_no_content_or_guard() -> None:
+    def handler(job: Job) -> dict[str, str]:
+        if job.event.id == "1":
+            raise ValueError
+        return {"guard": "perhaps"}
+
+    rule = Rule(name="call", subject=["detail.call"], order="detail.at", shadow=True)
+    (line,) = recorded(rule, [call("1", call=1, at=1), call("2", call=2, at=1)], handler)
+    assert (line.id, line.content, line.guard) == ("2", "", "")
 
 
 def test_a_handler_says_what_the_guard_of_the_user_did() -> None:
