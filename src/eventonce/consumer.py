@@ -56,12 +56,12 @@ class Consumer:
         keep_headers: Sequence[str] = (),
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        """`handler` takes what no `on` does. `secrets` key every digest, the first in use and the
-        others as a rotation's old ones. `threads` bounds the plain handlers that run side by side
-        under `process_async`. `letters` is where events that are given up go: the store, unless it
-        is an SQS queue's `sqs://name`. `unhandled` is what becomes of events whose type no handler
-        takes: "ignore" acknowledges them, "letter" keeps each as a dead letter, "fail" leaves them
-        to their transport; the first of each type is a warning in any case. `max_bytes` is the
+        """`handler` takes the events that no `on` takes. `secrets` key every digest: the first is
+        in use, the others are the old ones of a rotation. `threads` bounds the plain handlers that
+        run side by side under `process_async`. `letters` is the place of dead letters: the store,
+        unless it is an SQS queue's `sqs://name`. `unhandled` is the policy for events whose type no
+        handler takes: "ignore" acknowledges them, "letter" keeps each as a dead letter, "fail"
+        leaves them to their transport; the first of each type is a warning. `max_bytes` is the
         limit of one event, whichever way it comes in. `keep_headers` names HTTP headers that stay
         with an event beside the usual ones and those that the rules name."""
         opened: Any = open_store(store) if isinstance(store, str) else store
@@ -70,8 +70,12 @@ class Consumer:
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
                 f"not {type(store).__name__}"
             )
-        if threads < 1:
-            raise ConfigError(f"Consumer: threads must be at least 1, not {threads}")
+        for field, number in (("threads", threads), ("max_bytes", max_bytes)):
+            if number < 1:
+                raise ConfigError(f"Consumer: {field} must be at least 1, not {number}")
+        for observer in observers:
+            if not callable(observer):
+                raise ConfigError(f"Consumer: expected a function as an observer, not {observer!r}")
         if name is None:
             if not getattr(opened, "embedded", False):
                 raise ConfigError(
@@ -99,7 +103,7 @@ class Consumer:
 
     @property
     def observers(self) -> list[Observer]:
-        """Told of every outcome; more may be appended."""
+        """Functions that are told of every outcome; more may be appended."""
         return self.runtime.observers
 
     @observers.setter
@@ -138,18 +142,17 @@ class Consumer:
         deliveries: int | None = None,
         wait: float = 0.0,
     ) -> list[Outcome]:
-        """Run what is new; one outcome per event, in order.
+        """Run the new events; one outcome per event, in order.
 
-        `deadline` is how many seconds this process may still live, if somebody will end it: no
-        lease is then renewed beyond that moment, and a fact's does not last longer in the first
-        place. Once no more than `margin` of them are left, no handler begins: what waits is freed.
+        `deadline` is the number of seconds until somebody ends this process: no lease is renewed
+        beyond that moment, and the lease of a fact does not last longer in the first place. Once no
+        more than `margin` seconds are left, no handler begins: events that wait are freed.
 
-        `deliveries` is how often an event is delivered at the most, if whoever delivers it then
-        drops it: it is given up at that attempt, and so kept as a dead letter, where its rule would
-        allow more.
+        `deliveries` is the number of deliveries after which the transport drops an event: the event
+        is given up at that attempt, and so kept as a dead letter, where its rule would allow more.
 
-        `wait` is how many seconds a copy may wait for the run of another process that it is a copy
-        of, before it is `busy`. A run of this process is waited for in any case.
+        `wait` is the number of seconds that a copy may wait for the run of its original in another
+        process, before it is `busy`. A run of this process is waited for in any case.
         """
         started = time.perf_counter()
         end = None if deadline is None else _deadline(deadline, margin)
@@ -307,6 +310,11 @@ def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterS
     if letters is None or letters == "":
         return store
     if not isinstance(letters, str):
+        if not hasattr(letters, "put_letters"):
+            raise ConfigError(
+                "letters: expected sqs://NAME, or a LetterSink, which has put_letters, not "
+                f"{type(letters).__name__}"
+            )
         return letters
     from eventonce.aws.dlq import QueueLetters  # noqa: PLC0415  for those who have a queue
 

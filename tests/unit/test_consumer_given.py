@@ -27,9 +27,20 @@ def test_what_is_no_handler_is_refused() -> None:
         Consumer(MemoryStore()).on(nothing)
 
 
-def test_plain_handlers_need_a_thread() -> None:
-    with pytest.raises(ConfigError, match="threads must be at least 1, not 0"):
-        Consumer(MemoryStore(), threads=0)
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"max_bytes": 0}, "max_bytes must be at least 1, not 0"),
+        ({"observers": [5]}, "expected a function as an observer, not 5"),
+        ({"letters": 5}, "letters: expected sqs://NAME, or a LetterSink.* not int"),
+    ],
+)
+def test_an_option_that_can_never_work_is_refused_at_once(
+    given: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        Consumer(MemoryStore(), **given)
 
 
 def test_a_coroutine_that_nobody_awaits_is_told_and_closed() -> None:
