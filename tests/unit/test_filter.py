@@ -389,6 +389,15 @@ def test_the_file_of_rejects_holds_nothing_for_terminals(
     assert [entry["place"] for entry in rejected] == ["capture:1", "capture:2"]
 
 
+def test_rejects_are_not_written_to_what_is_read_or_written_besides(run: Run) -> None:
+    Path("capture").write_text("{\n")
+    read = run("filter", "capture", "--rejects", "capture")
+    assert (read.code, "belongs to the capture" in read.err) == (2, True)
+    twice = run("filter", "capture", "--rejects", "kept", "--copies", "kept")
+    assert (twice.code, "written twice" in twice.err) == (2, True)
+    assert Path("capture").read_text() == "{\n"
+
+
 def test_an_empty_capture_has_a_summary_of_one_line(run: Run) -> None:
     Path("capture").touch()
     assert run("filter", "capture").err.splitlines()[1:] == ["0 events, 0 new"]

@@ -273,3 +273,34 @@ def test_the_first_to_arrive_is_the_original_in_whatever_file_it_is(
     assert found["late"]["longest"] == 60_000
     told = [json.loads(line) for line in lines.read_bytes().splitlines()]
     assert [line["copy_of"] for line in told] == [2, None]
+
+
+def test_the_study_names_the_files_of_a_folder_that_it_does_not_read(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "c.jsonl").write_text(TEXT)
+    (tmp_path / "notes.txt").touch()
+    for words in (("diagnose", tmp_path), ("reconcile", tmp_path, tmp_path / "c.jsonl")):
+        assert "notes.txt" in run(*words).err
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+from eventonce.cli import main
+main(["diagnose", sys.argv[1]])
+"""
+
+
+def test_a_temporary_folder_that_is_full_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(f"{TEXT}\n" * 1000)
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "c.jsonl"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert "where the study counts, cannot be written" in told.stderr
+    assert [it.name for it in tmp_path.iterdir()] == ["c.jsonl"]

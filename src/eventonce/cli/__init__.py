@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 from collections.abc import Sequence
@@ -141,7 +142,8 @@ def main(args: Sequence[str] | None = None) -> None:
         complain(error, str(error))
         code = exit_code(error)
     except OSError as error:
-        complain(error, str(error))
+        full = "; what was written is not complete: make room, and start again"
+        complain(error, str(error) + full * (error.errno == errno.ENOSPC))
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -13,7 +13,7 @@ from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
 from eventonce.cli.output import check_files, counted, echo_json, progress, table, wrapped
-from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.report import first_sentence, made_by, say_passed_over
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -123,6 +123,7 @@ def command(
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
     check_files(captures, page_file)
+    say_passed_over(captures, as_json=as_json)
     if mine is not None and recipes:
         raise click.UsageError("--recipes tries all recipes: leave out --guard.")
     ours = list(_guards(named, rules, windows))

@@ -29,7 +29,7 @@ from eventonce.cli.output import (
     table,
     wrapped,
 )
-from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.report import first_sentence, made_by, say_passed_over
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -92,6 +92,7 @@ def command(
     Nothing is changed: no store is opened, and the capture is only read.
     """
     check_files(captures, lines_file, rules_file, page_file)
+    say_passed_over(captures, as_json=as_json)
     states = Ruleset(presets.load(STATES).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
     with (

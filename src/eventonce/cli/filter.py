@@ -102,8 +102,10 @@ def filter_events(
     """
     if copies == STDIN:
         raise click.UsageError("--copies needs a file: stdout has the new events.")
+    kept_in = None if rejects is None or rejects.name == "<stdout>" else Path(rejects.name)
+    check_files([], copies, kept_in)
     for place in captures:
-        check_files([place], copies)
+        check_files([place], copies, kept_in)
     chosen = settings.file.ruleset()
     opened = open_store(store or "memory:")
     if not as_json:
@@ -238,7 +240,7 @@ def _summary(event_filter: EventFilter) -> str:
         (status, many, causes if status == "duplicate" else "")
         for status, many in counts.most_common()
     ]
-    return with_table(f"{counted(counts.total(), 'event')}, {counts['done']} new", rows)
+    return with_table(f"{counted(counts.total(), 'event')}, {counts['done']:,} new", rows)
 
 
 class Rejects:

@@ -12,7 +12,7 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import check_files, counted, emit, progress, table, wrapped
-from eventonce.cli.report import first_sentence, made_by
+from eventonce.cli.report import first_sentence, made_by, say_passed_over
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
@@ -62,6 +62,7 @@ def command(
     """
     check_files([expected], missing_file, page_file)
     check_files([seen], missing_file, page_file)
+    say_passed_over([expected, seen], as_json=as_json)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from eventonce.cli.output import wrapped
+from eventonce.cli.output import notice, wrapped
+from eventonce.sources.inputs import Place, inputs
 from eventonce.study.page.markup import THIN, Sentence
 
 
@@ -16,6 +17,14 @@ def first_sentence(sentence: Sentence) -> str:
     plain = "".join(word if isinstance(word, str) else word.text for word in sentence)
     typed = plain.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
     return click.style(wrapped(typed), bold=True)
+
+
+def say_passed_over(captures: Sequence[Place], *, as_json: bool) -> None:
+    """Say which files of folders are not read."""
+    folders = [place for place in captures if isinstance(place, Path) and place.is_dir()]
+    passed_over = inputs(folders)[1]
+    if passed_over:
+        notice(passed_over, as_json=as_json)
 
 
 def made_by(captures: Sequence[Path | str]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.options import CapturePath, html_option, json_option
 from eventonce.cli.output import check_files, counted, emit, table
+from eventonce.cli.report import say_passed_over
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.sources.files import Capture
@@ -35,6 +36,7 @@ def report(records: tuple[Place, ...], page_file: Path | None, *, as_json: bool)
     The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
     """
     check_files(records, page_file)
+    say_passed_over(records, as_json=as_json)
     unread: list[str] = []
     found = shadow_report(Capture(records, unread=unread))
     if page_file is not None:

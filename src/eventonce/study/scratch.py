@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from eventonce.errors import EventonceError
 from eventonce.sources.parquet import duckdb
 
 try:
@@ -51,7 +52,7 @@ class Scratch:
     def load(self, name: str, columns: dict[str, str], rows: Iterable[bytes]) -> None:
         """Add rows of tab-separated text to a table."""
         path = Path(self._folder.name, "rows.tsv")
-        with path.open("wb") as stream:
+        with self._told(), path.open("wb") as stream:
             stream.writelines(rows)
         self.run(
             f"INSERT INTO {name} SELECT * FROM "  # noqa: S608  a name of ours
@@ -63,13 +64,33 @@ class Scratch:
 
     def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, some at a time."""
-        found = self._database.cursor().execute(query, list(values))
-        while some := found.fetchmany(10_000):
+        with self._told():
+            found = self._database.cursor().execute(query, list(values))
+        while some := self._fetched(found):
             yield from some
 
     def run(self, query: str, *values: Any) -> None:
         """A query whose rows nobody reads."""
-        self._database.execute(query, list(values))
+        with self._told():
+            self._database.execute(query, list(values))
+
+    def _fetched(self, found: Any) -> list[tuple[Any, ...]]:
+        with self._told():
+            some: list[tuple[Any, ...]] = found.fetchmany(10_000)
+        return some
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """EventonceError where the temporary folder cannot hold what is counted."""
+        module = duckdb()
+        try:
+            yield
+        except (OSError, module.IOException, module.OutOfMemoryException) as error:
+            first = str(error).partition("\n")[0]
+            raise EventonceError(
+                f"{self._folder.name}, where the study counts, cannot be written: {first}. Make "
+                f"room, or name another folder in TMPDIR, and start again"
+            ) from error
 
 
 _open: Final[set[Path]] = set()
