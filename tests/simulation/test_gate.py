@@ -1,20 +1,26 @@
-"""The gate under every interleaving of a few callers, its timer and a reply that is lost: each fact
-is completed once, nobody waits for ever, and everybody is answered."""
+"""The gate under every interleaving of a few callers, in their own threads or by the stages, its
+timer and a reply that is lost: each fact is completed once, nobody waits for ever, and everybody is
+answered."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
 
 from eventonce import Consumer, Job, Rule, StoreUnavailable
 from eventonce.runtime import gate as gates
-from eventonce.runtime import inline, lane, visit
+from eventonce.runtime import inline, lane, stages, visit
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.lane import Lane
 from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.stages import Ticket
+from eventonce.runtime.visit import CopyWait
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 from tests.simulation.interleavings import Event, Schedule, Stuck, interleavings
@@ -30,6 +36,9 @@ class Scene(NamedTuple):
     lost: str = ""
     """The first reply of this verb is lost: the store wrote, and nobody is told."""
     preemptions: int = 2
+    slots: int = 0
+    """Threads of the stages that bring the callers' batches to their outcomes; 0: the callers'
+    own threads do."""
 
 
 SCENES = (
@@ -41,6 +50,10 @@ SCENES = (
     Scene(("a", "b"), lost="claim", preemptions=3),
     Scene(("a", "b"), lost="settle"),
     Scene(("ab", "b"), looks=1, lost="settle", preemptions=1),
+    Scene(("a", "a"), slots=2, preemptions=0),
+    Scene(("ab", "b"), looks=1, slots=2, preemptions=0),
+    Scene(("a", "b"), lost="claim", slots=2, preemptions=0),
+    Scene(("a", "b"), lost="settle", slots=2, preemptions=0),
 )
 
 
@@ -86,6 +99,58 @@ class Stepwise(MemoryStore):
             raise StoreUnavailable("its reply was lost")
 
 
+class Slots:
+    """What stands for the slots: threads of the schedule, which take what they find."""
+
+    def __init__(self, schedule: Schedule, work: Callable[[Any], None]) -> None:
+        self._schedule, self._work = schedule, work
+        self._waiting = deque[Callable[[], None]]()
+        self._later: list[tuple[int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._idle: list[object] = []
+        self._at_work = 0
+        self.closed = False
+
+    def put(self, items: Sequence[Any], *, nested: bool = False) -> Sequence[Any]:
+        self._waiting.extend(partial(self._work, item) for item in items)
+        return ()
+
+    def call(self, call: Callable[[], None], *, nested: bool = False) -> None:
+        self._waiting.append(call)
+
+    def call_later(self, _: float, call: Callable[[], None]) -> tuple[int, Callable[[], None]]:
+        self._later.append((next(self._numbers), call))
+        return self._later[-1]
+
+    def forget(self, later: tuple[int, Callable[[], None]]) -> None:
+        if later in self._later:
+            self._later.remove(later)
+
+    def serve(self) -> None:
+        """In one thread: do what waits. Time passes while there is nothing else to do."""
+        me = object()
+        while True:
+            self._idle.append(me)
+            # One of the idle ones is like another.
+            self._schedule.stop(lambda: self._idle[0] is me and self._has_work())
+            self._idle.remove(me)
+            if self._waiting:
+                call = self._waiting.popleft()
+            elif self._time_passes():
+                call = self._later.pop(0)[1]
+            else:
+                return
+            self._at_work += 1
+            call()
+            self._at_work -= 1
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._time_passes() or self.closed)
+
+    def _time_passes(self) -> bool:
+        return bool(self._later) and not self._at_work
+
+
 def event(call: str) -> dict[str, Any]:
     return {"id": f"id-{call}", "detail-type": "call", "detail": {"call": call}}
 
@@ -93,8 +158,9 @@ def event(call: str) -> dict[str, Any]:
 def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
     """Play a scene in one interleaving, and look what has become of it."""
     simulated = schedule.threading()
-    for module in (lane, gates):
+    for module in (lane, gates, stages):
         patch.setattr(module, "threading", simulated)
+    patch.setattr(stages, "Slots", lambda _, work: Slots(schedule, work))
     patch.setattr(inline, "Event", lambda: Event(schedule, visit.AT_ONCE))
     ran, answered = Counter[str](), dict[int, list[Outcome]]()
 
@@ -107,8 +173,22 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
     consumer.runtime.pauses = (0.0,)
     gate = consumer.runtime.gate
 
+    staged = stages.Stages(consumer.runtime, scene.slots)
+    slots: Any = staged._slots
+
     def caller(number: int) -> None:
-        answered[number] = consumer.process(map(event, scene.callers[number]))
+        events = [event(call) for call in scene.callers[number]]
+        if not scene.slots:
+            answered[number] = consumer.process(events)
+            return
+        told: list[Ticket] = []
+        plans = consumer.runtime.plan(events)
+        ticket = Ticket(consumer.runtime, plans, CopyWait(5), told.append, context=copy_context())
+        staged.submit([ticket])
+        schedule.stop(lambda: bool(told))
+        assert told == [ticket]
+        answered[number] = ticket.result()
+        slots.closed = len(answered) == len(scene.callers)
 
     def look() -> None:
         schedule.stop()
@@ -119,7 +199,7 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
         lambda number=number: caller(number)  # type: ignore[misc]
         for number in range(len(scene.callers))
     ]
-    schedule.run([*works, *[look] * scene.looks])
+    schedule.run([*works, *[look] * scene.looks, *[slots.serve] * scene.slots])
     statuses = {
         call: sorted(
             outcome.status
@@ -174,3 +254,25 @@ def test_a_copy_that_looks_for_its_run_before_it_asks_is_found_out(
     monkeypatch.setattr(Gate, "ran_beside", lambda *_: False)
     with pytest.raises(AssertionError, match="busy"):
         explore(SCENES[0])
+
+
+def test_a_stage_that_does_not_look_once_more_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(stage: Any) -> None:
+        if tickets := stage._taken():
+            stage._work(tickets)
+        stage._begun = False
+
+    monkeypatch.setattr(stages._Stage, "_run", run)
+    with pytest.raises(Stuck):
+        explore(Scene(("a", "b"), slots=2, preemptions=1))
+
+
+def test_a_batch_that_goes_on_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpark(self: Any, ticket: Ticket, _: int) -> None:
+        self._slots.call(lambda: self._advance(ticket, True))
+
+    monkeypatch.setattr(stages.Stages, "_unpark", unpark)
+    with pytest.raises(AssertionError):
+        explore(Scene(("a", "a"), slots=2, preemptions=0))
