@@ -90,7 +90,7 @@ def test_readers_see_what_is_committed_while_another_writes(
     complete(sqlite, facts(0, 3))
     with closing(raw(path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        other.execute("DELETE FROM eventonce_records")
+        other.execute("DELETE FROM eventonce_keys")
         assert sqlite.show(fact(1).key) is not None
         assert sqlite.stats().records == 3
         other.execute("ROLLBACK")
@@ -119,6 +119,34 @@ def test_one_claim_on_other_terms_is_judged_by_them_in_a_batch_of_new_ones(
         assert sqlite.claim(claims, NOW) == memory.claim(claims, NOW)
         for claim in claims:
             assert sqlite.show(claim.key) == memory.show(claim.key)
+
+
+def test_a_batch_of_which_one_key_is_known_leaves_each_record_once(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    complete(sqlite, [fact(299)])
+    with closing(SQLiteStore(path)) as other:  # hopes that all are new, and has inserted 256
+        verdicts = other.claim(facts(0, 300), NOW)
+        assert [one.kind for one in verdicts] == ["run"] * 299 + ["duplicate"]
+        ends = [Settlement(fact(n), verdicts[n].token, "complete") for n in range(299)]
+        assert other.settle(ends, NOW) == ["kept"] * 299
+    with closing(raw(path)) as connection:
+        for table in ("eventonce_keys", "eventonce_records"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (300,)
+        together = "SELECT count(*) FROM eventonce_keys JOIN eventonce_records USING (id)"
+        assert connection.execute(together).fetchone() == (300,)
+
+
+def test_nothing_is_left_of_a_record_that_was_forgotten_or_swept(
+    path: Path, sqlite: SQLiteStore
+) -> None:
+    complete(sqlite, facts(0, 3))
+    assert sqlite.forget([fact(1).key, fact(7).key]) == 1
+    with closing(raw(path)) as connection:
+        for swept, left in ((0, 2), (2, 0)):
+            assert sqlite.sweep(now=NOW + 864_000_000 * swept) == swept
+            for table in ("eventonce_keys", "eventonce_records"):
+                assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (left,)
 
 
 @pytest.mark.parametrize("token", [-1, 0, 1])

@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
     SQLiteStore(path).close()
     with closing(raw(path)) as connection:
-        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (1,)
+        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -81,7 +81,7 @@ def test_how_far_a_commit_is_waited_for_can_be_given(
 
 def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
     made(path, admin.SCHEMA + "UPDATE eventonce_tables SET format = 7;")
-    with pytest.raises(StoreMismatch, match=r"format 7.*format 1\. Install the newer"):
+    with pytest.raises(StoreMismatch, match=r"format 7.*format 2\. Install the newer"):
         SQLiteStore(path)
 
 
@@ -121,8 +121,9 @@ UPGRADE = (
     "ALTER TABLE eventonce_records RENAME TO old;\n"
     "DROP TABLE eventonce_tables;\n"
     + admin.SCHEMA
-    + "INSERT INTO eventonce_records (key, token, until, body)"
-    " SELECT key, token, until, x'01' FROM old;\nDROP TABLE old;\n"
+    + "INSERT INTO eventonce_keys (key, id) SELECT key, 1 FROM old;\n"
+    "INSERT INTO eventonce_records (id, token, until, body)"
+    " SELECT 1, token, until, x'01' FROM old;\nDROP TABLE old;\n"
 )
 
 
@@ -130,7 +131,7 @@ def test_a_file_of_an_older_format_is_brought_up_to_date(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(path, OLD)
-    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE, 1: ""})
     with closing(SQLiteStore(path)) as sqlite:
         kinds = [verdict.kind for verdict in sqlite.claim([fact(1), fact(2)], NOW)]
         assert kinds == ["duplicate", "run"]
@@ -138,9 +139,52 @@ def test_a_file_of_an_older_format_is_brought_up_to_date(
     SQLiteStore(path).close()
 
 
+FORMAT_1 = f"""
+CREATE TABLE eventonce_records (
+    key BLOB NOT NULL PRIMARY KEY,
+    token INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX eventonce_strays ON eventonce_records (key) WHERE token < 0;
+CREATE TABLE eventonce_letters (
+    id TEXT NOT NULL PRIMARY KEY, consumer TEXT NOT NULL, status TEXT NOT NULL,
+    reason TEXT NOT NULL, rule TEXT NOT NULL, key BLOB NOT NULL, event BLOB NOT NULL,
+    at INTEGER NOT NULL, attempt INTEGER NOT NULL
+);
+CREATE INDEX eventonce_letters_by_age ON eventonce_letters (at, id);
+CREATE TABLE eventonce_tables (
+    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL, swept BLOB NOT NULL
+);
+INSERT INTO eventonce_tables (one, format, swept) VALUES (1, 1, x'');
+INSERT INTO eventonce_letters VALUES ('a', 'crm', 'dead', 'why', 'rule', x'00', x'7b7d', {NOW}, 1);
+INSERT INTO eventonce_records VALUES
+    (x'{fact(1).key.hex()}', 5, {NOW + 1000}, x'01'),
+    (x'{fact(3).key.hex()}', 7, {NOW + 1000}, x'0201{8:016x}{NOW + 500:016x}'),
+    (x'{fact(2).key.hex()}', 6, {NOW}, x'01');
+"""
+
+
+def test_a_file_of_format_1_keeps_its_records_and_dead_letters(path: Path) -> None:
+    made(path, FORMAT_1)
+    held = fact(3, nonce=8)
+    with closing(SQLiteStore(path)) as sqlite:
+        claims = [fact(1), fact(2), fact(3), held]
+        verdicts = sqlite.claim(claims, NOW)
+        assert [verdict.kind for verdict in verdicts] == ["duplicate", "run", "busy", "run"]
+        assert verdicts[3].token == 7
+        assert sqlite.settle([Settlement(held, 7, "complete")], NOW) == ["kept"]
+        assert [letter.id for letter in sqlite.letters()] == ["a"]
+        assert sqlite.stats().records == 3
+    with closing(raw(path)) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (2,)
+    assert not names & {"eventonce_format_1", "eventonce_strays"}
+
+
 def test_a_file_of_an_older_format_with_no_way_to_this_one_is_refused(path: Path) -> None:
     before = made(path, OLD).read_bytes()
-    with pytest.raises(StoreMismatch, match=r"format 0.*format 1.*no way from 0 to 1"):
+    with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*no way from 0 to 1"):
         SQLiteStore(path)
     assert path.read_bytes() == before
 
@@ -149,7 +193,7 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(path, OLD)
-    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE + "INSERT INTO nowhere VALUES (1);\n"})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE, 1: "INSERT INTO nowhere VALUES (1);\n"})
     with pytest.raises(StoreError, match="nowhere"):
         SQLiteStore(path)
     with closing(raw(path)) as connection:
@@ -178,7 +222,7 @@ def test_what_a_later_release_adds_is_read_past_and_kept(path: Path) -> None:
         sqlite.put_letters([letter])
         assert list(sqlite.letters()) == [letter]
     with closing(raw(path)) as connection:
-        colours = connection.execute("SELECT colour FROM eventonce_records ORDER BY key").fetchall()
+        colours = connection.execute("SELECT colour FROM eventonce_records ORDER BY id").fetchall()
     assert colours == [("blue",), ("blue",), ("blue",), ("red",)]
 
 

@@ -140,12 +140,12 @@ def test_an_older_format_is_found_and_brought_up_to_date(
         connection.execute("UPDATE eventonce_tables SET format = 0")
     refused = run("check", "sqlite:///a.db", "--json")
     assert "no way from 0 to 1" in fixes(refused)["it can be read"]
-    monkeypatch.setattr(admin, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n"})
+    monkeypatch.setattr(admin, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n", 1: ""})
     found = fixes(run("check", "sqlite:///a.db", "--json"))
     assert "store migrate" in found["its tables have format 0"]
     (would,) = SQLiteSchema.from_uri("sqlite:///a.db").create(dry_run=True)
     assert would.startswith("would bring ")
-    assert "from format 0 to 1" in run("migrate", "sqlite:///a.db").out
+    assert "from format 0 to 2" in run("migrate", "sqlite:///a.db").out
     assert run("check", "sqlite:///a.db").code == 0
 
 

@@ -25,11 +25,32 @@ from eventonce.stores.sqlite.uri import Location, read
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """What this release writes; rises only when an older release could no longer work on the file."""
 
-MIGRATIONS: Mapping[int, str] = {}
-"""From each older format, the statements that lead to the next one. Format 1 is the first."""
+MIGRATIONS: Mapping[int, str] = {
+    1: """
+ALTER TABLE eventonce_records RENAME TO eventonce_format_1;
+CREATE TABLE eventonce_keys (
+    key BLOB NOT NULL PRIMARY KEY,
+    id INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE eventonce_records (
+    id INTEGER NOT NULL PRIMARY KEY,
+    token INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+INSERT INTO eventonce_keys (key, id)
+    SELECT key, row_number() OVER (ORDER BY key) FROM eventonce_format_1;
+INSERT INTO eventonce_records (id, token, until, body)
+    SELECT id, token, until, body FROM eventonce_keys JOIN eventonce_format_1 USING (key)
+    ORDER BY key;
+DROP TABLE eventonce_format_1;
+"""
+}
+"""From each older format, the statements that lead to the next one. In format 1 a record was one
+row by its key."""
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 

@@ -1,5 +1,8 @@
 """The statements of the store, over a connection with an open transaction: records, then letters.
 
+A record is two rows: its key, in a tree by key, and what changes, in a table that is written at its
+end (`schema.sql` says why). Both come and go together.
+
 What the law says of most batches is said here in a statement for many rows: facts that nobody has
 asked for are inserted, and facts completed by their latest token updated. Where the count of rows
 shows that something was not so, the law itself is asked, row by row. A statement carries many rows,
@@ -11,10 +14,10 @@ wait for its turn.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -26,53 +29,91 @@ from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 ROWS: Final = (256, 64, 16, 4, 1)
 """Rows in one statement: more do not make it faster, and few sizes are few statements to keep."""
 
-COLUMNS: Final = 4
-
 _key: Final = attrgetter("key")
 _claimed_key: Final = attrgetter("claim.key")
 
+RECORD: Final = 3
+"""Values of a record beside its key."""
+
+Keys = list[bytearray]
 Values = list[bytearray | int]
-"""Row after row, each its key, token, until and body, by rising key so that the tree is gone
-through once. Bytearrays, because the driver binds them as they are; for bytes it first looks for an
-adapter, which costs as much as the row itself."""
+"""The keys, rising, so that the tree is gone through once; and for each of them in turn its token,
+until and body. Bytearrays, because the driver binds them as they are; for bytes it first looks for
+an adapter, which costs as much as the row itself."""
+
+
+class _Statement(Protocol):
+    """A statement for so many rows."""
+
+    def __call__(self, rows: int, /, *, alike: bool) -> str: ...
 
 
 @cache
-def _insert(rows: int) -> str:
-    return (
-        "INSERT INTO eventonce_records (key, token, until, body) VALUES "
-        + ", ".join(["(?, ?, ?, ?)"] * rows)
-        + " ON CONFLICT (key) DO NOTHING"
-    )
+def _insert_records(rows: int, *, alike: bool) -> str:
+    values = ", ".join(f"({marks})" for marks in _marks(rows, 0, alike=alike))
+    return f"INSERT INTO eventonce_records (token, until, body) VALUES {values}"
 
 
 @cache
-def _write(rows: int) -> str:
-    return (
-        "INSERT INTO eventonce_records (key, token, until, body) VALUES "
-        + ", ".join(["(?, ?, ?, ?)"] * rows)
-        + " ON CONFLICT (key) DO UPDATE"
-        " SET token = excluded.token, until = excluded.until, body = excluded.body"
-    )
+def _insert_keys(rows: int) -> str:
+    pairs = ", ".join(f"(?{n + 2}, ?1 + {n})" for n in range(rows))
+    return f"INSERT INTO eventonce_keys (key, id) VALUES {pairs} ON CONFLICT (key) DO NOTHING"
 
 
 @cache
-def _complete(rows: int) -> str:
-    # SQLite updates one row a statement, or many at twice the price, but upserts many at once. A
-    # key that is not there must not come into being by it: its token is then below zero, as no
-    # other's is, and `eventonce_strays` finds it.
-    values = ", ".join(f"(?{n}, -?{n + 1}, ?{n + 2}, ?{n + 3})" for n in range(2, 4 * rows + 2, 4))
+def _update(rows: int, *, alike: bool) -> str:
+    columns = "token = excluded.token, until = excluded.until, body = excluded.body"
+    return f"{_upsert(rows, alike=alike)} SET {columns}"
+
+
+@cache
+def _complete(rows: int, *, alike: bool) -> str:
     return (
-        f"INSERT INTO eventonce_records (key, token, until, body) VALUES {values}"
-        " ON CONFLICT (key) DO UPDATE SET until = excluded.until, body = excluded.body"
-        " WHERE token = -excluded.token AND until > ?1"
+        f"{_upsert(rows, alike=alike)} SET until = excluded.until, body = excluded.body"
+        " WHERE token = excluded.token AND until > ?1"
     )
+
+
+def _upsert(rows: int, *, alike: bool) -> str:
+    """The start of a statement that changes records, after whose first value come the keys.
+
+    SQLite updates one row a statement, or many at twice the price, but upserts many at once. None
+    is inserted by it: each key has its record.
+    """
+    marks = enumerate(_marks(rows, 1 + rows, alike=alike), 2)
+    values = ", ".join(f"(?{key}, {record})" for key, record in marks)
+    return (
+        "INSERT INTO eventonce_records (id, token, until, body)"
+        f" SELECT id, column2, column3, column4 FROM (VALUES {values})"
+        " CROSS JOIN eventonce_keys ON key = column1 WHERE true ON CONFLICT (id) DO UPDATE"
+    )
+
+
+def _marks(rows: int, before: int, *, alike: bool) -> list[str]:
+    """What stands for each record, after so many other values."""
+    if alike:
+        return [f"?{before + 1}, ?{before + 2}, ?{before + 3 + n}" for n in range(rows)]
+    starts = range(before + 1, before + 1 + RECORD * rows, RECORD)
+    return [f"?{n}, ?{n + 1}, ?{n + 2}" for n in starts]
+
+
+def _given(values: Values, start: int, stop: int) -> tuple[bool, Values]:
+    """The values of some records, as a statement takes them. Mostly all have one token and one
+    until, which it then takes once: giving it values is a good part of the work."""
+    tokens, untils, bodies = (values[start * RECORD + n : stop * RECORD : RECORD] for n in range(3))
+    if tokens.count(tokens[0]) == untils.count(untils[0]) == stop - start:
+        return True, [tokens[0], untils[0], *bodies]
+    return False, values[start * RECORD : stop * RECORD]
 
 
 @cache
 def _read(rows: int) -> str:
     keys = ", ".join("?" * rows)
-    return f"SELECT key, token, until, body FROM eventonce_records WHERE key IN ({keys})"
+    return f"SELECT key, token, until, body FROM {_RECORDS} WHERE key IN ({keys})"
+
+
+_RECORDS: Final = "eventonce_keys CROSS JOIN eventonce_records USING (id)"
+"""Keys with their records, found by key."""
 
 
 def claim(
@@ -83,29 +124,28 @@ def claim(
     Hope saves the look at what is there; where it was vain, a batch costs half as much again.
     """
     keys = [claim.key for claim in claims]
-    if not all(
-        0 < claim.lease <= ledger.UNSETTLED and not claim.peek and not claim.alone
-        for claim in claims
-    ):
-        # What is inserted below must be held, by a lease that its record outlives, in short form.
-        return _judge(connection, claims, read(connection, keys), {}, now), False
+    for claim in claims:
+        if claim.peek or claim.alone or not 0 < claim.lease <= ledger.UNSETTLED:
+            # What is inserted below must be held, by a lease that its record outlives, in short
+            # form.
+            return _judge(connection, claims, read(connection, keys), {}, now), False
     known = {} if hopeful else read(connection, keys)
     new = [claim for claim in claims if claim.key not in known] if known else claims
-    granted, values = _first_grants(new, now)
-    if _run(connection, _insert, values) < len(new):
-        # Some are there. What was inserted just now answers for itself: the law gives an ask that
-        # is repeated its own grant again.
+    granted, new_keys, values = _first_grants(new, now)
+    if not _insert(connection, new_keys, values):
         return _judge(connection, claims, read(connection, keys), {}, now), False
     if known:
         return _judge(connection, claims, known, granted, now), False
     return [granted[key] for key in keys], True
 
 
-def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdict], Values]:
+def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdict], Keys, Values]:
     """What the law gives these claims if none of their keys is known, and the rows to write."""
     granted: dict[bytes, Verdict] = {}
+    keys: Keys = []
     values: Values = []
-    facts: dict[tuple[int, int], tuple[Verdict, Record, int]] = {}
+    grants: dict[tuple[int, int], tuple[Verdict, Record, int]] = {}
+    facts: dict[tuple[int, int, int], tuple[Verdict, Record, int, bytearray]] = {}
     asked: tuple[int, int, int] | None = None
     # Of claims on the same key the first stays first.
     for claim in sorted(claims, key=_key):
@@ -113,19 +153,24 @@ def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdic
         if claim.order is None:
             # Facts on the same terms differ in nothing but their key, their nonce and their `by`.
             if asked != (asks := (claim.lease, claim.remember, claim.nonce)):
-                asked, terms = asks, asks[:2]
-                if terms not in facts:
-                    facts[terms] = _grant(claim, now)
-                verdict, record, until = facts[terms]
-                start = bytearray(held(record.attempt, claim.nonce, record.held_until, b""))
+                asked = asks
+                if asks not in facts:
+                    terms = asks[:2]
+                    if terms not in grants:
+                        grants[terms] = _grant(claim, now)
+                    record = grants[terms][1]
+                    start = bytearray(held(record.attempt, claim.nonce, record.held_until, b""))
+                    facts[asks] = (*grants[terms], start)
+                verdict, record, until, start = facts[asks]
             body = start + claim.by
         else:
             asked = None
             verdict, record, until = _grant(claim, now)
             body = bytearray(pack(record))
-        values += (bytearray(key), record.token, until, body)
+        keys.append(bytearray(key))
+        values += (record.token, until, body)
         granted[key] = verdict
-    return granted, values
+    return granted, keys, values
 
 
 def _grant(claim: Claim, now: int) -> tuple[Verdict, Record, int]:
@@ -142,6 +187,7 @@ def _judge(
     now: int,
 ) -> list[Verdict]:
     verdicts: list[Verdict] = []
+    there = frozenset(known)
     changed: dict[bytes, Record] = {}
     for claim in claims:
         key = claim.key
@@ -152,7 +198,7 @@ def _judge(
         if record is not None:
             known[key] = changed[key] = record
         verdicts.append(verdict)
-    write(connection, changed)
+    _write(connection, changed, there)
     return verdicts
 
 
@@ -160,16 +206,12 @@ def settle(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now: int
 ) -> list[SettleResult]:
     """Settle a batch."""
-    values = _completions(settlements, now)
-    if values:
-        updated = _run(connection, _complete, values, now)
-        strays = connection.execute(
-            "DELETE FROM eventonce_records INDEXED BY eventonce_strays WHERE token < 0"
-        ).rowcount
-        if updated == len(settlements) and not strays:
-            return ["kept"] * len(settlements)
-        # Those that were updated answer as they did: the law keeps a completion that is repeated.
+    keys, values = _completions(settlements, now)
+    if keys and _run(connection, _complete, keys, values, now) == len(settlements):
+        return ["kept"] * len(settlements)
+    # Those that were updated answer as they did: the law keeps a completion that is repeated.
     known = read(connection, [settlement.claim.key for settlement in settlements])
+    there = frozenset(known)
     answers: list[SettleResult] = []
     changed: dict[bytes, Record] = {}
     for settlement in settlements:
@@ -178,12 +220,13 @@ def settle(
         if record is not None:
             known[key] = changed[key] = record
         answers.append(kept)
-    write(connection, changed)
+    _write(connection, changed, there)
     return answers
 
 
-def _completions(settlements: Sequence[Settlement], now: int) -> Values:
+def _completions(settlements: Sequence[Settlement], now: int) -> tuple[Keys, Values]:
     """The rows of `ledger.completed_fact`; none where the batch holds anything else."""
+    keys: Keys = []
     values: Values = []
     done = bytearray(DONE)
     for settlement in sorted(settlements, key=_claimed_key):
@@ -195,14 +238,14 @@ def _completions(settlements: Sequence[Settlement], now: int) -> Values:
             or claim.remember <= 0
             or token <= 0
         ):
-            return []
+            return [], []
+        keys.append(bytearray(claim.key))
         if settlement.result is None and not claim.digest:
-            until = now + claim.remember
-            values += (bytearray(claim.key), token, until, done + claim.by)
+            values += (token, now + claim.remember, done + claim.by)
         else:
             record = ledger.completed_fact(settlement, now)
-            values += (bytearray(claim.key), token, record.expires, bytearray(pack(record)))
-    return values
+            values += (token, record.expires, bytearray(pack(record)))
+    return keys, values
 
 
 def read(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, Record]:
@@ -226,23 +269,60 @@ def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def write(connection: sqlite3.Connection, records: Mapping[bytes, Record]) -> None:
-    """Put these records where their keys' were."""
+def _write(
+    connection: sqlite3.Connection, records: Mapping[bytes, Record], there: Container[bytes]
+) -> None:
+    """Put these records where their keys' were, or anew where their keys are not `there`."""
+    old = sorted(key for key in records if key in there)
+    new = sorted(key for key in records if key not in there)
+    _run(connection, _update, *_rows(records, old), 0)
+    if not _insert(connection, *_rows(records, new)):
+        raise sqlite3.IntegrityError("eventonce_keys has a key without a record")
+
+
+def _rows(records: Mapping[bytes, Record], keys: Sequence[bytes]) -> tuple[Keys, Values]:
     values: Values = []
-    for key in sorted(records):
+    for key in keys:
         record = records[key]
-        values += (bytearray(key), record.token, lives_until(record), bytearray(pack(record)))
-    _run(connection, _write, values)
+        values += (record.token, lives_until(record), bytearray(pack(record)))
+    return [bytearray(key) for key in keys], values
+
+
+def _insert(connection: sqlite3.Connection, keys: Keys, values: Values) -> bool:
+    """Insert these records if every key is new, and nothing otherwise; whether it was so."""
+    first = 0
+    for start, stop in _chunks(len(keys)):
+        count = stop - start
+        alike, given = _given(values, start, stop)
+        last = connection.execute(_insert_records(count, alike=alike), given).lastrowid
+        assert last is not None
+        # Of one statement, at the end of the table: their ids follow each other.
+        lowest = last - count + 1
+        first = first or lowest
+        pairs = [lowest, *keys[start:stop]]
+        if connection.execute(_insert_keys(count), pairs).rowcount < count:
+            connection.execute("DELETE FROM eventonce_records WHERE id >= ?", (first,))
+            connection.executemany(
+                "DELETE FROM eventonce_keys WHERE key = ? AND id >= ?",
+                [(key, first) for key in keys[:stop]],
+            )
+            return False
+    return True
 
 
 def _run(
-    connection: sqlite3.Connection, statement: Callable[[int], str], values: Values, *first: int
+    connection: sqlite3.Connection,
+    statement: _Statement,
+    keys: Keys,
+    values: Values,
+    own: int,
 ) -> int:
-    """Run the statement for all rows; answers how many it changed."""
+    """Run the statement for all rows, with a value of its own; answers how many it changed."""
     changed = 0
-    for start, stop in _chunks(len(values) // COLUMNS):
-        row = [*first, *values[start * COLUMNS : stop * COLUMNS]]
-        changed += connection.execute(statement(stop - start), row).rowcount
+    for start, stop in _chunks(len(keys)):
+        alike, given = _given(values, start, stop)
+        sql = statement(stop - start, alike=alike)
+        changed += connection.execute(sql, [own, *keys[start:stop], *given]).rowcount
     return changed
 
 
@@ -256,9 +336,12 @@ def _chunks(count: int) -> Iterator[tuple[int, int]]:
 
 def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
     """Drop these records; answers how many there were."""
-    return connection.executemany(
-        "DELETE FROM eventonce_records WHERE key = ?", [(key,) for key in keys]
-    ).rowcount
+    each = [(key,) for key in keys]
+    connection.executemany(
+        "DELETE FROM eventonce_records WHERE id = (SELECT id FROM eventonce_keys WHERE key = ?)",
+        each,
+    )
+    return connection.executemany("DELETE FROM eventonce_keys WHERE key = ?", each).rowcount
 
 
 def sweep(
@@ -268,14 +351,20 @@ def sweep(
     were dropped, and after which key to go on. Nothing is written where nothing has expired."""
     looked, last, soonest = connection.execute(
         "SELECT count(*), max(key), min(until) FROM"
-        " (SELECT key, until FROM eventonce_records WHERE key > ? ORDER BY key LIMIT ?)",
+        f" (SELECT key, until FROM {_RECORDS} WHERE key > ? ORDER BY key LIMIT ?)",
         (after, limit),
     ).fetchone()
     dropped = 0
     if looked and soonest <= now:
-        dropped = connection.execute(
-            "DELETE FROM eventonce_records WHERE until <= ?3 AND key > ?1 AND key <= ?2",
+        connection.execute(
+            "DELETE FROM eventonce_records WHERE until <= ?3 AND id IN"
+            " (SELECT id FROM eventonce_keys WHERE key > ?1 AND key <= ?2)",
             (after, last, now),
+        )
+        dropped = connection.execute(
+            "DELETE FROM eventonce_keys WHERE key > ?1 AND key <= ?2 AND NOT EXISTS"
+            " (SELECT 1 FROM eventonce_records WHERE id = eventonce_keys.id)",
+            (after, last),
         ).rowcount
     # Fewer than asked for: that was the last of them, and the next round begins.
     return looked, dropped, last if looked == limit else b""
@@ -293,7 +382,7 @@ def sweep_on(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int,
 
 def counts(connection: sqlite3.Connection) -> tuple[int, int]:
     """How many records and how many letters there are."""
-    (records,) = connection.execute("SELECT count(*) FROM eventonce_records").fetchone()
+    (records,) = connection.execute("SELECT count(*) FROM eventonce_keys").fetchone()
     (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
     return records, letters
 

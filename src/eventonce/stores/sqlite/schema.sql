@@ -1,4 +1,4 @@
--- The tables of format 1. `admin.py` runs this statement by statement. The file may be another
+-- The tables of format 2. `admin.py` runs this statement by statement. The file may be another
 -- application's too: our tables are known by their prefix, and nothing else in it is touched.
 --
 -- A later minor version adds columns (ALTER TABLE ... ADD COLUMN) and leaves the format as it is:
@@ -6,18 +6,23 @@
 -- what was added and keeps it. An added column says which token its value belongs to, for a key
 -- whose record expired begins anew in the same row.
 
--- One row a key. Keys sort by time, so that work stays on a few pages of a large tree; there is no
--- index on anything else, because each would cost as much again. `until` is the instant up to which
--- the record lives and `body` what codec.py makes of the rest.
-CREATE TABLE eventonce_records (
+-- A record is a row in each of these. Keys that begin with their time sort by it, so that work stays
+-- on a few pages of a large tree; but keys of one second, and keys without a time, fall anywhere in
+-- their part of it. So a key is written there once, at its claim, and all that changes stands in a
+-- table that new records are appended to: a completion writes the few pages at its end, whatever
+-- the keys are. There is no index on anything else, because each would cost as much again. `until`
+-- is the instant up to which the record lives and `body` what codec.py makes of the rest.
+CREATE TABLE eventonce_keys (
     key BLOB NOT NULL PRIMARY KEY,
+    id INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE eventonce_records (
+    id INTEGER NOT NULL PRIMARY KEY,
     token INTEGER NOT NULL,
     until INTEGER NOT NULL,
     body BLOB NOT NULL
-) WITHOUT ROWID;
-
--- Always empty at a commit: `queries.py` says what for.
-CREATE INDEX eventonce_strays ON eventonce_records (key) WHERE token < 0;
+);
 
 CREATE TABLE eventonce_letters (
     id TEXT NOT NULL PRIMARY KEY,
@@ -41,4 +46,4 @@ CREATE TABLE eventonce_tables (
     swept BLOB NOT NULL
 );
 
-INSERT INTO eventonce_tables (one, format, swept) VALUES (1, 1, x'');
+INSERT INTO eventonce_tables (one, format, swept) VALUES (1, 2, x'');
