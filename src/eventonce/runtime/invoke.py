@@ -28,19 +28,23 @@ def open_transaction(store: Transactional) -> Opened:
 class Scope:
     """The transaction a handler may open through `job.connection`, and what ends it."""
 
+    __slots__ = ("_context", "_job", "_run", "_store", "_transaction")
+
     def __init__(self, run: Run, job: Job, store: Transactional | None = None) -> None:
         """Without a store the transaction is opened elsewhere, and given to `hold`."""
         self._run = run
         self._job = job
         self._context: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
+        self._store = store
         if store is not None:
-            job.connect = lambda: self._connect(store)
+            job.connect = self._connect
 
-    def _connect(self, store: Transactional) -> Any:
+    def _connect(self) -> Any:
         if self._transaction is None:
+            assert self._store is not None
             try:
-                self.hold(open_transaction(store))
+                self.hold(open_transaction(self._store))
             except StoreUnavailable:
                 # Whatever the handler makes of it, it could not do its work.
                 self._run.blameless = True
