@@ -96,10 +96,10 @@ bench: $(STAMP) ## Print the measured figures, as ratios within one run, and kee
 scale: $(STAMP) ## Diagnose captures of up to EVENTS=10000000 events and print how the cost grows
 	@EVENTONCE_BENCH_STUDY=$(EVENTS) $(BIN)/python -m benchmarks study
 
-histories: $(STAMP) ## Record concurrent calls on every store and check them; SEED=7 ROUNDS=50 to choose
+histories: $(STAMP) ## Record concurrent calls on every store, kill programs on three, and check what was left; SEED=7 ROUNDS=50 to choose
 	@sh tests/servers/debian.sh
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
-	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest $(SPREAD) tests/contract -k "test_case and every_history"
+	@EVENTONCE_SEED=$(SEED) EVENTONCE_HISTORIES=$(ROUNDS) $(BIN)/python -m pytest $(SPREAD) tests/contract -k "test_case and every_history or killed_programs"
 
 breakages: $(STAMP) ## Plant each known breakage and show that a promise then fails
 	@$(BIN)/python -m pytest -n 2 tests/breakages tests/contract/test_contract_catches.py tests/simulation/test_explorer.py
