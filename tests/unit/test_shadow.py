@@ -231,8 +231,8 @@ def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) 
     assert at == min(json.loads(line)["at"] for line in right)
     Path("shadow.jsonl").write_bytes(b"\n".join([*wide, *right]))
     told = run("shadow", "report", "shadow.jsonl", "--html", "page.html").out
-    assert "not counted: 4." in told
-    assert "not counted: 4." in Path("page.html").read_text()
+    assert "which are not counted: 4." in told
+    assert "which are not counted: 4." in Path("page.html").read_text()
     longer = Line(1, 9, "a", "call", "r", "aa", DAY), Line(1, 10, "b", "call", "r", "bb", 2 * DAY)
     assert not shadow_report(map(msgspec.json.encode, longer)).changed
 

@@ -50,8 +50,8 @@ def sentence(found: ShadowReport) -> Sentence:
 def changes(found: ShadowReport) -> list[str]:
     """The rules that were changed within the record, a sentence each."""
     return [
-        f"The rule {one.rule} decides as it does now since {minute(one.at)} UTC: "
-        f"earlier events that are not counted: {one.events}."
+        f"The rule {one.rule} decides as it does now since {minute(one.at)} UTC. "
+        f"Its earlier events, which are not counted: {one.events}."
         for one in found.changed
     ]
 
