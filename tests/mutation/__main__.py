@@ -42,8 +42,8 @@ FILES: Final = ("core/*.py", "runtime/*.py", "stores/memory.py", "stores/sqlite/
 UNIT: Final = """aio alone aws_invocation batches consumer consumer_given engine explain forks gate
 gate_timer groups hard_cases interrupted keys lane ledger ledger_facts ledger_settle
 ledger_states letters limits looked_after loops masking memory memory_interrupted observe packing
-proof reasons redrive renewal replays replays_cli settled_meanwhile shared_ids store_cli
-store_uri timeout unhandled worker_parts worker_whole"""
+proof reasons redrive renewal replays replays_cli settled_meanwhile shadow shared_ids slots stages
+store_cli store_uri timeout unhandled worker_parts worker_whole"""
 TESTS: Final = (
     *(f"tests/unit/test_{name}.py" for name in UNIT.split()),
     *(str(path) for path in ROOT.glob("tests/integration/test_sqlite*.py")),

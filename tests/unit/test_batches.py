@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from eventonce.core.plan import Plan
 from eventonce.errors import Reject, StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.harness import ManualClock
 from eventonce.types import Claim, Job, Settlement, SettleResult, Verdict
 from tests.helpers import Look, WatchedStore, away
 
@@ -202,6 +204,35 @@ def test_what_the_disk_does_in_a_handlers_transaction_is_no_attempt_of_the_event
     rule = msgspec.structs.replace(FACT, attempts=1)
     with Consumer(SQLiteStore(tmp_path / "a.db"), rules=rule, handler=handler) as consumer:
         assert [consumer.process([call("e")])[0].status for _ in range(2)] == [status] * 2
+
+
+def test_what_a_handler_wrote_commits_also_unguarded_and_is_undone_where_another_took_over(
+    tmp_path: Path,
+) -> None:
+    clock, rivals = ManualClock(), list[str]()
+    store = SQLiteStore(tmp_path / "a.db", clock=clock)
+
+    def write(job: Job) -> None:
+        job.connection.execute("create table if not exists effects (id text)")
+        job.connection.execute("insert into effects values (?)", [job.event.id])
+
+    def late(job: Job) -> None:
+        clock.advance(120)
+        rivals.extend(outcome.status for outcome in rival.process([call("rival", 2)]))
+        write(job)
+
+    shadow = msgspec.structs.replace(FACT, shadow=True)
+    shadowed = Consumer(store, rules=shadow, handler=write)
+    again = [shadowed.process([call("a", 1)])[0].status for _ in range(2)]
+    assert again == ["done", "unguarded"]
+    rival, slow = (Consumer(store, rules=FACT, handler=one) for one in (write, late))
+    assert [outcome.status for outcome in slow.process([call("late", 2)])] == ["fenced"]
+    assert rivals == ["done"]
+    store.close()
+    database = sqlite3.connect(tmp_path / "a.db")
+    ids = database.execute("select id from effects").fetchall()
+    database.close()
+    assert ids == [("a",), ("a",), ("rival",)]
 
 
 def test_whatever_must_come_again_says_when() -> None:
