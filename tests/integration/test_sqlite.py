@@ -110,6 +110,16 @@ def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore
         assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
 
 
+def test_known_and_new_keys_of_a_batch_are_answered_in_the_order_asked(
+    sqlite: SQLiteStore,
+) -> None:
+    sqlite.claim(facts(0, 3), NOW)
+    for new in (10, 20):  # with and without the hope that all are new
+        claims = [fact(0, 2), fact(new, 2), fact(1, 2), fact(new + 1, 2)]
+        assert kinds(sqlite, claims) == ["busy", "run", "busy", "run"]
+        assert kinds(sqlite, facts(new, new + 2)) == ["busy", "busy"]
+
+
 @pytest.mark.parametrize("terms", [{"peek": True}, {"alone": True}, {"lease": 400 * 86_400_000}])
 def test_one_claim_on_other_terms_is_judged_by_them_in_a_batch_of_new_ones(
     sqlite: SQLiteStore, terms: dict[str, Any]
@@ -273,7 +283,7 @@ def test_another_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
         with closing(raw(path)) as other:
             other.execute("BEGIN IMMEDIATE")
 
-    assert kinds(sqlite, [fact(1, nonce=2**70), fact(2)]) == ["error", "run"]
+    assert kinds(sqlite, [fact(2), fact(1, nonce=2**70)]) == ["run", "error"]
     write()
     with pytest.raises(sqlite3.OperationalError), sqlite.transaction() as transaction:
         transaction.connection.execute("no statement")

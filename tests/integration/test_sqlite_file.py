@@ -263,6 +263,9 @@ def test_four_slashes_begin_a_path_from_the_root(tmp_path: Path) -> None:
     "uri",
     [
         "sqlite://eventonce.db",
+        "sqlite://host/eventonce.db",
+        "sqlite://user@/eventonce.db",
+        "sqlite:eventonce.db",
         "sqlite:",
         "sqlite:///",
         "sqlite:///a.db?synchronous=off",
@@ -272,8 +275,9 @@ def test_four_slashes_begin_a_path_from_the_root(tmp_path: Path) -> None:
     ],
 )
 def test_a_uri_that_says_nothing_sensible_is_refused(uri: str) -> None:
-    with pytest.raises(ConfigError, match="sqlite"):
-        open_store(uri)
+    for opens in (open_store, SQLiteStore.from_uri):
+        with pytest.raises(ConfigError, match="sqlite"):
+            opens(uri)
 
 
 # What can go wrong
@@ -283,6 +287,24 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the directory .*/nowhere does not exist") as caught:
         SQLiteStore(tmp_path / "nowhere" / "eventonce.db")
     assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_a_file_is_no_directory(path: Path) -> None:
+    SQLiteStore(path).close()
+    with pytest.raises(ConfigError, match=r"eventonce\.db is not a directory"):
+        SQLiteStore(path / "another.db")
+
+
+def test_a_file_system_without_a_log_that_processes_share_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apart(location: Location, *_: object) -> sqlite3.Connection:
+        uri = f"{location.path.as_uri()}?vfs=unix-dotfile"
+        return sqlite3.connect(uri, uri=True, isolation_level=None)
+
+    monkeypatch.setattr(admin, "connect", apart)
+    with pytest.raises(ConfigError, match=r"write-ahead log .* not on a network file system"):
+        SQLiteStore(path)
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
@@ -447,6 +469,25 @@ def test_a_file_that_cannot_be_written_is_a_wrong_path_only_while_it_is_opened(
     location = Location.of(path, Options())
     more = {"opening": True} if opening else {}
     assert type(explain(error, location, **more)) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_IOERR_FSYNC, StoreUnavailable),
+        (sqlite3.SQLITE_NOMEM, StoreUnavailable),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreUnavailable),
+        (sqlite3.SQLITE_CONSTRAINT, StoreError),
+        (None, StoreError),
+    ],
+)
+def test_what_the_system_did_may_be_tried_again(
+    path: Path, code: int | None, kind: type[EventonceError]
+) -> None:
+    error = sqlite3.OperationalError("why")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert type(explain(error, Location.of(path, Options()))) is kind
 
 
 def settled_in_a_transaction(sqlite: SQLiteStore) -> None:
