@@ -90,7 +90,9 @@ def test_what_another_took_over_while_it_waited_is_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran: list[str] = []
-    consumer = Consumer("memory:", rules=RULE, handler=lambda job: ran.append(job.event.id))
+    consumer = Consumer(
+        "memory:", rules=RULE, handler=lambda job: ran.append(job.event.id), clock=lambda: 5_000
+    )
     invoke = inline.invoke  # type: ignore[attr-defined]
 
     def lose_the_second(run: Run, transactions: Any) -> None:
@@ -102,7 +104,7 @@ def test_what_another_took_over_while_it_waited_is_not_run(
     first, second = consumer.process([call(1), call(2)])
     assert ran == ["id-1"]
     assert (first.status, second.status, second.reason) == ("done", "fenced", NOT_STARTED)
-    assert not second.ack
+    assert (second.ack, second.retry_at) == (False, 6_000)
 
 
 def once(consumer: Consumer) -> None:

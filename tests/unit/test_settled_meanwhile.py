@@ -51,10 +51,10 @@ def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None
         if job.event.id == "id-3":
             assert asked.wait(PATIENCE)
 
-    outcomes = Consumer(WatchedStore(refuse), rules=RULE, handler=handler).process(
-        [call(1), call(2), call(3)]
-    )
+    consumer = Consumer(WatchedStore(refuse), rules=RULE, handler=handler, clock=lambda: 5_000)
+    outcomes = consumer.process([call(1), call(2), call(3)])
     assert [outcome.status for outcome in outcomes] == ["fenced", "dead", "fenced"]
+    assert [outcome.retry_at for outcome in outcomes] == [6_000, None, 6_000]
 
 
 @pytest.mark.usefixtures("quick_waves")
