@@ -26,6 +26,26 @@ def by_guard(document: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {one["guard"]: one for one in document}
 
 
+def test_a_guard_of_the_user_is_tried_by_what_it_decided(run: Run, tmp_path: Path) -> None:
+    capture, truth, mine = (tmp_path / name for name in ("c.jsonl", "t.jsonl", "mine.jsonl"))
+    run("simulate", "--seed", "8", "--events", "600", "-o", capture, "--truth", truth)
+    rows = [json.loads(line) for line in truth.read_bytes().splitlines()]
+    copies = [row for row in rows if row["copy_of"]]
+    copies[0]["copy_of"] = None
+    alone = {row["line"] for row in rows} - {row["copy_of"] for row in rows}
+    lost = next(row for row in rows[1:] if row["line"] in alone and not row["cause"])
+    lost["copy_of"] = 1
+    mine.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ("backtest", capture, "--presets", "genesys:latest", "--truth", truth, "--guard", mine)
+    _, found = run(*words, "--json").documents[0]
+    assert (found["guard"], found["lost"], found["let_through"]) == ("mine.jsonl", 1, 1)
+    assert [lost["line"], 1] in found["examples"]
+    mine.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:-1]))
+    assert "ends before the capture" in run(*words).err
+    mine.write_text(json.dumps(rows[1]))
+    assert "expected line 1, found 2" in run(*words).err
+
+
 def test_latest_wins_loses_nothing_and_lets_nothing_through(
     run: Run, simulated: tuple[Path, Path]
 ) -> None:
@@ -186,7 +206,7 @@ def test_the_guard_in_use_is_named_by_a_part_of_its_name(run: Run, tmp_path: Pat
     for text in ("event.id", "nothing of the kind"):
         refused = run(*words, "--guard", text)
         assert refused.code == 2
-        assert "must name one of these recipes:\n  event.id in a cache" in refused.err
+        assert "one of these recipes:\n  event.id in a cache" in refused.err
     assert run(*words, "--guard", "500 ms", "--recipes").code == 2
 
 

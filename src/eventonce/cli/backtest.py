@@ -21,7 +21,7 @@ from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.cost import ASSUMED
 from eventonce.study.examples import Example, read
-from eventonce.study.guards import RECIPES, Guard, RulesGuard
+from eventonce.study.guards import RECIPES, DecidedGuard, Guard, RulesGuard
 from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
 from eventonce.study.scratch import remove_open
 
@@ -61,8 +61,9 @@ MASKED: Final = 24
     "--guard",
     "mine",
     metavar="TEXT",
-    help="Try beside them the one recipe that is your guard now, by a part of its name, such as "
-    '"event.id in a cache".',
+    help="Try beside them your guard of now: one of the recipes, by a part of its name, such as "
+    '"event.id in a cache"; or a file of what it decided, for each line of the capture '
+    '{"line": 7, "copy_of": 3} where it dropped and {"line": 3, "copy_of": null} where it ran.',
 )
 @click.option(
     "--truth",
@@ -168,12 +169,15 @@ def _guards(
 
 
 def _mine(text: str) -> Guard:
-    """The one recipe whose name has this text in it."""
+    """The guard of this file of decisions, or the one recipe whose name has this text in it."""
+    file = Path(text)
+    if file.is_file():
+        return DecidedGuard(file)
     found = [recipe for recipe in RECIPES if text.casefold() in recipe.name.casefold()]
     if len(found) != 1:
         names = "\n".join(f"  {recipe.name}" for recipe in found or RECIPES)
         raise click.BadParameter(
-            f"{text!r} must name one of these recipes:\n{names}", param_hint="--guard"
+            f"{text!r} must name a file, or one of these recipes:\n{names}", param_hint="--guard"
         )
     return found[0]
 

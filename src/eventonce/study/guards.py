@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
-from eventonce.errors import EnvelopeError
+from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.study.arrivals import Arrival
 from eventonce.types import Claim, Event, Settlement
@@ -70,6 +71,46 @@ class Guard(Protocol):
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
         """The decision on each delivery of one key: `run`, or why it is dropped; no decision on a
         delivery that comes again."""
+
+
+class _Decision(msgspec.Struct):
+    """The decision of a guard on a line of the capture, in the form of `diagnose --lines`."""
+
+    line: int
+    copy_of: int | None
+
+
+class DecidedGuard:
+    """A guard of the user's, by the decisions that it made on the lines of the capture. Crashes and
+    outages are in the decisions already."""
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.name
+        self._file = file
+        self._decisions = _numbered(file)
+        self._decode = msgspec.json.Decoder(_Decision).decode
+
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  it was decided
+        number, text = next(self._decisions, (0, b""))
+        if not number:
+            raise ConfigError(f"{self._file} ends before the capture: it belongs to another one")
+        try:
+            line, copy_of = msgspec.structs.astuple(self._decode(text))
+        except ValueError as error:
+            raise ConfigError(f"{self._file}:{number}: no decision on a line: {error}") from error
+        if line != number:
+            raise ConfigError(f"{self._file}:{number}: expected line {number}, found {line}")
+        return copy_of or line, -1, int(copy_of is not None), 0, 0
+
+    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        for look in looks:
+            if look.fault != AGAIN:
+                yield look, "duplicate" if look.version else "run"
+
+
+def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
+    with file.open("rb") as stream:
+        yield from enumerate(stream, start=1)
 
 
 class RulesGuard:
