@@ -93,8 +93,8 @@ pictures: $(STAMP) ## Draw the pictures of the pages anew
 bench: $(STAMP) ## Print the measured figures, as ratios within one run, and keep them
 	@$(BIN)/python -m benchmarks
 
-scale: $(STAMP) ## Diagnose captures of up to EVENTS=10000000 events and print how the cost grows
-	@EVENTONCE_BENCH_STUDY=$(EVENTS) $(BIN)/python -m benchmarks study
+scale: $(STAMP) ## Diagnose up to EVENTS=10000000 events, count ten times as many, print how the cost grows
+	@EVENTONCE_BENCH_STUDY=$(EVENTS) EVENTONCE_BENCH_COUNTING=$(EVENTS)0 $(BIN)/python -m benchmarks study counting
 
 histories: $(STAMP) ## Record concurrent calls on every store, kill programs on three, and check what was left; SEED=7 ROUNDS=50 to choose
 	@sh tests/servers/debian.sh

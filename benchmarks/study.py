@@ -87,12 +87,12 @@ def _disk(folder: str) -> int:
     return total
 
 
-def _measured(script: str, *captures: Path) -> dict[str, Any]:
+def measured(script: str, *arguments: Path | int) -> dict[str, Any]:
     """What the script prints, and the most memory and temporary disk space that it was seen to
     take."""
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "TMPDIR": temporary}
-        command = [sys.executable, "-c", script, *map(str, captures)]
+        command = [sys.executable, "-c", script, *map(str, arguments)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as running:
             memory = disk = 0
             while running.poll() is None:
@@ -103,12 +103,12 @@ def _measured(script: str, *captures: Path) -> dict[str, Any]:
             return {**json.loads(running.stdout.read()), "memory": memory, "disk": disk}
 
 
-def _simulated(folder: str) -> list[Path]:
+def simulated(folder: str, parts: int, events: int, ending: str) -> list[Path]:
     """The files of a capture, each with conversations of its own."""
     files = []
-    for seed in range(1, PARTS + 1):
-        files.append(Path(folder, f"{seed:04}{ENDING}"))
-        simulate = [sys.executable, "-m", "eventonce", "simulate", "--events", str(PART)]
+    for seed in range(1, parts + 1):
+        files.append(Path(folder, f"{seed:04}{ending}"))
+        simulate = [sys.executable, "-m", "eventonce", "simulate", "--events", str(events)]
         subprocess.run(
             [*simulate, "--days", "30", "--seed", str(seed), "-o", str(files[-1])],
             check=True,
@@ -121,9 +121,9 @@ def run() -> Iterator[Figure]:
     """Simulate, diagnose, compare."""
     costs, counting = [], []
     with tempfile.TemporaryDirectory() as folder:
-        files = _simulated(folder)
+        files = simulated(folder, PARTS, PART, ENDING)
         for parts in (PARTS // 10, PARTS // 3, PARTS):
-            found = _measured(DIAGNOSED, *files[:parts])
+            found = measured(DIAGNOSED, *files[:parts])
             lines = found["lines"]
             costs.append(found["all"] / lines)
             counting.append((found["all"] - found["indexed"]) / lines)
@@ -134,7 +134,7 @@ def run() -> Iterator[Figure]:
                 f"{name}: memory of all processes", found["memory"] / 2**20, "MiB", at_most=1024
             )
             yield Figure(f"{name}: temporary disk space", found["disk"] / 2**20, "MiB")
-        read = _measured(LOADED, files[0])
+        read = measured(LOADED, files[0])
     loaded = read["all"] / read["lines"]
     yield Figure(
         "growth of that time to 10 times the events", costs[-1] / costs[0], "times", at_most=1.2

@@ -1,17 +1,20 @@
-"""A key that nearly every event has: what a rule that is far too wide makes of a capture. The study
-neither compares all with all nor holds them in memory."""
+"""A key that nearly every event has, as a rule that is far too wide gives it, and many kinds of
+event: the study neither compares all with all nor holds them in memory."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eventonce.study import copies, windows
+from eventonce.study import copies, diagnose, sampled, windows
 from eventonce.study.copies import EARLY, Row
+from eventonce.study.index import Index
+from eventonce.study.sampled import Looked, Shown
 from tests.helpers import Run, write_lines
 from tests.unit.made import classic
 
@@ -88,3 +91,22 @@ def test_the_windows_of_a_key_with_many_lines_are_scaled(
         assert mine["differing"] == pytest.approx(exact["differing"], rel=0.05)
         assert mine["caught"] == pytest.approx(exact["caught"], rel=0.05)
     assert true["grid"][0]["differing"] > LINES / 4
+
+
+def test_many_kinds_share_the_lines_that_are_held(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    read = sampled.sampled
+
+    def counted(index: Index, shown: Collection[Shown]) -> Looked:
+        held.extend(len(some.lines) for some in shown)
+        return read(index, shown)
+
+    monkeypatch.setattr(diagnose, "sampled", counted)
+    monkeypatch.setattr(sampled, "OF_ALL", 260)
+    capture = tmp_path / "capture.jsonl"
+    run("simulate", "--events", "2000", "--seed", "5", "-o", capture)
+    assert run("diagnose", capture).code == 0
+    assert len(held) > 20
+    assert max(held) <= max(sampled.FEWEST, 260 // len(held))

@@ -65,3 +65,15 @@ def test_a_study_that_is_told_to_end_removes_its_folder(tmp_path: Path) -> None:
         study.terminate()
         assert study.wait(60) == 128 + signal.SIGTERM
     assert not folders(tmp_path)
+
+
+def test_a_long_query_draws_nothing_where_the_report_goes() -> None:
+    """DuckDB draws a bar for whoever types Python, which is who has no script."""
+    program = """
+from eventonce.study.scratch import Scratch
+with Scratch() as scratch:
+    scratch.run("CREATE TABLE told AS SELECT current_setting('enable_progress_bar')")
+    print(*next(scratch.rows("FROM told")))
+"""
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert told.stdout == b"False\n"

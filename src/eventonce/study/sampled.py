@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventonce.rules.explanation import Explanation
@@ -15,8 +15,9 @@ from eventonce.types import Event
 
 SHOWN: Final = 200
 """Events and pairs of a kind whose fields are looked at for the field map."""
-SUSPECTED: Final = 50
-"""Pairs of a kind that are looked at because their content differs."""
+OF_ALL: Final = 12_000
+"""Events of all kinds together, which share them: a capture may be of many organisations."""
+FEWEST: Final = 8
 
 
 class Shown(NamedTuple):
@@ -45,7 +46,7 @@ class Looked(NamedTuple):
     """Why a line has the key it has."""
 
 
-def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
+def shown_of(index: Index, kinds: Collection[int]) -> dict[int, Shown]:
     """The lines to look at of these kinds."""
     index.run(
         """
@@ -62,9 +63,10 @@ def shown_of(index: Index, kinds: Iterable[int]) -> dict[int, Shown]:
             "FROM pairs GROUP BY kind"
         )
     }
-    lines, apart = _lines(index), _apart(index)
-    fresh = _pairs(index, "fresh", "NOT changed, hash(line)", SHOWN)
-    suspected = _pairs(index, "changed AND dropped", "hash(line)", SUSPECTED)
+    most = max(FEWEST, min(SHOWN, OF_ALL // max(1, len(kinds))))
+    lines, apart = _lines(index, most), _apart(index)
+    fresh = _pairs(index, "fresh", "NOT changed, hash(line)", most)
+    suspected = _pairs(index, "changed AND dropped", "hash(line)", most // 4)
     found = {}
     for kind in kinds:
         told = apart.get(kind, [])
@@ -94,7 +96,7 @@ def _pairs(index: Index, which: str, order: str, most: int) -> dict[int, list[tu
     return found
 
 
-def _lines(index: Index) -> dict[int, list[int]]:
+def _lines(index: Index, most: int) -> dict[int, list[int]]:
     """Some lines of each kind, drawn by their numbers: the same in every run."""
     found: dict[int, list[int]] = {}
     for kind, line in index.rows(
@@ -105,7 +107,7 @@ def _lines(index: Index) -> dict[int, list[int]]:
         QUALIFY row_number() OVER (PARTITION BY kind ORDER BY hash(line)) <= ?
         ORDER BY kind, hash(line)
         """,
-        *(SHOWN, SHOWN),
+        *(most, most),
     ):
         found.setdefault(kind, []).append(line)
     return found

@@ -34,6 +34,8 @@ class Scratch:
         _open.add(Path(self._folder.name))
         self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
         self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+        # DuckDB would draw a bar on stdout, where the report goes, outside of a script.
+        self.run("SET enable_progress_bar = false")
 
     def __enter__(self) -> Self:
         return self
