@@ -458,6 +458,8 @@ def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:
     kind, message = told_to_nobody(path)
     assert kind == "ConfigError"
     assert f"no permission to write in the directory {folder}" in message
+    fault = told_to_nobody(folder / "another.db", check)
+    assert f"no permission to write in the directory {folder}" in fault[1]
 
 
 @pytest.mark.parametrize(("opening", "kind"), [(True, ConfigError), (False, StoreUnavailable)])
