@@ -7,7 +7,6 @@ or to try again, and a filter is measured against a script that does nothing but
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from eventonce.core.status import COPIES
 from eventonce.errors import EnvelopeError, StoreError
 from eventonce.rules import Ruleset
 from eventonce.runtime.gate import Gate
+from eventonce.runtime.runtime import new_nonce
 from eventonce.types import Claim, Settlement, Verdict
 
 RECENT_FACTS: Final = 50_000
@@ -97,7 +97,7 @@ class EventFilter:
 
     def plan(self, lines: Sequence[bytes]) -> Batch:
         """Read the lines and find their keys."""
-        nonce = random.getrandbits(52) | 1
+        nonce = new_nonce()
         read, plan, limit = envelope.read, self._planner.plan, self._planner.max_bytes
         recent, less_recent, now = self._recent, self._less_recent, time.monotonic()
         batch = Batch(lines, [], {}, [], [], {})

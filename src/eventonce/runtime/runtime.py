@@ -93,7 +93,7 @@ class Runtime:
             events if type(events) is list or not isinstance(events, ONE) else [events],
             route_of or self.routes.of,
             self.unhandled,
-            _nonce(),
+            new_nonce(),
             redrive=redrive,
             deadline=deadline,
             deliveries=deliveries,
@@ -162,7 +162,7 @@ class Runtime:
             self._closing.pop()()
 
 
-def _nonce() -> int:
+def new_nonce() -> int:
     """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
     Python's generator in the very state that others restored from it have."""
     return int.from_bytes(urandom(7)) >> 4 | 1
