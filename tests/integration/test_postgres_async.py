@@ -140,6 +140,8 @@ def test_handlers_overlap_in_their_transactions(cluster: Cluster, store: Postgre
         await together.wait()
         count = await connection.execute("SELECT count(*) FROM effects")
         assert await count.fetchone() == (1,), "each sees its own"
+        # None commits before all have looked.
+        await together.wait()
 
     outcomes = processed(store, handler, *range(5))
     assert [outcome.status for outcome in outcomes] == ["done"] * 5
