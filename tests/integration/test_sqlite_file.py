@@ -182,6 +182,20 @@ def test_a_file_of_format_1_keeps_its_records_and_dead_letters(path: Path) -> No
     assert not names & {"eventonce_format_1", "eventonce_strays"}
 
 
+def test_views_of_another_application_neither_stop_an_upgrade_nor_are_changed(path: Path) -> None:
+    theirs = (
+        "CREATE VIEW broken AS SELECT * FROM gone",
+        "CREATE VIEW tokens AS SELECT token FROM eventonce_records",
+    )
+    made(path, FORMAT_1 + ";\n".join((*theirs, "")))
+    with closing(SQLiteStore(path)) as sqlite:
+        assert sqlite.stats().records == 3
+    with closing(raw(path)) as connection:
+        views = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view'").fetchall()
+        assert connection.execute("SELECT token FROM tokens").fetchall() == [(5,), (6,), (7,)]
+    assert views == [(text,) for text in theirs]
+
+
 def test_a_file_of_an_older_format_with_no_way_to_this_one_is_refused(path: Path) -> None:
     before = made(path, OLD).read_bytes()
     with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*no way from 0 to 1"):

@@ -30,7 +30,11 @@ FORMAT: Final = 2
 
 MIGRATIONS: Mapping[int, str] = {
     1: """
+-- Or SQLite looks at all views and triggers in the file, refuses if one of them is broken, and
+-- makes those that read our table read the one that is dropped here.
+PRAGMA legacy_alter_table = ON;
 ALTER TABLE eventonce_records RENAME TO eventonce_format_1;
+PRAGMA legacy_alter_table = OFF;
 CREATE TABLE eventonce_keys (
     key BLOB NOT NULL PRIMARY KEY,
     id INTEGER NOT NULL
