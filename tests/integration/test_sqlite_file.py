@@ -167,6 +167,8 @@ INSERT INTO eventonce_records VALUES
 
 def test_a_file_of_format_1_keeps_its_records_and_dead_letters(path: Path) -> None:
     made(path, FORMAT_1)
+    first = next(found for found in SQLiteSchema(Location(path)).check() if found.fix)
+    assert "store migrate" in first.fix
     held = fact(3, nonce=8)
     with closing(SQLiteStore(path)) as sqlite:
         claims = [fact(1), fact(2), fact(3), held]
@@ -346,6 +348,44 @@ def test_a_damaged_file_is_told(path: Path) -> None:
             sqlite.claim([fact(number) for number in range(2_000)], NOW)
         with pytest.raises(StoreMismatch, match="is damaged"):
             sqlite.stats()
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"),
+    [
+        ("DELETE FROM eventonce_records WHERE id = 2", 3),
+        ("DELETE FROM eventonce_keys WHERE id = 2", 3),
+        ("UPDATE eventonce_keys SET id = 3 WHERE id = 2", 2),
+    ],
+)
+def test_a_check_finds_keys_without_a_record_of_their_own_and_says_what_drops_them(
+    path: Path, lost: str, left: int
+) -> None:
+    """As they may be after a `.recover`, or after somebody has deleted records by hand."""
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(number) for number in range(4)], NOW)
+    schema = SQLiteSchema(Location(path))
+    assert not any(found.fix for found in schema.check())
+    with closing(raw(path)) as connection:
+        connection.execute(lost)
+        (found,) = (found for found in schema.check() if found.fix)
+        assert found.what == "each key has a record of its own"
+        connection.executescript(found.fix.split('"')[1])
+    assert not any(found.fix for found in schema.check())
+    with closing(SQLiteStore(path)) as sqlite:
+        assert sqlite.stats().records == left
+        verdicts = sqlite.claim([fact(number, nonce=2) for number in range(4)], NOW)
+        assert [verdict.kind for verdict in verdicts].count("busy") == left
+
+
+def test_a_claim_on_a_key_that_has_lost_its_record_is_told(path: Path) -> None:
+    with closing(SQLiteStore(path)) as sqlite:
+        sqlite.claim([fact(number) for number in range(4)], NOW)
+        with closing(raw(path)) as connection:
+            connection.execute("DELETE FROM eventonce_records WHERE id = 2")
+        with pytest.raises(StoreError, match="lost its record; see `eventonce store check`"):
+            sqlite.claim([fact(1), fact(9)], NOW)
+        assert sqlite.show(fact(9).key) is None
 
 
 def test_a_full_disk_is_told_and_nothing_of_the_call_is_there(

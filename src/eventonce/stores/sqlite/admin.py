@@ -58,6 +58,19 @@ row by its key."""
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
+PAIRED: Final = (
+    "SELECT (SELECT count(*) FROM eventonce_keys), (SELECT count(*) FROM eventonce_records),"
+    " (SELECT count(DISTINCT id) FROM eventonce_keys CROSS JOIN eventonce_records USING (id))"
+)
+"""Counts keys, records, and records that have a key: as many of each, if all are in pairs."""
+
+UNPAIRED: Final = (
+    "DELETE FROM eventonce_keys WHERE id NOT IN (SELECT id FROM eventonce_records) OR id IN "
+    "(SELECT id FROM eventonce_keys GROUP BY id HAVING count(*) > 1); "
+    "DELETE FROM eventonce_records WHERE id NOT IN (SELECT id FROM eventonce_keys)"
+)
+"""Drops what is not one key with one record."""
+
 CACHE_KIB: Final = 16_384
 """Pages kept by the connection that does the work: the few at the end of the tree where keys sort
 by time, and no more memory than this where they do not."""
@@ -284,6 +297,8 @@ class SQLiteSchema:
             (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
             yield Finding("SQLite finds no damage in it", fix)
+            if not fix and found.format == FORMAT:
+                yield Finding("each key has a record of its own", self._unpaired(file))
 
     @property
     def _create(self) -> str:
@@ -323,6 +338,18 @@ class SQLiteSchema:
             with explained(self._location, opening=True):
                 open_for_writing(self._location, sqlite3.Connection).close()
         return [f"would {step}" if dry_run else step for step in steps]
+
+    def _unpaired(self, connection: sqlite3.Connection) -> str:
+        """What to do where a part of the records is gone, after a `.recover` or a deletion by hand:
+        a new record may get the number of one that is missing, and answer for a wrong key."""
+        keys, records, pairs = connection.execute(PAIRED).fetchone()
+        if keys == records == pairs:
+            return ""
+        return (
+            f"{keys:,} keys and {records:,} records are {pairs:,} pairs. Stop all that use the "
+            f"file, keep a copy, and drop the rest, whose events are then new ones: sqlite3 "
+            f'{self._path} "{UNPAIRED}"'
+        )
 
     def _readable_by_others(self) -> str:
         """What to do where everybody on this machine may read the letters, which are events."""

@@ -73,7 +73,8 @@ def damaged(path: Path, said: str) -> str:
     """What to do with a file of which SQLite says this."""
     return (
         f"{path}: the file is damaged ({said}). Stop all that use it, keep a copy, and restore a "
-        f"backup or what `sqlite3 {path} .recover` can read."
+        f"backup or what `sqlite3 {path} .recover` can read, in which `eventonce store check` then "
+        f"looks for keys without a record."
     )
 
 

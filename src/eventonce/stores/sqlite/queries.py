@@ -277,7 +277,7 @@ def _write(
     new = sorted(key for key in records if key not in there)
     _run(connection, _update, *_rows(records, old), 0)
     if not _insert(connection, *_rows(records, new)):
-        raise sqlite3.IntegrityError("eventonce_keys has a key without a record")
+        raise sqlite3.IntegrityError("a key has lost its record; see `eventonce store check`")
 
 
 def _rows(records: Mapping[bytes, Record], keys: Sequence[bytes]) -> tuple[Keys, Values]:
