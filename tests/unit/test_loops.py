@@ -121,14 +121,24 @@ def test_an_async_handler_whose_event_another_took_over_is_not_started() -> None
     assert (run.job, run.error) == (None, None)
 
 
-def test_what_was_granted_is_free_where_something_fails_that_nobody_expects() -> None:
+class Coded(Exception):
+    """An exception that cannot be made again from its text."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(f"{code}: {said}")
+
+
+@pytest.mark.parametrize("defect", [TypeError("a defect"), Coded(7, "a defect"), SystemExit(7)])
+def test_what_was_granted_is_free_where_something_fails_that_nobody_expects(
+    defect: BaseException,
+) -> None:
     def broken(verb: str, _: object) -> None:
         if verb == "put_letters":
-            raise TypeError("a defect")
+            raise defect
 
     store = WatchedStore(broken)
     with Consumer(store, rules=ruled(), handler=reject) as consumer:
-        with pytest.raises(TypeError, match="a defect"):
+        with pytest.raises(type(defect), match=str(defect)):
             asyncio.run(consumer.process_async([call(1)]))
         assert consumer.runtime.gate.held() == []
     with Consumer(store, rules=ruled(), handler=lambda _: None) as another:

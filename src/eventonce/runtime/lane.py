@@ -13,6 +13,7 @@ from eventonce.errors import StoreError, StoreUnavailable
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Error = TypeVar("Error", bound=BaseException)
 
 MOST: Final = 1000
 """Items of one call at the most, unless one caller alone asks for more."""
@@ -20,6 +21,15 @@ MOST: Final = 1000
 LONGEST_CALL: Final = 60.0
 """Seconds after which a call is given up by those who wait for it, and made by one of them: stores
 have shorter time-outs, so whoever made it was interrupted. To ask again is always safe."""
+
+
+def copied(error: Error) -> Error:
+    """A copy, for each thread that raises an exception writes into it. It is the exception itself
+    where its class cannot be made from what it says."""
+    try:
+        return copy(error)
+    except Exception:  # noqa: BLE001  a class of anybody's
+        return error
 
 
 class _Entry(Generic[Item, Answer]):
@@ -113,8 +123,7 @@ class Lane(Generic[Item, Answer]):
             if entry.answers is not None:
                 return
             if entry.error is not None:
-                # A copy: each thread that raises an exception writes into it.
-                raise copy(entry.error) from entry.error
+                raise copied(entry.error) from entry.error
             with self._lock:
                 waits = entry in self._waiting
                 if not in_time or (waits and self._leader is None):

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from copy import copy
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
@@ -24,7 +23,7 @@ from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.lane import MOST
+from eventonce.runtime.lane import MOST, copied
 from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Later, Slots
 from eventonce.runtime.visit import CopyWait, Visit
@@ -130,7 +129,7 @@ class _Stage:
                 # A signal: whoever was interrupted begins once more.
                 raise
             for ticket in self._taken():
-                self._fail(ticket, copy(error))
+                self._fail(ticket, copied(error))
 
     def _taken(self) -> list[Ticket]:
         """Those who have come by now."""
@@ -206,7 +205,7 @@ class Stages:
         self,
         ticket: Ticket,
         answer: Any = None,
-        error: Exception | None = None,
+        error: BaseException | None = None,
         begun: list[tuple[Ticket, Run]] | None = None,
     ) -> None:
         """Answer what the batch asked for, and bring it to where its next request is done. Plain
@@ -330,10 +329,10 @@ class Stages:
         wanted = [items_of(ticket) for ticket in tickets]
         try:
             answers = call([item for items in wanted for item in items])
-        except Exception as error:  # noqa: BLE001  the engine decides, or the caller is told
+        except BaseException as error:  # noqa: BLE001  the engine decides, or the caller is told
             if len(tickets) == 1 or isinstance(error, StoreUnavailable):
                 for ticket in tickets:
-                    self._advance(ticket, error=copy(error))
+                    self._advance(ticket, error=copied(error))
             else:
                 # Refused for one of them: each is asked for by itself.
                 for ticket in tickets:
