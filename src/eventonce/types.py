@@ -71,7 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     wait: int = 0
     """Milliseconds from the store's now. Of `run`: until the lease ends. Of `busy`: until asking
     again may help. A duration, because the clocks of the store and of this machine may differ."""
-    redelivery: bool | None = None
+    same_id: bool | None = None
     """Whether the winner had the same transport id; None where one of the ids is missing."""
     order: int | None = None
     """The version that won, of `stale`, `unchanged` and an overtaken `dead`."""

@@ -156,9 +156,9 @@ CLAIM: Final[Words] = (
         the_short_ways,
     ),
     (
-        "every copy is a re-publish",
-        "by == winner and REDELIVERED or REPUBLISHED",
-        "REPUBLISHED",
+        "every copy has another transport id",
+        "by == winner and SAME_ID or OTHER_ID",
+        "OTHER_ID",
         the_short_ways,
     ),
     (

@@ -132,11 +132,9 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "verifies no content": _asking(
         lambda it, _: it if it.order is not None else replace(it, digest=b"")
     ),
-    "calls a missing transport id a re-publish": _answering(
+    "calls a missing transport id another one": _answering(
         lambda _, it, __: (
-            replace(it, redelivery=False)
-            if it.kind == "duplicate" and it.redelivery is None
-            else it
+            replace(it, same_id=False) if it.kind == "duplicate" and it.same_id is None else it
         )
     ),
     "lets an older version wait for ever": _answering(

@@ -55,7 +55,7 @@ def test_the_code_at_the_top_runs_as_it_stands(
     assert len(crm.closed) == 2
     assert "duplicate" in capsys.readouterr().out
     (again,) = consumer.process([user_end("a", "4")])
-    assert again.reason == "re-publish: the same under another transport id"
+    assert again.reason == "the same again under another transport id"
     assert again.reason in README
     consumer.close()
 
@@ -101,7 +101,7 @@ def test_what_filter_is_shown_to_say_of_the_demo_is_what_it_says(
         return capfdbinary.readouterr()
 
     Path("capture.jsonl").write_bytes(said("demo", "--events")[0])
-    (block,) = (block for block in blocks("console") if "re-publish" in block)
+    (block,) = (block for block in blocks("console") if "duplicate" in block)
     command, _, shown = block.partition("\n")
     new, told = said(*command.removeprefix("$ eventonce ").removesuffix(" > new.jsonl").split())
     assert told.decode() == shown

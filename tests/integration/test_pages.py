@@ -35,7 +35,12 @@ SHADOWED = ShadowReport(
     events=12_000,
     drops=1_204,
     by_type=[
-        Drops("</title><script>alert(3)</script>" + "long" * 50, "calls", "re-publish", 1_204)
+        Drops(
+            "</title><script>alert(3)</script>" + "long" * 50,
+            "calls",
+            "another transport id",
+            1_204,
+        )
     ],
     held_back={},
     differing=2,

@@ -228,7 +228,7 @@ def test_this_release_and_the_next_work_side_by_side(
     cluster.execute(NEXT)
     newer = PostgresStore(cluster.uri())
     columns = (
-        "key bytea, kind text, token bigint, attempt integer, wait bigint, redelivery boolean, "
+        "key bytea, kind text, token bigint, attempt integer, wait bigint, same_id boolean, "
         '"order" bigint, result bytea, alone boolean, spared integer'
     )
     query = f"SELECT * FROM eventonce.claim_2(%s, %s, %s) AS c ({columns})".encode()

@@ -189,8 +189,8 @@ def test_the_one_hole_that_breaks_no_promise_of_the_world_is_found_by_its_own_te
 
     def judge(record: Record | None, claim: Claim, now: int) -> Judged:
         verdict, written = judged(record, claim, now)
-        return replace(verdict, redelivery=verdict.kind == "duplicate"), written
+        return replace(verdict, same_id=verdict.kind == "duplicate"), written
 
     monkeypatch.setattr(ledger, "judge", judge)
     with pytest.raises(AssertionError):
-        test_ledger.test_two_events_without_a_transport_id_are_not_called_a_redelivery()
+        test_ledger.test_two_events_without_a_transport_id_are_not_said_to_have_the_same()

@@ -238,8 +238,8 @@ def test_an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_a
             crm.handler({"requestContext": post, "body": json.dumps(events)}, None)
     (line,) = [one for one in caplog.records if one.levelname == "INFO"]
     assert line.getMessage() == (
-        "4 events: done=1 duplicate=2 failed=1 (copies: 1 re-publish: the same under another "
-        "transport id, 1 redelivery: the same transport id again)"
+        "4 events: done=1 duplicate=2 failed=1 (copies: 1 the same again under another "
+        "transport id, 1 the same again under the same transport id)"
     )
     assert line.__dict__["statuses"] == {"done": 1, "duplicate": 2, "failed": 1}
     assert sum(line.__dict__["copies"].values()) == 2

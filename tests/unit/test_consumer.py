@@ -74,14 +74,14 @@ def test_an_event_without_a_key_names_the_rule_that_took_it(consumer: Consumer) 
     assert sorted(letter.rule for letter in consumer.letters()) == ["", CALL.name]
 
 
-def test_a_copy_that_comes_later_says_whether_it_was_redelivered_or_published_again(
+def test_a_copy_that_comes_later_says_whether_it_has_the_same_transport_id(
     consumer: Consumer,
 ) -> None:
     consumer.process([call(1)])
     same, other = consumer.process([call(1)]) + consumer.process([call(1, id="new")])
     assert (same.status, other.status) == ("duplicate", "duplicate")
-    assert "redelivery" in same.reason
-    assert "re-publish" in other.reason
+    assert "under the same transport id" in same.reason
+    assert "another transport id" in other.reason
 
 
 def test_a_batch_of_versions_gives_what_they_would_give_one_by_one(
@@ -523,7 +523,7 @@ def test_a_shadow_rule_runs_everything_and_says_what_it_would_have_done(
     consumer = Consumer(store, rules=[rule], handler=lambda job: ran.append(job.event.id))
     outcomes = consumer.process([call(1)]) + consumer.process([call(1)])
     assert statuses(outcomes) == ["done", "unguarded"]
-    assert outcomes[1].reason.startswith("shadow: redelivery")
+    assert outcomes[1].reason.endswith("under the same transport id")
     assert ran == ["id-1", "id-1"]
 
 

@@ -183,11 +183,11 @@ def test_a_filter_says_why_each_copy_is_one(run: Run) -> None:
         return found
 
     assert causes("first") == {}
-    assert causes("then") == {"redelivery": 3, "re-publish": 2}
-    # Within one chunk, after a leader that is itself a re-publish: the winner is asked for.
-    assert causes("later") == {"re-publish": 2, "redelivery": 2}
+    assert causes("then") == {"same_id": 3, "another_id": 2}
+    # Within one chunk, after a leader that has another id itself: the winner is asked for.
+    assert causes("later") == {"another_id": 2, "same_id": 2}
     assert (
-        "duplicate  4  2 re-publish, 2 redelivery"
+        "duplicate  4  2 under another transport id, 2 under the same transport id"
         in run("filter", "later", "--store", "sqlite:///s.db").err
     )
 

@@ -184,18 +184,18 @@ def test_two_versions_at_the_same_order_run_once_each() -> None:
     assert key.claim(state(1, A, 5), T0 + 4).kind == "duplicate"
 
 
-def test_two_events_without_a_transport_id_are_not_called_a_redelivery() -> None:
+def test_two_events_without_a_transport_id_are_not_said_to_have_the_same() -> None:
     """
     done, no id ──copy, no id or one: a duplicate, and nobody knows of which kind
     done, an id ──copy, no id:        likewise
     """
     key = Key()
     key.done(fact(by=b""), T0)
-    assert key.claim(fact(2, by=b""), T0 + 1).redelivery is None
-    assert key.claim(fact(3, by=b"id-1"), T0 + 1).redelivery is None
+    assert key.claim(fact(2, by=b""), T0 + 1).same_id is None
+    assert key.claim(fact(3, by=b"id-1"), T0 + 1).same_id is None
     key = Key()
     key.done(fact(by=b"id-1"), T0)
-    assert key.claim(fact(4, by=b""), T0 + 1).redelivery is None
+    assert key.claim(fact(4, by=b""), T0 + 1).same_id is None
 
 
 def test_unchanged_is_judged_by_the_events_own_times() -> None:

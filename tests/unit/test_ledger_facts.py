@@ -14,9 +14,9 @@ def test_a_fact_runs_and_its_copies_are_duplicates_whatever_their_transport_id()
     key = Key()
     key.done(fact(), T0)
     redelivered = key.claim(fact(2), T0 + 1)
-    assert (redelivered.kind, redelivered.redelivery) == ("duplicate", True)
+    assert (redelivered.kind, redelivered.same_id) == ("duplicate", True)
     published_again = key.claim(fact(3, by=b"id-2"), T0 + 1)
-    assert (published_again.kind, published_again.redelivery) == ("duplicate", False)
+    assert (published_again.kind, published_again.same_id) == ("duplicate", False)
 
 
 def test_a_duplicate_replays_the_result() -> None:
@@ -29,9 +29,9 @@ def test_verified_content_that_differs_is_a_conflict() -> None:
     key = Key()
     key.done(fact(digest=A), T0)
     assert key.claim(fact(2, digest=A), T0 + 1).kind == "duplicate"
-    assert key.claim(fact(3, digest=B), T0 + 1) == Verdict("conflict", redelivery=True)
+    assert key.claim(fact(3, digest=B), T0 + 1) == Verdict("conflict", same_id=True)
     other = fact(4, digest=B, by=b"id-2")
-    assert key.claim(other, T0 + 1) == Verdict("conflict", redelivery=False)
+    assert key.claim(other, T0 + 1) == Verdict("conflict", same_id=False)
     assert key.claim(fact(5, digest=b""), T0 + 1).kind == "duplicate"
 
 

@@ -65,7 +65,7 @@ def test_a_copy_of_an_unchanged_version_is_known_by_its_own_transport_id() -> No
     key = Key()
     key.done(state(1, A, unchanged_within=500), T0)
     key.claim(state(2, A, 2, unchanged_within=500, by=b"id-2"), T0 + 1)
-    assert key.claim(state(2, A, 3, by=b"id-2"), T0 + 2).redelivery is True
+    assert key.claim(state(2, A, 3, by=b"id-2"), T0 + 2).same_id is True
 
 
 def test_unchanged_versions_in_a_row_do_not_stretch_the_time() -> None:
@@ -102,9 +102,9 @@ def test_a_duplicate_at_a_tie_is_not_answered_with_another_versions_result() -> 
     key.done(state(1, A), T0, b"of A")
     key.done(state(1, B, 2, by=b"id-2"), T0 + 1, b"of B")
     other = key.claim(state(1, A, 3), T0 + 2)
-    assert (other.kind, other.result, other.redelivery) == ("duplicate", None, None)
+    assert (other.kind, other.result, other.same_id) == ("duplicate", None, None)
     latest = key.claim(state(1, B, 4, by=b"id-2"), T0 + 2)
-    assert (latest.kind, latest.result, latest.redelivery) == ("duplicate", b"of B", True)
+    assert (latest.kind, latest.result, latest.same_id) == ("duplicate", b"of B", True)
     assert (latest.order, other.order) == (1, 1)
 
 

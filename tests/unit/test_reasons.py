@@ -10,7 +10,7 @@ from eventonce.core.reasons import forgotten, given_up_after, reason
 from eventonce.errors import StoreUnavailable
 from eventonce.types import Claim, Event, Verdict
 
-AGAIN = "redelivery: the same transport id again"
+AGAIN = "the same again under the same transport id"
 FACT = Claim(b"k", 1, 60_000, 864_000_000, 5)
 STATE = Claim(b"k", 1, 60_000, 864_000_000, 5, order=3, unchanged_within=500)
 
@@ -18,8 +18,8 @@ STATE = Claim(b"k", 1, 60_000, 864_000_000, 5, order=3, unchanged_within=500)
 @pytest.mark.parametrize(
     ("claim", "kind", "answered", "said"),
     [
-        (FACT, "duplicate", {"redelivery": True}, AGAIN),
-        (STATE, "duplicate", {"redelivery": True}, f"version 3 was applied; {AGAIN}"),
+        (FACT, "duplicate", {"same_id": True}, AGAIN),
+        (STATE, "duplicate", {"same_id": True}, f"version 3 was applied; {AGAIN}"),
         (STATE, "stale", {"order": 4}, "version 3 is older than 4, which was applied"),
         (STATE, "unchanged", {"order": 2}, "the state of version 2 again, within 500 ms of it"),
         (STATE, "busy", {"order": 4}, "version 4, newer than 3, was tried and is not settled"),

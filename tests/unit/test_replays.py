@@ -195,7 +195,7 @@ def test_an_old_replay_whose_record_is_still_there_is_a_duplicate(
     consumer.process([call(1, age=30)])
     (outcome,) = consumer.process([call(1, age=30, replay="friday")])
     assert outcome.status == "duplicate"
-    assert outcome.reason == "redelivery: the same transport id again"
+    assert outcome.reason == "the same again under the same transport id"
     assert list(consumer.letters()) == []
 
 

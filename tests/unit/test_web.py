@@ -47,8 +47,8 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(endpoint: Endpoint) -> None:
     for body, status, reason in [
         (call("a"), "done", ""),
-        (call("a"), "duplicate", "redelivery"),
-        (call("a") | {"id": "other"}, "duplicate", "re-publish"),
+        (call("a"), "duplicate", "the same transport id"),
+        (call("a") | {"id": "other"}, "duplicate", "another transport id"),
         (agent(5, on=True), "done", ""),
         (agent(4, on=False), "stale", "version 4 is older than 5"),
         (agent(6, on=True), "unchanged", "the state of version"),

@@ -87,8 +87,8 @@ class EventFilter:
         self._out = out
         self._traces = traces
         self.counts: Counter[str] = Counter()
-        self.causes: Counter[bool | None] = Counter()
-        """The duplicates, by whether they had the winner's transport id: `Verdict.redelivery`."""
+        self.same_id: Counter[bool | None] = Counter()
+        """The duplicates, by whether they had the winner's transport id, as in `Verdict`."""
         self.decided: list[Decided] = []
         """The lines of the latest batch that were written, or dropped as copies; empty without
         `traces`."""
@@ -120,7 +120,7 @@ class EventFilter:
             if before is None:
                 written = recent.get(claim.key) or less_recent.get(claim.key)
                 if written is not None and now < written[0]:
-                    batch.known.append((claim, at, _redelivery(written[1], claim.by)))
+                    batch.known.append((claim, at, _same_id(written[1], claim.by)))
                     continue
                 group[claim.key] = claim, at, planned.older
             elif (
@@ -142,8 +142,8 @@ class EventFilter:
         for group in batch.groups:
             self._write_group(group, batch, rejected)
         self.counts.update(one.status for one in rejected)
-        for claim, at, redelivery in batch.known:
-            self._drop_duplicate(claim, at, redelivery)
+        for claim, at, same_id in batch.known:
+            self._drop_duplicate(claim, at, same_id)
         return sorted(rejected)
 
     def _write_group(
@@ -165,7 +165,7 @@ class EventFilter:
                 if self._traces:
                     self.decided.append((at, claim, "done"))
                 for copy, place in batch.copies.get(at, ()):
-                    self._drop_duplicate(copy, place, _redelivery(claim.by, copy.by))
+                    self._drop_duplicate(copy, place, _same_id(claim.by, copy.by))
             else:
                 self._count_known(claim, at, verdict, batch, rejected, unsure)
         if new:
@@ -173,7 +173,7 @@ class EventFilter:
         if unsure:
             answers = self._gate.claim([replace(claim, peek=True) for claim, _ in unsure])
             for (claim, at), answer in zip(unsure, answers, strict=True):
-                self._drop_duplicate(claim, at, answer.redelivery)
+                self._drop_duplicate(claim, at, answer.same_id)
 
     def _is_unknown_to_older_rules(
         self,
@@ -212,16 +212,16 @@ class EventFilter:
                 if self._traces:
                     self.decided.append((at, claim, verdict.kind))
             elif claim.by == leader.by:
-                self._drop_duplicate(claim, at, verdict.redelivery)
-            elif verdict.redelivery:
-                self._drop_duplicate(claim, at, _redelivery(leader.by, claim.by))
+                self._drop_duplicate(claim, at, verdict.same_id)
+            elif verdict.same_id:
+                self._drop_duplicate(claim, at, _same_id(leader.by, claim.by))
             else:
                 # Neither has the leader's id: only the store knows whether it is the winner's.
                 unsure.append((claim, at))
 
-    def _drop_duplicate(self, claim: Claim, at: int, redelivery: bool | None) -> None:  # noqa: FBT001  as the law answers
+    def _drop_duplicate(self, claim: Claim, at: int, same_id: bool | None) -> None:  # noqa: FBT001  as the law answers
         self.counts["duplicate"] += 1
-        self.causes[redelivery] += 1
+        self.same_id[same_id] += 1
         if self._traces:
             self.decided.append((at, claim, "duplicate"))
 
@@ -262,6 +262,6 @@ def _new_replay(plan: Plan, at: int) -> Rejected:
     return Rejected(at, "dead", plan.forgotten)
 
 
-def _redelivery(winner: bytes, by: bytes) -> bool | None:
+def _same_id(winner: bytes, by: bytes) -> bool | None:
     """Whether the transport ids are the same, as the law says; None if one is missing."""
     return winner == by if winner and by else None

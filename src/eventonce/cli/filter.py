@@ -27,7 +27,6 @@ from eventonce.cli.output import (
     with_table,
 )
 from eventonce.core.masking import masked
-from eventonce.core.reasons import AGAIN
 from eventonce.core.status import COPIES
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
@@ -45,6 +44,13 @@ SHOWN: Final = 20
 
 LONGEST_SHOWN: Final = 500
 """Characters of one reject that stderr shows."""
+
+BY_ID: Final = {
+    True: ("same_id", "under the same transport id"),
+    False: ("another_id", "under another transport id"),
+    None: ("no_id", "without an id to compare"),
+}
+"""The words for duplicates by `Verdict.same_id`, in the document and in the summary."""
 
 _CLEAR: Final = "\r\x1b[K"
 """Empties the line of a progress bar."""
@@ -218,26 +224,22 @@ def _span(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} seconds"
 
 
-def _causes(event_filter: EventFilter) -> dict[str, int]:
-    """The duplicates by cause: redelivery, re-publish."""
-    causes = event_filter.causes.most_common()
-    return {AGAIN[cause].partition(":")[0]: many for cause, many in causes}
-
-
 def _document(event_filter: EventFilter, store: str | None) -> dict[str, Any]:
     return {
         "events": event_filter.counts.total(),
         "statuses": event_filter.counts,
-        "duplicates": _causes(event_filter),
+        "duplicates": {BY_ID[same][0]: many for same, many in event_filter.same_id.items()},
         "store": store and masked(store),
     }
 
 
 def _summary(event_filter: EventFilter) -> str:
     counts = event_filter.counts
-    causes = ", ".join(f"{many} {cause}" for cause, many in _causes(event_filter).items())
+    by_id = ", ".join(
+        f"{many:,} {BY_ID[same][1]}" for same, many in event_filter.same_id.most_common()
+    )
     rows = [
-        (status, many, causes if status == "duplicate" else "")
+        (status, many, by_id if status == "duplicate" else "")
         for status, many in counts.most_common()
     ]
     return with_table(f"{counted(counts.total(), 'event')}, {counts['done']:,} new", rows)

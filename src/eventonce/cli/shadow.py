@@ -49,11 +49,11 @@ def report(records: tuple[Place, ...], page_file: Path | None, *, as_json: bool)
 
 
 def _text(found: ShadowReport) -> str:
-    rows = [(one.count, one.type, one.rule, one.cause) for one in found.by_type]
+    rows = [(one.count, one.type, one.rule, one.why) for one in found.by_type]
     events, drops = counted(found.events, "event"), counted(found.drops, "shadow drop")
     lines = [f"{verdict(found)}\n", f"{events} in {span(found.span)}, {drops}"]
     if rows:
-        lines.append(table(rows, head=("drops", "type", "rule", "cause"), indent=2))
+        lines.append(table(rows, head=("drops", "type", "rule", "why"), indent=2))
     facts = [
         ("longest gap", span(found.longest_gap)),
         ("remembered", span(found.remember)),

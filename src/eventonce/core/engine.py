@@ -123,7 +123,7 @@ class Batch:
             yield from self._together(leaders)
             untold = []
             for run, leader in followers:
-                if _tells_the_cause(leader, run):
+                if _tells_the_id(leader, run):
                     run.outcome = _followed(run, leader)
                 else:
                     untold.append(run)
@@ -178,7 +178,7 @@ class Batch:
                         granted.append(run)
                     else:
                         run.outcome = _suppressed(run, verdict, self._now)
-                        run.redelivery = verdict.redelivery
+                        run.same_id = verdict.same_id
                         refused.append(run)
                         if verdict.kind == "busy":
                             busy.append(run)
@@ -313,7 +313,7 @@ def _line_up(
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
     a batch gives what its events would give one by one. A run that is `asking` followed a copy
-    which could not tell its cause, and follows nothing now but its own redelivery.
+    which could not tell whose transport id it has, and follows nothing now but its own id.
     """
     leaders: list[Run] = []
     followers: list[tuple[Run, Run]] = []
@@ -340,11 +340,11 @@ def _asks(run: Run, leader: Run, asking: AbstractSet[Run]) -> bool:
     return run in asking and run.claim.by != leader.claim.by
 
 
-def _tells_the_cause(leader: Run, run: Run) -> bool:
-    """Whether the leader's verdict also tells the cause of its copy."""
+def _tells_the_id(leader: Run, run: Run) -> bool:
+    """Whether the leader's verdict also tells if its copy has the winner's transport id."""
     if leader.outcome.status != "duplicate":
         return True
-    return leader.redelivery is True or leader.claim.by == run.claim.by
+    return leader.same_id is True or leader.claim.by == run.claim.by
 
 
 def _followed(run: Run, leader: Run) -> Outcome:
@@ -353,10 +353,10 @@ def _followed(run: Run, leader: Run) -> Outcome:
     if led.status in ("done", "unguarded", "duplicate"):
         mine, first = run.claim.by, leader.claim.by
         if led.status == "duplicate" and mine == first:
-            again = leader.redelivery
+            again = leader.same_id
         else:
             again = mine == first if mine and first else None
-        why = reason(run.claim, Verdict("duplicate", redelivery=again))
+        why = reason(run.claim, Verdict("duplicate", same_id=again))
         return _made(run, "duplicate", why, led)
     if led.ack:
         return _made(run, led.status, led.reason, led)

@@ -95,7 +95,7 @@ def judge(record: Record | None, claim: Claim, now: int) -> Judged:
 def _judge_fact(record: Record, claim: Claim, now: int) -> Judged:
     if record.done:
         if claim.digest and record.digests and claim.digest not in record.digests:
-            return Verdict("conflict", redelivery=_redelivery(record, claim)), None
+            return Verdict("conflict", same_id=_same_id(record, claim)), None
         return _duplicate(record, claim, now)
     if record.dead and not claim.redrive:
         return Verdict("dead"), None
@@ -183,14 +183,14 @@ def _duplicate(record: Record, claim: Claim, now: int) -> Judged:
     latest = claim.order is None or claim.digest == record.digests[-1]
     verdict = Verdict(
         "duplicate",
-        redelivery=_redelivery(record, claim) if latest else None,
+        same_id=_same_id(record, claim) if latest else None,
         order=record.order,
         result=record.result if latest else None,
     )
     return verdict, _remembered(record, claim, now)
 
 
-def _redelivery(record: Record, claim: Claim) -> bool | None:
+def _same_id(record: Record, claim: Claim) -> bool | None:
     return record.by == claim.by if record.by and claim.by else None
 
 

@@ -75,7 +75,7 @@ class Run(msgspec.Struct, eq=False):
     """Why the handler runs without a token, empty if it has one."""
     shadowed: str = ""
     """The verdict that would have kept it from running, had its rule no `shadow`."""
-    redelivery: bool | None = None
+    same_id: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
     job: Job | None = None
     """The job of the handler, once the handler was started."""

@@ -10,8 +10,8 @@ from eventonce.rules.instants import instant
 from eventonce.types import Claim, Event, SettleResult, Verdict
 
 AGAIN: Final = {
-    True: "redelivery: the same transport id again",
-    False: "re-publish: the same under another transport id",
+    True: "the same again under the same transport id",
+    False: "the same again under another transport id",
     None: "the same again",
 }
 
@@ -40,9 +40,9 @@ def reason(claim: Claim, verdict: Verdict) -> str:
     """The sentence for this verdict on this claim."""
     match verdict.kind:
         case "duplicate" if claim.order is None:
-            return AGAIN[verdict.redelivery]
+            return AGAIN[verdict.same_id]
         case "duplicate":
-            return f"version {claim.order} was applied; {AGAIN[verdict.redelivery]}"
+            return f"version {claim.order} was applied; {AGAIN[verdict.same_id]}"
         case "stale":
             return f"version {claim.order} is older than {verdict.order}, which was applied"
         case "unchanged":

@@ -48,13 +48,13 @@ LISTED: Final = 20
 
 
 class Drops(msgspec.Struct, frozen=True):
-    """The drops of one type and cause."""
+    """The drops of one type and reason."""
 
     type: str
     rule: str
-    cause: str
-    """`redelivery`, `re-publish`, `stale`, `unchanged`, or `unknown`: its original is not in the
-    record."""
+    why: str
+    """`same transport id`, `another transport id`, `stale`, `unchanged`, or `unknown`: its original
+    is not in the record."""
     count: int
 
 
@@ -223,9 +223,9 @@ def _report(scratch: Scratch, broken: int) -> ShadowReport:
         for row in scratch.rows(
             """
             SELECT type, rule, CASE WHEN would <> 'duplicate' THEN would
-              WHEN first_at IS NULL THEN 'unknown' WHEN first_id = id THEN 'redelivery'
-              ELSE 're-publish' END AS cause, count(*) AS drops
-            FROM judged WHERE dropped GROUP BY ALL ORDER BY drops DESC, type, cause
+              WHEN first_at IS NULL THEN 'unknown' WHEN first_id = id THEN 'same transport id'
+              ELSE 'another transport id' END AS why, count(*) AS drops
+            FROM judged WHERE dropped GROUP BY ALL ORDER BY drops DESC, type, why
             """
         )
     ]

@@ -27,7 +27,7 @@ RETURNS TABLE (
     token bigint,
     attempt integer,
     wait bigint,
-    redelivery boolean,
+    same_id boolean,
     "order" bigint,
     result bytea,
     alone boolean,

@@ -133,13 +133,13 @@ def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
             token or 0,
             attempt or 0,
             wait or 0,
-            redelivery,
+            same_id,
             order,
             result,
             alone=alone or False,
             spared=spared or 0,
         )
-        for key, kind, token, attempt, wait, redelivery, order, result, alone, spared in rows
+        for key, kind, token, attempt, wait, same_id, order, result, alone, spared in rows
     }
     return [answers[claim.key] for claim in claims]
 

@@ -13,14 +13,14 @@
 local function law(records, now)
   local max = math.max
 
-  local function redelivery(mine, theirs)
+  local function same_id(mine, theirs)
     if mine == '' or theirs == '' then return -1 end
     return mine == theirs and 1 or 0
   end
 
   local function verdict(kind, fields)
     return {kind, fields.token or 0, fields.attempt or 0, fields.wait or 0,
-            fields.redelivery or -1, fields.order or false, fields.result or false,
+            fields.same_id or -1, fields.order or false, fields.result or false,
             fields.alone and 1 or 0, fields.spared or 0}
   end
 
@@ -35,7 +35,7 @@ local function law(records, now)
     local answer = {order = r.order}
     -- At a tie the record speaks of the version completed last, and must not answer for another.
     if not c.order or c.digest == r.digests[#r.digests] then
-      answer.redelivery, answer.result = redelivery(r.by, c.by), r.result
+      answer.same_id, answer.result = same_id(r.by, c.by), r.result
     end
     return verdict('duplicate', answer), remembered(r, t)
   end
@@ -87,7 +87,7 @@ local function law(records, now)
   local function judge_fact(r, t, c)
     if r.done then
       if c.digest ~= '' and #r.digests > 0 and not records.among(r.digests, c.digest) then
-        return verdict('conflict', {redelivery = redelivery(r.by, c.by)}), false
+        return verdict('conflict', {same_id = same_id(r.by, c.by)}), false
       end
       return duplicate(r, t, c)
     end
@@ -155,7 +155,7 @@ local function law(records, now)
   return judge
 end
 
-local FIRST_RUN, COPY, REPUBLISHED, REDELIVERED, JUDGED = 114, 99, 112, 100, 118  -- r, c, p, d, v
+local FIRST_RUN, COPY, OTHER_ID, SAME_ID, JUDGED = 114, 99, 112, 100, 118  -- r, c, p, d, v
 local FIRST_TERMS, SIZE_OF_TERMS = at, 37
 local call, byte, sub, max = redis.call, string.byte, string.sub, math.max
 local pack, parse = struct.pack, struct.unpack
@@ -196,7 +196,7 @@ for i = 1, #KEYS do
       winner, content = sub(raw, 9, 12), ''
     end
     if now < expires and (digest == content or digest == '' or content == '') then
-      letter = (by == '' or winner == '') and COPY or by == winner and REDELIVERED or REPUBLISHED
+      letter = (by == '' or winner == '') and COPY or by == winner and SAME_ID or OTHER_ID
     end
   end
   if not letter then

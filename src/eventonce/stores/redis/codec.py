@@ -155,11 +155,11 @@ _VERDICTS: Final[Mapping[bytes, VerdictKind]] = {
     b"dead": "dead",
     b"conflict": "conflict",
 }
-_REDELIVERY: Final[Mapping[int, bool | None]] = {-1: None, 0: False, 1: True}
+_SAME_ID: Final[Mapping[int, bool | None]] = {-1: None, 0: False, 1: True}
 _COPIES: Final = {
     ord("c"): Verdict("duplicate"),
-    ord("p"): Verdict("duplicate", redelivery=False),
-    ord("d"): Verdict("duplicate", redelivery=True),
+    ord("p"): Verdict("duplicate", same_id=False),
+    ord("d"): Verdict("duplicate", same_id=True),
 }
 _FIRST_RUN: Final = ord("r")
 _MISMATCH: Final = ord("m")
@@ -327,13 +327,13 @@ def _judged(fields: Sequence[Any]) -> Verdict:
     kind = _VERDICTS.get(fields[0])
     if kind is None:
         return Verdict("error", error=StoreMismatch(NEWER))
-    _, token, attempt, wait, redelivery, order, result, alone, spared = fields
+    _, token, attempt, wait, same_id, order, result, alone, spared = fields
     return Verdict(
         kind,
         token,
         attempt,
         wait,
-        _REDELIVERY[redelivery],
+        _SAME_ID[same_id],
         order,
         result,
         alone=bool(alone),

@@ -68,13 +68,13 @@ def shadow_page(found: ShadowReport) -> Page:
         page.section("What is missing", *found.missing, wait)
     if found.changed:
         page.section("Rules that were changed", *changes(found))
-    drops = [(dotted(one.type), one.count, one.rule, one.cause) for one in found.by_type]
+    drops = [(dotted(one.type), one.count, one.rule, one.why) for one in found.by_type]
     differing = counted(found.differing, "drop has", "drops have")
     page.section(
         "What would have been dropped",
         f"{differing} another content than the original; "
         f"{number(found.unmatched)} could not be compared.",
-        table(("type", "drops", "rule", "cause"), drops) if drops else None,
+        table(("type", "drops", "rule", "why"), drops) if drops else None,
     )
     if found.examples:
         pairs = [(data(original), data(drop)) for original, drop in found.examples]

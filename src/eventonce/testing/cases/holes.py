@@ -181,7 +181,7 @@ HOLES: Final[Mapping[str, Program]] = {
         *_ties(KEPT_DIGESTS + 1, BURIED),
         *(_state(1, b"%08d" % 1), _state(1, b"%08d" % KEPT_DIGESTS), _state(1, b"%08d" % 0)),
     ],
-    "one with no transport id is neither redelivered nor re-published": [
+    "without a transport id nobody knows whether it is the same": [
         *(_fact(), DONE, _fact(by=b"here"), _fact()),
         *(_state(1), DONE, _state(1)),
     ],
@@ -189,7 +189,7 @@ HOLES: Final[Mapping[str, Program]] = {
         *(_fact(), Settle((Ending("complete", 0, "empty"),)), _fact()),
         *(_state(1), Settle((Ending("complete", 0, "nothing"),)), _state(1)),
     ],
-    "redelivery and re-publish are told apart": [
+    "the same transport id and another one are told apart": [
         *(_fact(by=b"here"), DONE, _fact(by=b"here"), _fact(by=b"back"), _fact()),
     ],
     "other content under the same key is a conflict": [
