@@ -44,6 +44,19 @@ def test_a_guard_of_the_user_is_tried_by_what_it_decided(run: Run, tmp_path: Pat
     assert "ends before the capture" in run(*words).err
     mine.write_text(json.dumps(rows[1]))
     assert "expected line 1, found 2" in run(*words).err
+    more = [*rows, {"line": len(rows) + 1, "copy_of": None}]
+    mine.write_text("".join(f"{json.dumps(row)}\n" for row in more))
+    assert f"mine.jsonl goes on after line {len(rows)}" in run(*words).err
+    mine.write_text('{"line": 1, "copy_of": null}\n\n{"line": 2, "copy_of": 2}\n')
+    assert "copy_of must be null or a line before 2, found 2" in run(*words).err
+
+
+def test_a_capture_that_breaks_off_is_named_and_not_its_truth(run: Run, tmp_path: Path) -> None:
+    capture, truth = tmp_path / "c.jsonl.gz", tmp_path / "t.jsonl"
+    run("simulate", "--events", "3000", "-o", capture, "--truth", truth)
+    capture.write_bytes(capture.read_bytes()[:-1000])
+    result = run("backtest", capture, "--truth", truth, "--guard", truth)
+    assert (result.code, "c.jsonl.gz" in result.err, "goes on" in result.err) == (2, True, False)
 
 
 def test_latest_wins_loses_nothing_and_lets_nothing_through(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -100,6 +102,25 @@ def test_the_command_writes_capture_truth_and_what_was_expected(
     }
     lost = set(range(len(expected))) - {row["fact"] for row in truth}
     assert 0.1 < len(lost) / len(expected) < 0.3
+
+
+def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> Iterator[Any]:
+        yield from islice(capture(*given), 100)
+        raise KeyboardInterrupt
+
+    run = runner(capfdbinary)
+    files = [tmp_path / name for name in ("capture.gz", "truth", "expected")]
+    options = ("-o", files[0], "--truth", files[1], "--expected", files[2])
+    run("simulate", "--events", "300", *options)
+    before = [file.read_bytes() for file in files]
+    monkeypatch.setattr("eventonce.cli.simulate.capture", interrupted)
+    assert run("simulate", "--events", "800", *options).code == 130
+    assert [file.read_bytes() for file in files] == before
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert run("simulate", "--events", "300", "-o", "/dev/null").code == 130
 
 
 def test_bare_lines_are_the_events_alone() -> None:

@@ -129,6 +129,22 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
 
 
 @contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where to write a file, which gets its name when it is complete: what is interrupted leaves
+    the file that was there before, or none."""
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    file = path.resolve()
+    unfinished = file.with_name(f".unfinished-{file.name}")
+    try:
+        yield unfinished
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar for the reading of a capture, on a terminal; None elsewhere."""
     if sys.stderr is None or not sys.stderr.isatty():

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from eventonce.cli.options import json_option
-from eventonce.cli.output import check_files, counted, echo_json, standard_output, table
+from eventonce.cli.output import check_files, counted, echo_json, standard_output, table, whole_file
 from eventonce.sources.compression import written
 from eventonce.study.simulate import SOURCES, Plan, capture
 from eventonce.study.simulate.world import Rates
@@ -123,7 +123,9 @@ def simulate(
     encode = msgspec.json.Encoder().encode
     with ExitStack() as files:
         out = files.enter_context(_written(output))
-        told = files.enter_context(truth.open("wb", 1 << 20)) if truth else None
+        told = None
+        if truth:
+            told = files.enter_context(files.enter_context(whole_file(truth)).open("wb", 1 << 20))
         for number, line in enumerate(capture(plan, facts), start=1):
             out.write(line.text)
             causes[line.cause or "first"] += 1
@@ -136,8 +138,8 @@ def simulate(
                 }
                 told.write(encode(row) + b"\n")
         out.flush()
-    if expected and facts is not None:
-        expected.write_bytes(b"".join(fact + b"\n" for fact in facts))
+        if expected and facts is not None:
+            files.enter_context(_written(expected)).writelines(fact + b"\n" for fact in facts)
     _summarised(causes, as_json=as_json)
 
 
@@ -146,7 +148,11 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
     if path is None:
         yield standard_output()
         return
-    with written(path) as file, BufferedWriter(cast("RawIOBase", file), 1 << 20) as stream:
+    with (
+        whole_file(path) as place,
+        written(place) as file,
+        BufferedWriter(cast("RawIOBase", file), 1 << 20) as stream,
+    ):
         yield stream
 
 

@@ -19,7 +19,16 @@ from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
 from eventonce.study.differing import compare
-from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look, RulesGuard
+from eventonce.study.guards import (
+    AGAIN,
+    CRASH,
+    LATER,
+    OUTAGE,
+    DecidedGuard,
+    Guard,
+    Look,
+    RulesGuard,
+)
 from eventonce.study.index import MASK
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
@@ -116,6 +125,13 @@ def backtest(
         facts = None if truth is None else _facts(truth)
         capture = Capture(paths, unread=unread, progress=progress)
         lines = _read(scratch, capture, guards, facts, faults)
+        decided = {it.name: it.decisions for it in guards if isinstance(it, DecidedGuard)}
+        for name, left in {"the truth": facts or iter(()), **decided}.items():
+            # Of a capture that could not be read to its end, something must be left.
+            if not unread and next(left, None) is not None:
+                raise ConfigError(
+                    f"{name} goes on after line {lines}: it belongs to another capture"
+                )
         for number, guard in enumerate(guards):
             scratch.load("decided", DECIDED, _decided(scratch, number, guard))
         scratch.run(
@@ -175,8 +191,6 @@ def _read(
             contents.clear()
     scratch.load("looks", LOOKS, seen)
     scratch.load("lines", LINES, contents)
-    if facts is not None and next(facts, None) is not None:
-        raise ConfigError(f"the truth goes on after line {lines}: it belongs to another capture")
     return lines
 
 

@@ -86,20 +86,28 @@ class DecidedGuard:
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
+        self.decisions = _numbered(file)
         self._file = file
-        self._decisions = _numbered(file)
         self._decode = msgspec.json.Decoder(_Decision).decode
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  it was decided
-        number, text = next(self._decisions, (0, b""))
+        number, text = next(self.decisions, (0, b""))
         if not number:
-            raise ConfigError(f"{self._file} ends before the capture: it belongs to another one")
+            raise ConfigError(
+                f"{self._file} ends before the capture: it belongs to another one, or has no line "
+                "for what the guard ran"
+            )
         try:
             line, copy_of = msgspec.structs.astuple(self._decode(text))
         except ValueError as error:
             raise ConfigError(f"{self._file}:{number}: no decision on a line: {error}") from error
         if line != number:
             raise ConfigError(f"{self._file}:{number}: expected line {number}, found {line}")
+        if copy_of is not None and not 0 < copy_of < line:
+            raise ConfigError(
+                f"{self._file}:{number}: copy_of must be null or a line before {line}, found "
+                f"{copy_of}"
+            )
         return copy_of or line, -1, int(copy_of is not None), 0, 0
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
@@ -110,7 +118,7 @@ class DecidedGuard:
 
 def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
     with file.open("rb") as stream:
-        yield from enumerate(stream, start=1)
+        yield from enumerate((text for text in stream if text.strip()), start=1)
 
 
 class RulesGuard:
