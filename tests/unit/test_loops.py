@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from eventonce.core.plan import Plan, Run
 from eventonce.runtime.on_asyncio import awaited
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
+from eventonce.types import Settlement
 from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, statuses, until
 
 
@@ -226,3 +228,74 @@ def test_batches_share_a_call_of_the_store_and_spoil_none_of_it(*, refuses: bool
     else:
         assert statuses(other) == ["duplicate"]
         assert max(calls) == 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_event_is_freed_whose_handler_was_to_run_on_a_loop_that_was_closed(
+    *, begun: bool
+) -> None:
+    asked, go, freed = threading.Event(), threading.Event(), threading.Event()
+
+    def look(verb: str, items: Sequence[Any]) -> None:
+        if verb == "claim":
+            asked.set()
+            assert go.wait(PATIENCE)
+        elif items[0].action != "extend":
+            freed.set()
+
+    async def handler(_: Job) -> None:
+        started.set()
+        await asyncio.sleep(PATIENCE)
+
+    async def story() -> None:
+        if begun:
+            go.set()
+            await started.wait()
+        else:
+            await asyncio.to_thread(asked.wait, PATIENCE)
+
+    store, started, loop = WatchedStore(look), asyncio.Event(), asyncio.new_event_loop()
+    with Consumer(store, rules=ruled(lease=0.3), handler=handler) as consumer:
+        task = loop.create_task(consumer.process_async([call(1)]))
+        loop.run_until_complete(story())
+        loop.close()
+        go.set()
+        assert freed.wait(PATIENCE)
+        with Consumer(store, rules=ruled(), handler=lambda _: None) as another:
+            until(lambda: statuses(another.process([call(1)])) == ["done"])
+    assert not task.done()
+
+
+class Uncommitted(MemoryStore):
+    """A store whose transactions end with an error that is none of a store's."""
+
+    connection = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        yield self
+        raise ArithmeticError("not committed")
+
+    def settle(self, settlements: Any, now: int | None = None) -> Any:
+        within = isinstance(settlements, Settlement)
+        return "kept" if within else super().settle(settlements, now)
+
+    def failed(self, _: BaseException) -> bool:
+        return False
+
+    def async_connection(self, _: object) -> tuple[None, Callable[[], Any]]:
+        return None, partial(asyncio.sleep, 0)
+
+
+async def writes_on_loop(job: Job) -> None:
+    await job.async_connection()
+
+
+@pytest.mark.parametrize("handler", [lambda job: job.connection and None, writes_on_loop])
+def test_what_could_not_be_committed_for_whatever_reason_has_failed(handler: Any) -> None:
+    store = Uncommitted()
+    with Consumer(store, rules=ruled(), handler=handler) as consumer:
+        (outcome,) = asyncio.run(consumer.process_async([call(1)]))
+    assert (outcome.status, outcome.reason) == ("failed", "ArithmeticError: not committed")
+    with Consumer(store, rules=ruled(), handler=lambda _: None) as another:
+        assert statuses(another.process([call(1)])) == ["done"]

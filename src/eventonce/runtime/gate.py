@@ -48,7 +48,7 @@ class Hold:
     there settles it, and nobody else does: the timer if it stands there for long, else the engine.
     """
 
-    __slots__ = ("finished", "look", "runs", "shared", "taken")
+    __slots__ = ("finished", "look", "looked", "runs", "shared", "taken")
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -58,6 +58,9 @@ class Hold:
         self.taken = 0
         """Finished runs that the timer is settling now."""
         self.look = inf
+        """When the timer looks after them."""
+        self.looked: Callable[[], None] | None = None
+        """Called then: to see whether whoever runs the handlers is still there."""
 
 
 class Gate:
@@ -280,6 +283,9 @@ class Gate:
                 run.plan.rule.name,
             )
         self._renew_and_settle(live, finished)
+        for hold in looked:
+            if hold.looked is not None:
+                hold.looked()
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
         """A quiet consumer's timer sleeps; a batch with an earlier need wakes it. It is not woken

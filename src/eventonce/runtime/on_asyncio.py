@@ -220,10 +220,18 @@ class _Starter:
         self._door = door
         self._scope_of = scope_of
         self._handlers: set[asyncio.Task[None]] = set()
+        self._started: dict[Run, Callable[[Run], None]] = {}
+        """Runs that have not returned. Whoever takes one out of here tells that it has."""
         self._cancelled = False
 
     def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
-        self._door.call(self._begin, (run, context, returned))
+        self._started[run] = returned
+        self._door.call(self._begin, (run, context))
+
+    def look(self) -> None:
+        if self._door.loop.is_closed():
+            for run in list(self._started):
+                self._end(run)
 
     def cancel(self) -> None:
         """Cancel what runs, and begin nothing more; on the loop."""
@@ -231,14 +239,20 @@ class _Starter:
         for handler in self._handlers:
             handler.cancel()
 
-    def _begin(self, wanted: tuple[Run, Context, Callable[[Run], None]]) -> None:
-        run, context, returned = wanted
+    def _end(self, run: Run) -> None:
+        returned = self._started.pop(run, None)
+        if returned is not None:
+            # One in a transaction that nobody saw the end of may not have taken effect.
+            if not run.finished or (run.in_transaction and run.kept is None and not run.error):
+                engine.finish(run, error=InterruptedError(CANCELLED))
+            returned(run)
+
+    def _begin(self, wanted: tuple[Run, Context]) -> None:
+        run, context = wanted
 
         def end(task: asyncio.Task[None]) -> None:
             self._handlers.discard(task)
-            if not run.finished:
-                engine.finish(run, error=InterruptedError(CANCELLED))
-            returned(run)
+            self._end(run)
 
         task = self._door.loop.create_task(awaited(run, self._scope_of), context=context)
         self._handlers.add(task)
@@ -309,6 +323,8 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
             await scope.end(raised)
         except asyncio.CancelledError as error:
             cancelled = error
+        except BaseException as error:  # noqa: BLE001  nobody knows whether it was committed
+            failure = failure or as_failure(error)
     if failure is not None:
         engine.finish(run, error=failure)
     if cancelled is not None:

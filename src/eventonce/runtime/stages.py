@@ -22,7 +22,7 @@ from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wa
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.log import log
-from eventonce.runtime.invoke import invoke
+from eventonce.runtime.invoke import as_failure, invoke
 from eventonce.runtime.lane import MOST, copied
 from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Later, Slots
@@ -43,6 +43,10 @@ class Starter(Protocol):
 
     def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
         """Run the handler in this context, and call `returned` when it has finished."""
+        ...
+
+    def look(self) -> None:
+        """End what was started on a loop that was closed meanwhile: nobody else would."""
         ...
 
 
@@ -351,6 +355,9 @@ class Stages:
         self, ticket: Ticket, runs: Sequence[Run], begun: list[tuple[Ticket, Run]] | None
     ) -> None:
         ticket.execute(runs)
+        assert ticket.hold is not None
+        if ticket.starter is not None:
+            ticket.hold.looked = ticket.starter.look
         ticket.returned = count(1)
         plain: list[tuple[Ticket, Run]] = []
         for run in runs:
@@ -380,7 +387,10 @@ class Stages:
             engine.finish(run, error=InterruptedError(CANCELLED))
         else:
             # Each in a context of its own: what one leaves there the next shall not see.
-            ticket.context.copy().run(invoke, run, self._transactions)
+            try:
+                ticket.context.copy().run(invoke, run, self._transactions)
+            except BaseException as error:  # noqa: BLE001  its transaction's end: others need the thread
+                engine.finish(run, error=as_failure(error))
         self._returned(ticket, run)
 
     def _returned(self, ticket: Ticket, run: Run) -> None:
