@@ -11,10 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 import sqlglot
-from click.testing import CliRunner
 
 from eventonce import Rule, presets
-from eventonce.cli import cli
 from eventonce.errors import ConfigError
 from eventonce.study.sql import Source, lines_of, query
 from tests.helpers import Run
@@ -214,10 +212,3 @@ def test_a_table_has_its_own_columns_beside_the_answer(run: Run) -> None:
         rows = database.execute(f"SELECT n, eventonce_status FROM ({printed.out})").fetchall()
     assert sorted(status for _, status in rows) == ["done", "duplicate", "duplicate"]
     assert sorted(number for number, _ in rows) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("key", "told"), [("hash(detail)", True), ("detail.call", False)])
-def test_a_query_that_needs_a_newer_duckdb_says_so(key: str, told: bool, tmp_path: Path) -> None:
-    file = tmp_path / "rules.toml"
-    file.write_text(f'[[rule]]\nname = "r"\nkey = ["{key}"]\n')
-    assert ("DuckDB 2" in CliRunner().invoke(cli, ["sql", str(file)]).stderr) == told

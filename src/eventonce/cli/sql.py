@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from eventonce.cli.options import presets_option
-from eventonce.cli.output import notice
 from eventonce.presets import resolve
 from eventonce.study.sql import Source, lines_of, query
 from eventonce.study.sql.dialects import DIALECTS
@@ -80,7 +79,4 @@ def sql(
         source = lines_of(str(file))
     else:
         source = Source(table, column, arrived, keep=keep)
-    text = query(chosen, dialect, source, view)
-    if dialect == "duckdb" and "JSON_NORMALIZE" in text:
-        notice("this query compares content, and needs DuckDB 2 or newer (json_normalize)")
-    click.echo(text)
+    click.echo(query(chosen, dialect, source, view))
