@@ -6,17 +6,17 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job, Rule
-from eventonce.errors import ConfigError, StoreError
+from eventonce.errors import ConfigError, StoreError, StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Settlement
 from tests.helpers import call
-from tests.unit.interrupts import interrupted_everywhere
+from tests.unit.interrupts import Interrupt
 
 NOW = 1_790_000_000_000
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
@@ -292,22 +292,25 @@ def test_a_job_kept_after_its_handler_has_no_connection_and_opens_none(
     assert consumer.process([call(5)])[0].status == "failed"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("refused", [False, True])
 def test_an_interruption_that_sqlite_swallows_is_not_called_a_refusal(
-    sqlite: SQLiteStore,
+    sqlite: SQLiteStore, refused: bool
 ) -> None:
-    """SQLite takes an exception out of its question for a no."""
+    """SQLite takes an exception out of its question for a no, after one of ours as well."""
+    falls: list[Interrupt] = []
+    with sqlite.transaction() as transaction:
+        connection = transaction.connection
 
-    def block(text: str) -> None:
-        with sqlite.transaction() as transaction:
-            transaction.connection.execute(text)
+        def interrupted(*asked: Any) -> int:
+            if falls:
+                raise falls.pop()
+            return connection._authorize(*asked)
 
-    swallowed = 0
-    numbers = count()
-    for came in interrupted_everywhere(lambda: block(f"SELECT {next(numbers)}")):
-        if isinstance(came, StoreError):
-            swallowed += "signal" in str(came)
-            assert "is refused" not in str(came)
-        del came
-        block("SELECT 'so that each time it begins as it did before'")
-    assert swallowed > 0
+        sqlite3.Connection.set_authorizer(connection, interrupted)
+        if refused:
+            with pytest.raises(StoreError, match="is refused"):
+                connection.execute("COMMIT")
+        falls.append(Interrupt())
+        with pytest.raises(StoreUnavailable, match="a signal's exception fell"):
+            connection.execute("SELECT 1")
+    assert not falls

@@ -145,6 +145,7 @@ def run(
     """Run a statement inside the transaction; outside of it, it would be committed at once."""
     if not connection.in_transaction or connection.thread != get_ident():
         raise StoreError(ENDED)
+    connection.denied = False
     try:
         return execute(*asked)
     except sqlite3.DatabaseError as error:
