@@ -21,6 +21,7 @@ import pytest
 
 from eventonce.errors import StoreError
 from eventonce.stores.sqlite import SQLiteStore, admin, connections
+from eventonce.stores.sqlite.uri import Location
 from eventonce.types import Claim, Settlement
 from tests.helpers import PATIENCE
 
@@ -227,6 +228,97 @@ def test_a_child_does_not_wait_for_threads_that_only_its_parent_has(
         connections._before_fork()
         sqlite._connections.lock._calls.append(connections.Waiter())
         connections._after_fork(child=True)
+        assert sqlite.claim([fact(1)])[0].kind == "run"
+
+
+def test_a_fork_waits_for_the_end_of_what_another_thread_reads(tmp_path: Path) -> None:
+    """Or the child would be born in the midst of it, and SQLite there would believe it had locks
+    that are its parent's."""
+    began, forked, ended = threading.Event(), threading.Event(), threading.Event()
+    path = tmp_path / "eventonce.db"
+    sqlite = SQLiteStore(path, clock=lambda: NOW, wait=PATIENCE)
+
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN").execute("SELECT count(*) FROM eventonce_keys").fetchall()
+        began.set()
+        while not forked.is_set() and sqlite._connections.forking is None:
+            forked.wait(0.001)
+
+    def read() -> None:
+        sqlite._connections.read(work)
+        # What begins while the process forks waits for that.
+        assert sqlite.stats().records == 0
+        ended.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert began.wait(PATIENCE)
+    child = Child(use, sqlite, [1, 2])
+    forked.set()
+    reader.join(PATIENCE)
+    assert ended.is_set()
+    assert child.hear() == "run"
+    # The last one to close brings the log home and removes it: the child must be counted.
+    sqlite.close()
+    assert Path(f"{path}-wal").exists()
+    child.pipe.send(None)
+    assert child.hear() == "run"
+    child.pipe.send(None)
+    assert child.end() == 0
+
+
+def use_anew(pipe: Connection, path: Path, numbers: list[int]) -> None:
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as sqlite:
+        use(pipe, sqlite, numbers)
+
+
+def test_a_fork_waits_for_a_store_that_another_thread_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, forked = threading.Event(), threading.Event()
+    path = tmp_path / "eventonce.db"
+    opened: list[SQLiteStore] = []
+
+    def slowly(location: Location, kind: type[sqlite3.Connection]) -> sqlite3.Connection:
+        connection = admin.open_for_writing(location, kind)
+        if not began.is_set():
+            began.set()
+            while not forked.is_set() and not any(each.lock._calls for each in connections._all):
+                forked.wait(0.001)
+        return connection
+
+    monkeypatch.setattr(connections, "_all", WeakSet())
+    monkeypatch.setattr(connections, "open_for_writing", slowly)
+    opener = threading.Thread(target=lambda: opened.append(SQLiteStore(path, wait=PATIENCE)))
+    opener.start()
+    assert began.wait(PATIENCE)
+    child = Child(use_anew, path, [1, 2])
+    forked.set()
+    opener.join(PATIENCE)
+    assert child.hear() == "run"
+    opened[0].close()
+    assert Path(f"{path}-wal").exists()
+    child.pipe.send(None)
+    assert child.hear() == "run"
+    child.pipe.send(None)
+    assert child.end() == 0
+
+
+def test_a_child_born_while_another_thread_reads_is_without_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that takes longer than the store waits for others."""
+    with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=0.1)) as sqlite:
+        monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
+
+        def work(connection: sqlite3.Connection) -> None:
+            child = Child(use, sqlite, [1])
+            assert "forked while a transaction was open or the file was read" in child.hear()
+            child.pipe.send(None)
+            assert child.end() == 0
+
+        sqlite._connections.read(work)
+        assert sqlite.stats().records == 0
         assert sqlite.claim([fact(1)])[0].kind == "run"
 
 

@@ -121,6 +121,7 @@ def test_an_interruption_at_any_instant_leaves_nothing_open(
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as another:
             another.execute("BEGIN IMMEDIATE")
             another.execute("ROLLBACK")
+        assert not store._connections._readings, "a fork would wait for them"
         settled(store)
         written(store)
         # Or each would find one more than the last one did, and have more instants than that.

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.sqlite.admin import begin, open_for_reading, open_for_writing
+from eventonce.stores.sqlite.admin import POLL, begin, open_for_reading, open_for_writing
 from eventonce.stores.sqlite.errors import explain, explained
 from eventonce.stores.sqlite.guarded_connection import GuardedConnection, undo
 from eventonce.stores.sqlite.uri import Location
@@ -120,14 +120,25 @@ class Connections:
         """The connection for callers' transactions."""
         self.transaction: Waiter | None = None
         """Whose transaction is open on it."""
+        self.forking: Waiter | None = None
+        """Whose fork is to come; until it is done no reading begins."""
+        self._ready: Waiter | None = None
+        """Whose fork finds nothing open."""
+        self._readings: set[object] = set()
         self._writer: sqlite3.Connection | None = None
         self._names = location.names
         self._files: list[tuple[int, int] | None] = []
         self.unusable = ""
         """Why nothing can be done with it any more."""
-        with explained(location, opening=True):
-            self.open()
+        # Another thread may be about to fork.
+        self.lock.holder = Waiter()
         _all.add(self)
+        try:
+            with explained(location, opening=True):
+                self.open()
+        finally:
+            self.lock.holder = None
+            self.lock.wake()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do this in a transaction of the store's own: commits if it returns, else rolls back."""
@@ -157,12 +168,22 @@ class Connections:
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do this on a connection that sees what is committed."""
         self.still_here()
-        with explained(self.location):
-            connection = open_for_reading(self.location)
-            try:
-                return work(connection)
-            finally:
-                connection.close()
+        reading = object()
+        try:
+            self._readings.add(reading)
+            # Looked at after that: whoever forks looks at the readings after this.
+            while self.forking is not None:
+                self._readings.discard(reading)
+                time.sleep(POLL)
+                self._readings.add(reading)
+            with explained(self.location):
+                connection = open_for_reading(self.location)
+                try:
+                    return work(connection)
+                finally:
+                    connection.close()
+        finally:
+            self._readings.discard(reading)
 
     def close(self) -> None:
         """Let go of everything; closing again does nothing."""
@@ -274,23 +295,33 @@ class Connections:
         """
         if not self._holds_transaction() and self.lock.take(waiter, self.location.options.wait):
             self._close()
+            self.forking = waiter
+            deadline = time.monotonic() + self.location.options.wait
+            while self._readings:
+                if time.monotonic() >= deadline:
+                    return
+                time.sleep(POLL)
+            self._ready = waiter
 
     def after_fork(self, waiter: Waiter, *, child: bool) -> None:
         """Go on, in both processes."""
-        if self.lock.holder is not waiter:
-            if child:
-                self.unusable = (
-                    "this process was forked while a transaction was open, and SQLite cannot be "
-                    "used in it. Fork outside of transactions, or start processes by spawn"
-                )
-                if self.guarded is not None:
-                    self.guarded.thread = None
-                _never_close(self.guarded)
-                _never_close(self._writer)
+        if child and self._ready is not waiter:
+            self.unusable = (
+                "this process was forked while a transaction was open or the file was read, and "
+                "SQLite cannot be used in it. Fork outside of transactions, or start processes by "
+                "spawn"
+            )
+            if self.guarded is not None:
+                self.guarded.thread = None
+            _never_close(self.guarded)
+            _never_close(self._writer)
         elif child:
             # Without the threads that were waiting in the parent.
             self.lock = WriteLock()
-        else:
+            self.forking = None
+            self._readings = set()
+        elif self.lock.holder is waiter:
+            self.forking = None
             self.lock.holder = None
             self.lock.wake()
 
