@@ -13,7 +13,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.runtime import gate as gates
-from eventonce.runtime.loop_thread import LoopThread
+from eventonce.runtime.loop_thread import LoopThread, _Call
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, WatchedStore, call, statuses
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
@@ -241,3 +241,39 @@ def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> 
         assert (portal.run(left()), running) == (0, set())
     portal.close()
     assert interruptions > 3
+
+
+def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    portal, begin = LoopThread(), _Call.begin
+    closer = threading.Thread(target=portal.close)
+
+    def begins(mine: _Call[None]) -> None:
+        closer.start()
+        # Until it has closed the loop, or waits for this to end.
+        closer.join(0.1)
+        begin(mine)
+
+    portal.loop()
+    monkeypatch.setattr(_Call, "begin", begins)
+    with pytest.raises(asyncio.CancelledError):
+        portal.run(asyncio.sleep(PATIENCE))
+    closer.join(PATIENCE)
+
+
+def test_a_loop_that_was_begun_after_its_consumer_was_closed_is_closed_the_next_time() -> None:
+    async def handler(_: Job) -> None:
+        pass
+
+    def loops() -> int:
+        return sum(one.name == "eventonce-loop" for one in threading.enumerate())
+
+    before = loops()
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        # As one who had it in hand when another thread closed the consumer.
+        awaiting = consumer.runtime.awaiting
+        consumer.close()
+        awaiting.loop_thread.run(asyncio.sleep(0))
+        assert loops() == before + 1
+    assert loops() == before

@@ -46,8 +46,13 @@ class _Call(Generic[T]):
     def cancel(self) -> None:
         """Cancel it, and wait for its end: what runs must not go on as if somebody waited."""
         # If it was to begin at all, it has begun when this is called.
-        self._loop.call_soon_threadsafe(self._cancel)
-        self._ended.get()
+        try:
+            self._loop.call_soon_threadsafe(self._cancel)
+        except RuntimeError:
+            # The loop was closed, which ended all that ran there.
+            self._coroutine.close()
+        else:
+            self._ended.get()
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._coroutine)
@@ -78,35 +83,38 @@ class LoopThread:
         self, coroutine: Coroutine[Any, Any, T], meanwhile: Callable[[], object] | None = None
     ) -> T:
         """Run it on the loop and wait for its result; do something in this thread meanwhile."""
+        call: _Call[T] | None = None
         try:
-            call = _Call(self.loop(), coroutine)
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
-            call.begin()
+            # In one step: a loop that is closed in between would begin nothing.
+            with self._lock:
+                call = _Call(self._living(), coroutine)
+                call.begin()
             if meanwhile is not None:
                 meanwhile()
             return call.result()
         except BaseException:
-            call.cancel()
+            if call is None:
+                coroutine.close()
+            else:
+                call.cancel()
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs."""
         with self._lock:
-            if self._loop is None or self._thread is None or not self._thread.is_alive():
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=loop.run_forever, name="eventonce-loop", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:
-                    loop.close()
-                    raise
-                self._loop, self._thread = loop, thread
-            return self._loop
+            return self._living()
+
+    def _living(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="eventonce-loop", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop, self._thread = loop, thread
+        return self._loop
 
     def cancel(self, within: float) -> None:
         """Cancel what runs on the loop, and wait so long at most for it to end."""

@@ -106,13 +106,16 @@ class Asynchronous:
         self.loop_thread.cancel(within)
 
     def close(self) -> None:
-        """Stop the loop and the threads."""
-        if self._process == os.getpid() and self._stages is not None:
-            self._stages.close()
+        """Stop the loop and the threads; whoever comes later has others, until the next time."""
+        self._fresh()
+        with self._lock:
+            stages, self._stages, self._door = self._stages, None, None
+            transaction_threads = self._transaction_threads
+            self._transaction_threads = TransactionThreads()
+        if stages is not None:
+            stages.close()
         self.loop_thread.close()
-        if self._process == os.getpid():
-            self._transaction_threads.close()
-        self._begin()
+        transaction_threads.close()
 
     def _scope_of(self, run: Run, job: Job) -> AsyncScope | None:
         if self._transactions is None:

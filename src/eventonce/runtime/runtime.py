@@ -156,7 +156,7 @@ class Runtime:
     def close(self) -> None:
         """Stop the threads, then close what `on_close` was given, the last first."""
         if "awaiting" in self.__dict__:
-            self.__dict__.pop("awaiting").close()
+            self.awaiting.close()
         self.gate.close()
         while self._closing:
             self._closing.pop()()
