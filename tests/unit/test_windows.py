@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eventonce.study.windows import ENOUGH
 from tests.helpers import Run, write_lines
 
 DAY = 86_400_000
@@ -113,3 +114,38 @@ def test_a_good_key_is_expected_to_drop_nothing_genuine(run: Run, tmp_path: Path
     assert found[8 * DAY]["share"] > 0.9
     assert found[10_000]["share"] < found[DAY]["share"] < found[8 * DAY]["share"]
     assert found[8 * DAY]["at_most"] < 15
+
+
+def test_each_rule_with_enough_copies_has_its_own_windows_and_plot(
+    run: Run, tmp_path: Path
+) -> None:
+    def events(name: str, copies: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "eventonce": 1,
+                "arrived": 1_790_000_000_000 + number * 1_000 + late,
+                "event": {"id": f"{name}{number}", "detail-type": name, "source": "house"},
+            }
+            for number in range(copies)
+            for late in (0, 3_600_000)
+        ]
+
+    ours = tmp_path / "rules.toml"
+    names = ("many", "few")
+    ours.write_text(
+        "".join(
+            f'[[rule]]\nname = "{it}"\nmatch = {{ type = "{it}" }}\nkey = ["id"]\n' for it in names
+        )
+    )
+    capture = tmp_path / "c.jsonl"
+    write_lines(capture, [*events("many", ENOUGH), *events("few", ENOUGH - 1)])
+    words = ("diagnose", capture, "--rules", ours, "--html", tmp_path / "page.html")
+    document = run(*words, "--json").documents[0]
+    assert [one["rule"] for one in document["windows"]] == ["", "many"]
+    of_many = wrong(document, "many")
+    assert (of_many[900_000]["share"], of_many[6 * 3_600_000]["share"]) == (0.0, 1.0)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8").replace("\u00a0", " ")
+    assert f"many: {ENOUGH} copies; 8 days drop 100" in page
+    assert "What windows would do: many" in page
+    assert "few: " not in page
+    assert "by rule" not in run(*words).out

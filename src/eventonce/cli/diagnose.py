@@ -44,7 +44,7 @@ from eventonce.study.page.diagnosis import diagnosis_page, place, sentence
 from eventonce.study.page.scales import duration
 from eventonce.study.proposals import toml
 from eventonce.study.scratch import remove_open
-from eventonce.study.windows import BEYOND, GRID, Windows
+from eventonce.study.windows import BEYOND, GRID, PROPOSED, Windows
 
 STATES: Final = "genesys:latest"
 """The preset that tells versions of a state: it finds the states that are told twice."""
@@ -206,6 +206,7 @@ def _windows(found: Sequence[Windows]) -> str:
     rules = [
         (*(f"{window.wrong:.0f}" for window in one.grid if window.length in SHORTLY), one.rule)
         for one in others
+        if one.rule == PROPOSED or one.grid[-1].wrong
     ]
     if rules:
         head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")

@@ -86,7 +86,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     where: dict[str, Where] = {}
     """By cause."""
     windows: tuple[Windows, ...] = ()
-    """Of all rules together, and then of each rule whose windows drop genuine events."""
+    """Of all rules together, and then of each that drops genuine events or has enough copies."""
 
 
 def diagnose(index: Index) -> Diagnosis:

@@ -36,7 +36,10 @@ MOST_OF_A_KEY: Final = 100_000
 PROPOSED: Final = "proposed rules"
 """Stands where a rule's name does, for the keys that were learned."""
 RULES: Final = 10
-"""Rules that are told apart, those with most wrong drops first."""
+"""Rules that are told apart: those with most wrong drops first, then those with most copies."""
+ENOUGH: Final = 100
+"""Copies of a rule from which on it is told apart without wrong drops: of so many, a share is known
+within ten points."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -102,7 +105,8 @@ def windows_of(
     span: int,
     missed: int,
 ) -> tuple[Windows, ...]:
-    """The windows of all rules together, and of those that drop genuine events.
+    """The windows of all rules together, and of each rule that drops genuine events or has enough
+    copies.
 
     `timed` are the kinds whose content says when it happened, so that equal content is a copy
     however late it comes; `rules` has the rule of each kind; `missed` are the copies that no window
@@ -116,13 +120,21 @@ def windows_of(
         _count(lines, weight, told, span, timed=lines[0][1] in timed)
     for rule in [*counts][1:]:
         total.add(counts[rule])
-    harmful = sorted(
-        (rule for rule in counts if rule and (counts[rule].differing[-1] or counts[rule].beyond)),
-        key=lambda rule: (-counts[rule].differing[-1], -counts[rule].beyond, rule),
+    enough = -(-ENOUGH // one_in)
+    told_apart = sorted(
+        (
+            rule
+            for rule, it in counts.items()
+            if rule and (it.differing[-1] or it.beyond or it.copies >= enough)
+        ),
+        key=lambda rule: (
+            *(-counts[rule].differing[-1], -counts[rule].beyond, -counts[rule].copies),
+            rule,
+        ),
     )
     found = [
         _windows(rule, counts[rule], one_in, span, missed if not rule else 0)
-        for rule in ("", *harmful[:RULES])
+        for rule in ("", *told_apart[:RULES])
     ]
     rows, one_in = _rows(index, "learned")
     proposed = _Counts()
@@ -179,7 +191,7 @@ def _count(
     caught = lost = 0
     for number, length in enumerate(GRID):
         # A window that is longer than all there is does what the one before it does.
-        if not number or latest - first > GRID[number - 1]:
+        if not number or latest - first >= GRID[number - 1]:
             caught, lost = _dropped(times, facts, length)
         told.caught[number] += caught
         told.differing[number] += lost

@@ -46,6 +46,10 @@ BOUND: Final = (
     "The share is of all copies, also of those that the rules in use give another key. The broken "
     "line is what is expected, the other what 95 of 100 such captures stay under."
 )
+BY_RULE: Final = (
+    "Each rule by itself; the share is of the copies that have its key. Open a rule to see it "
+    "against the window."
+)
 LOOKS: Final = {"identity": "accent", "order": "accent", "time": "accent", "volatile": "harm"}
 
 
@@ -137,7 +141,12 @@ def _copies(page: Page, found: Diagnosis) -> None:
     )
     if found.windows:
         whole = found.windows[0]
-        page.section("Which window to choose", _repeats(whole), figure(windows_plot(whole), BOUND))
+        page.section(
+            "Which window to choose",
+            _repeats(whole),
+            figure(windows_plot(whole), BOUND),
+            *_by_rule(found.windows[1:]),
+        )
     types = [
         (dotted(kind.type), kind.events, kind.copies, kind.rule, _most(kind))
         for kind in found.kinds
@@ -202,6 +211,21 @@ def _repeats(windows: Windows) -> str:
     )
 
 
+def _by_rule(rules: Sequence[Windows]) -> list[Html]:
+    """The windows of each rule, folded below what the longest of them does."""
+    said = [tag("p", BY_RULE)] if rules else []
+    for one in rules:
+        last = one.grid[-1]
+        wrong = _whole(last.wrong)
+        most = "or more" if last.at_most is None else f"to {_whole(last.at_most)}"
+        words = (
+            f"{one.rule}: {counted(one.copies, 'copy', 'copies')}; {duration(last.length)} drop "
+            f"{share(last.share, 1)} of them, and {wrong} {most} genuine events"
+        )
+        said.append(folded(words, figure(windows_plot(one))))
+    return said
+
+
 def windows_plot(windows: Windows) -> plots.Plot:
     """The plot of the copies, and of the genuine events, that a memory of each length drops."""
     last = windows.grid[-1]
@@ -209,7 +233,7 @@ def windows_plot(windows: Windows) -> plots.Plot:
     expected = [(one.length, one.wrong) for one in windows.grid]
     name = "genuine events dropped"
     return plots.curves(
-        "What windows would do",
+        f"What windows would do{f': {windows.rule}' if windows.rule else ''}",
         f"A window of {duration(last.length)} drops {share(last.share, 1)} of the copies.",
         [
             plots.Curve(

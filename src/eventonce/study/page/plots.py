@@ -224,7 +224,7 @@ def curves(
                 _way(curve.within, across, up, f"line thin {curve.look}"),
                 _way(curve.points, across, up, f"line {curve.look}"),
             ]
-            parts += _ends(curve, across, up, width)
+            parts += _ends(curve, across, up, width, top)
         return bottom + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
 
     columns = [
@@ -255,10 +255,12 @@ def _shown(curve: Curve, value: float | None) -> str:
     return "" if value is None else curve.shown(value)
 
 
-def _ends(curve: Curve, across: Log, up: Linear, width: int) -> Iterator[Html]:
+def _ends(curve: Curve, across: Log, up: Linear, width: int, top: float) -> Iterator[Html]:
     """The values at both ends of a line, with a dot at the last."""
     for x, y in curve.points[:1]:
-        yield text(across.at(x), up.at(y) - 8, curve.shown(y), "small halo")
+        # Under the line where the name of the panel is above it.
+        away = 16 if y > 0.8 * top else -8
+        yield text(across.at(x), up.at(y) + away, curve.shown(y), "small halo")
     for x, y in curve.points[-1:]:
         yield tag("circle", cx=across.at(x), cy=up.at(y), r=3.5, class_=f"dot {curve.look}")
         yield text(width, up.at(y) - 8, curve.shown(y), "strong halo", "end")
