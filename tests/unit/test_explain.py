@@ -135,7 +135,9 @@ def test_a_file_named_as_rules_that_is_none_is_refused(run: Run, text: str, comp
     assert (refused.code, complaint in refused.err) == (2, True)
 
 
-def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(run: Run, tmp_path: Path) -> None:
+def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     capture, truth = tmp_path / "c.jsonl", tmp_path / "t.jsonl"
     rates = ("--rate", "none", "--rate", "re-publish=0.05")
     run("simulate", "--seed", "5", "--events", "900", *rates, "-o", capture, "--truth", truth)
@@ -154,6 +156,17 @@ def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(run: Run, tmp_p
     assert "cause  re-publish" in text
     numbers = ("--line", f"{copy['copy_of']}", "--line", f"{copy['line']}")
     assert run("explain", capture, *numbers).out == text
+    with monkeypatch.context() as narrow:
+        narrow.setattr("sys.stdout.isatty", lambda: True)
+        narrow.setenv("COLUMNS", "60")
+        shown = run("explain", first, second).out.splitlines()
+    events = [json.loads(file.read_bytes())["event"] for file in (first, second)]
+    at = shown.index("  id")
+    assert shown[at + 1 : at + 3] == [
+        f'    {name:6}  "{event["id"]}"'
+        for name, event in zip(("first", "second"), events, strict=True)
+    ]
+    assert max(map(len, shown)) <= 60
     gone = run("explain", capture, "--line", f"{len(lines) + 1}")
     assert (gone.code, f"has no line {len(lines) + 1}" in gone.err) == (2, True)
 

@@ -187,7 +187,7 @@ def test_a_filter_says_why_each_copy_is_one(run: Run) -> None:
     # Within one chunk, after a leader that has another id itself: the winner is asked for.
     assert causes("later") == {"another_id": 2, "same_id": 2}
     assert (
-        "duplicate  4  2 under another transport id, 2 under the same transport id"
+        "duplicate  4  2 another transport id, 2 same transport id"
         in run("filter", "later", "--store", "sqlite:///s.db").err
     )
 

@@ -238,6 +238,15 @@ def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) 
     told = run("shadow", "report", "shadow.jsonl", "--html", "page.html").out
     assert "which are not counted: 4." in told
     assert "which are not counted: 4." in Path("page.html").read_text()
+    same = {
+        line.fingerprint
+        for rule in (
+            Rule(name="call", key=["detail.call"], shadow=True),
+            Rule(name="other", key=["detail.call"], shadow=True, remember="3d", attempts=9),
+        )
+        for line in recorded(rule, [call("1", call=1)])
+    }
+    assert len(same) == 1
     longer = Line(1, 9, "a", "call", "r", "aa", DAY), Line(1, 10, "b", "call", "r", "bb", 2 * DAY)
     assert not shadow_report(map(msgspec.json.encode, longer)).changed
 

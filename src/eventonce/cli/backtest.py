@@ -250,12 +250,15 @@ def _examples(
         for (line, beside), how in pairs:
             rows = list(_differences(events[beside], events[line], values=values))
             title = f"{one.guard}: line {line} is dropped as a copy of line {beside}, and {how}"
-            texts.setdefault(tuple(row[0] for row in rows), f"{title}\n{table(rows, indent=2)}")
+            texts.setdefault(
+                tuple(row[0] for row in rows), f"{wrapped(title)}\n{table(rows, indent=2)}"
+            )
         for line, first in one.kept[:1]:
             rows = list(_differences(events[first], events[line], values=values, roots=ENVELOPE))
             title = f"{one.guard}: line {line} runs, though its content is that of line {first}"
-            differs = f", and differs in\n{table(rows, indent=2)}" if rows else ""
-            texts[one.guard, "kept"] = title + differs
+            if rows:
+                title += ", and differs in"
+            texts[one.guard, "kept"] = f"{wrapped(title)}\n{table(rows, indent=2)}".rstrip()
     return "\n\n".join(texts.values())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
+from shutil import get_terminal_size
 from typing import Any, Final, NamedTuple
 
 import click
@@ -12,7 +14,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, json_option, with_settings
-from eventonce.cli.output import emit, one_line, table
+from eventonce.cli.output import emit, one_line, table, wrapped
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.expressions import Hash, parse, paths
@@ -89,10 +91,9 @@ def explain(
     }
     text = _comparison(first, second, same=same)
     if outside:
-        head = ("outside the key", "first", "second")
-        text += f"\n\n{table(outside, head=head, indent=2)}"
+        text += f"\n\n{_beside('outside the key', outside)}"
     if cause:
-        text += f"\n\ncause  {cause}: {REMEDIES[cause]}"
+        text += "\n\n" + wrapped(f"cause  {cause}: {REMEDIES[cause]}")
     emit(document, text, as_json=as_json)
     return max(_exit_code(first), _exit_code(second))
 
@@ -273,4 +274,15 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
         return f"{verdict}: {first.rule}, {first.key.hex()}\nthe second is a copy of the first"
     if same and not rows:
         return f"{verdict}, same version: {first.rule}, {first.key.hex()}"
-    return f"{verdict}: {first.rule}\n{table(rows, head=('differs', 'first', 'second'), indent=2)}"
+    return f"{verdict}: {first.rule}\n{_beside('differs', rows)}"
+
+
+def _beside(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
+    """Fields with both their values; on a terminal too narrow for a table, below each other."""
+    wide = 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
+    if not sys.stdout.isatty() or wide <= get_terminal_size().columns:
+        return table(rows, head=(name, "first", "second"), indent=2)
+    lines = [click.style(f"  {name}", bold=True)]
+    for path, first, second in rows:
+        lines += [f"  {path}", table([("first", first), ("second", second)], indent=4)]
+    return "\n".join(lines)

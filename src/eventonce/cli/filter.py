@@ -46,8 +46,8 @@ LONGEST_SHOWN: Final = 500
 """Characters of one reject that stderr shows."""
 
 BY_ID: Final = {
-    True: ("same_id", "under the same transport id"),
-    False: ("another_id", "under another transport id"),
+    True: ("same_id", "same transport id"),
+    False: ("another_id", "another transport id"),
     None: ("no_id", "without an id to compare"),
 }
 """The words for duplicates by `Verdict.same_id`, in the document and in the summary."""
