@@ -141,6 +141,8 @@ def program(pipe: Connection, factory: StoreFactory, *args: Any) -> None:
     pipe.recv()
     begun.run()
     pipe.send(None)
+    # There is a process to pause, however quick it was.
+    pipe.recv()
 
 
 @pytest.fixture
