@@ -159,6 +159,13 @@ def test_nothing_is_left_of_a_record_that_was_forgotten_or_swept(
                 assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (left,)
 
 
+def test_a_completion_that_is_remembered_for_no_time_is_kept_once(sqlite: SQLiteStore) -> None:
+    claim = fact(1, remember=0)
+    (run,) = sqlite.claim([claim], NOW)
+    complete = Settlement(claim, run.token, "complete")
+    assert sqlite.settle([complete, complete], NOW) == ["kept", "unknown"]
+
+
 @pytest.mark.parametrize("token", [-1, 0, 1])
 def test_a_completion_of_what_nobody_claimed_leaves_no_record(
     sqlite: SQLiteStore, token: int

@@ -259,6 +259,11 @@ def test_a_store_without_a_file_is_the_memory_store(path: str) -> None:
         SQLiteStore(path)
 
 
+def test_a_path_with_a_nul_character_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no path has a NUL"):
+        open_store("sqlite:///a%00b.db")
+
+
 def test_a_relative_path_is_meant_from_where_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +331,16 @@ def test_a_file_system_without_a_log_that_processes_share_is_refused(
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this is a directory"):
         SQLiteStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("", "this is a directory"), ("x" * 300, "cannot be opened for writing")]
+)
+def test_a_path_that_cannot_be_created_is_a_wrong_path(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        SQLiteSchema(Location(tmp_path / name)).create()
 
 
 def test_a_file_that_is_no_database_is_told(path: Path) -> None:

@@ -81,14 +81,16 @@ def damaged(path: Path, said: str) -> str:
 def not_writable(path: Path) -> str:
     """Why this file cannot be opened or written, as far as one can see from outside."""
     folder = path.parent
-    if not folder.exists():
+    # Not `exists`, which raises where a name is too long, or a directory above may not be entered.
+    there = os.access(path, os.F_OK)
+    if not os.access(folder, os.F_OK):
         return f"the directory {folder} does not exist; create it, or give another path"
     if not folder.is_dir():
         return f"{folder} is not a directory; give another path"
-    if path.is_dir():
+    if there and path.is_dir():
         return "this is a directory; give the path of a file in it"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"no permission to write in the directory {folder}, which SQLite must for its log"
-    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+    if there and not os.access(path, os.R_OK | os.W_OK):
         return "no permission to read and write this file"
     return "the file cannot be opened for writing; look at its permissions and the file system's"

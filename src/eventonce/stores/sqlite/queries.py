@@ -232,12 +232,7 @@ def _completions(settlements: Sequence[Settlement], now: int) -> tuple[Keys, Val
     for settlement in sorted(settlements, key=_claimed_key):
         claim = settlement.claim
         token = settlement.token
-        if (
-            settlement.action != "complete"
-            or claim.order is not None
-            or claim.remember <= 0
-            or token <= 0
-        ):
+        if settlement.action != "complete" or claim.order is not None or claim.remember <= 0:
             return [], []
         keys.append(bytearray(claim.key))
         if settlement.result is None and not claim.digest:

@@ -47,6 +47,10 @@ class Location(msgspec.Struct, frozen=True):
             raise ConfigError(
                 "SQLiteStore needs the path of a file; the store without one is memory:"
             )
+        if "\0" in str(path):
+            raise ConfigError(
+                "SQLiteStore needs the path of a file, and no path has a NUL character"
+            )
         return cls(Path(path).absolute(), options)
 
     @property
