@@ -239,8 +239,10 @@ class Consumer:
                 visit.until_executed()
                 ended = True
                 job.outcome = self.runtime.tell(visit.result(), started)[0]
-        except BaseException:
-            INSIDE.set(visit.nested)
+        except BaseException as error:
+            # A block that was abandoned may be left in anybody's context.
+            if not isinstance(error, GeneratorExit):
+                INSIDE.set(visit.around)
             if not ended:
                 visit.interrupted()
             raise

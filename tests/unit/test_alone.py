@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -336,7 +337,7 @@ def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
 
 def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
     async def handler(_: Job) -> bool:
-        return occupancy.INSIDE.get()
+        return bool(occupancy.INSIDE.get())
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         with consumer.once(call(1)):
@@ -344,6 +345,30 @@ def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
         assert not occupancy.INSIDE.get()
         assert consumer.process([call(2)])[0].result is True
         assert not occupancy.INSIDE.get()
+
+
+def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> None:
+    left: list[object] = []
+
+    def handler(_: Job) -> None:
+        block = consumer.once(call(2))
+        block.__enter__()
+        left.append(block)
+
+    async def stands_still() -> None:
+        with occupancy.InsideHandler():
+            await asyncio.sleep(0)
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        consumer.process([call(1)])
+        left.clear()
+        assert not occupancy.INSIDE.get()
+    # As a coroutine of a loop that was closed: begun in a handler's context, ended in this one.
+    inside, coroutine = copy_context(), stands_still()
+    inside.run(occupancy.INSIDE.set, True)
+    inside.run(coroutine.send, None)
+    coroutine.close()
+    assert not occupancy.INSIDE.get()
 
 
 def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:

@@ -120,6 +120,7 @@ def test_a_thread_that_cannot_be_started_costs_nobody_an_event(
     name: str, *, from_then_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way, handler = WAYS[name]
+    before = set(threading.enumerate())
     for nth in range(STARTS):
         effects = Counter[int]()
         consumer = Consumer("memory:", rules=ruled(), handler=handler(effects), threads=3)
@@ -136,7 +137,8 @@ def test_a_thread_that_cannot_be_started_costs_nobody_an_event(
         consumer.close()
         assert set(effects.values()) == {1}, effects
         assert effects.keys() >= set(CALLS)
-        assert not [one for one in threading.enumerate() if one.name == "eventonce-slot"]
+        new = set(threading.enumerate()) - before
+        assert not [one for one in new if one.name == "eventonce-slot"]
 
 
 def test_a_transaction_ends_although_no_thread_can_be_started(

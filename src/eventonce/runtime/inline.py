@@ -40,7 +40,7 @@ class Inline(Visit):
                 self._run(request.runs, asynchronous)
         except BaseException:
             # Perhaps in the midst of entering or leaving a handler.
-            INSIDE.set(self.nested)
+            INSIDE.set(self.around)
             self.interrupted()
             raise
         return self.result()
@@ -82,7 +82,7 @@ class Inline(Visit):
             awaited = [run for run in runs if run.plan.asynchronous]
             plain = [run for run in runs if not run.plan.asynchronous]
             asynchronous.run(awaited, hold, lambda: self._one_by_one(plain, hold))
-        INSIDE.set(self.nested)
+        INSIDE.set(self.around)
         if hold.shared:
             self.runtime.gate.unsettled(hold)
 

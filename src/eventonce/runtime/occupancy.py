@@ -20,7 +20,7 @@ event from its turn for ever nor hold up all others."""
 STEP: Final = 0.01
 """Seconds between two looks; only an event that ended a process before makes anybody wait."""
 
-INSIDE: Final = ContextVar("eventonce_inside_handler", default=False)
+INSIDE: Final = ContextVar[object]("eventonce_inside_handler", default=False)
 """Whether the code that asks is a handler's."""
 
 
@@ -116,11 +116,13 @@ class InsideHandler:
 
     def __enter__(self) -> None:
         self._before = INSIDE.get()
-        INSIDE.set(True)
+        INSIDE.set(self)
 
     def __exit__(self, *_: object) -> None:
         # Not by a token: a framework may leave a block in another context than it entered it in.
-        INSIDE.set(self._before)
+        # And a block that was abandoned is left by the garbage collector, in anybody's context.
+        if INSIDE.get() is self:
+            INSIDE.set(self._before)
 
 
 HERE: Final = Occupancy()

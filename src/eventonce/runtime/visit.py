@@ -50,7 +50,9 @@ class Visit(Batch):
         Batch.__init__(self, planned, runtime.name, runtime.clock)
         self.runtime = runtime
         self._copy_wait = copy_wait
-        self.nested = INSIDE.get()
+        self.around = INSIDE.get()
+        """The mark of the handler that this batch is called from, False for none."""
+        self.nested = self.around is not False
         """Whether a handler waits for this batch."""
 
     def admitted(self) -> bool:
