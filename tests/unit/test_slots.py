@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -93,15 +94,15 @@ def test_what_another_thread_was_first_to_take_is_not_run_twice(
     assert sorted(work.done) == ["a", "b", "c"]
 
 
-def test_a_call_that_is_forgotten_leaves_the_others_in_their_order(slots: Slots[str]) -> None:
-    later: list[Any] = [
-        slots.call_later(hours * 3600, threading.Event().set) for hours in (1, 5, 2, 6, 7, 3)
-    ]
-    slots.forget(later[0])
-    slots.forget(later[0])
-    assert slots._later[0] is later[2]
-    for one in later[1:]:
-        slots.forget(one)
+def test_calls_that_are_forgotten_leave_the_others_in_their_order(slots: Slots[str]) -> None:
+    later = [slots.call_later(hours * 3600, threading.Event().set) for hours in (1, 5, 4, 6, 7, 2)]
+    try:
+        for at in (0, 3, 4, 5):
+            slots.forget(later[at])
+        assert [one[2] for one in slots._later] == [later[2], later[1]]
+    finally:
+        for one in later:
+            slots.forget(one)
 
 
 def test_what_is_due_later_is_done_before_the_end(slots: Slots[str]) -> None:
@@ -121,3 +122,40 @@ def test_a_handler_may_close_the_slots_it_runs_in() -> None:
     own = Slots[str](MOST, close)
     own.put(["a"])
     assert closed.wait(PATIENCE)
+
+
+def test_calls_that_are_forgotten_are_taken_out_by_the_many(
+    slots: Slots[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To put the rest in order for each of them costs the square."""
+    many, ordered = 1_000, list[int]()
+    heapify = heapq.heapify
+
+    def counted(heap: list[Any]) -> None:
+        ordered.append(len(heap))
+        heapify(heap)
+
+    monkeypatch.setattr("eventonce.runtime.slots.heapq.heapify", counted)
+    rings = threading.Event()
+    calls = [slots.call_later(2 * PATIENCE + at, rings.set) for at in range(many)]
+    for later in calls:
+        slots.forget(later)
+        # To forget it twice is to forget it.
+        slots.forget(later)
+    assert slots._later == []
+    assert sum(ordered) <= many
+    soon = slots.call_later(0.01, rings.set)
+    assert rings.wait(PATIENCE)
+    # It was made, and counts for none that waits.
+    slots.forget(soon)
+    assert slots._forgotten == 0
+
+
+def test_a_call_that_is_forgotten_among_others_is_not_made(slots: Slots[str]) -> None:
+    made: list[int] = []
+    calls = [slots.call_later(0.05, lambda at=at: made.append(at)) for at in range(5)]  # type: ignore[misc]
+    slots.forget(calls[1])
+    until(lambda: len(made) == 4)
+    assert sorted(made) == [0, 2, 3, 4]
+    until(lambda: not slots._later)
+    assert slots._forgotten == 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import SimpleQueue
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
+from eventonce.runtime.occupancy import HERE
 from eventonce.runtime.on_asyncio import Entrance, _wake
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket, _Stage
@@ -249,6 +251,81 @@ def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
     stage._run()
     slots.close()
     assert done == tickets
+
+
+def test_batches_of_one_key_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of them whenever one of them is claimed."""
+    many, looked = 300, list[Ticket]()
+    monkeypatch.setattr(
+        "eventonce.runtime.stages._claims",
+        lambda ticket: looked.append(ticket) or ticket.request.claims,  # type: ignore[func-returns-value]
+    )
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        stages.submit([ended.ticket(0, number) for number in range(1, many + 1)])
+        outcomes = [statuses(ended.next().result()) for _ in range(many)]
+    assert outcomes.count(["done"] * 2) == 1
+    assert outcomes.count(["duplicate", "done"]) == many - 1
+    # As it waits, as it is claimed, and both again if it had to wait for a run.
+    assert len(looked) <= 6 * many
+
+
+def test_batches_that_share_some_keys_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eventonce.runtime.stages.MOST", 5)
+    keys, chance = 8, Random(7)
+    batches = [chance.sample(range(keys), chance.randint(1, 3)) for _ in range(300)]
+    ran: list[str] = []
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda job: ran.append(job.event.id)) as consumer,
+        staged(consumer, 3) as stages,
+    ):
+        ended = Ended(consumer)
+        for at in range(0, len(batches), 60):
+            stages.submit([ended.ticket(*some) for some in batches[at : at + 60]])
+        told = [status for _ in batches for status in statuses(ended.next().result())]
+    assert sorted(ran) == [f"id-{number}" for number in range(keys)]
+    assert Counter(told) == {"done": keys, "duplicate": sum(map(len, batches)) - keys}
+    assert ended.none_left()
+
+
+def test_where_no_thread_can_be_started_those_behind_are_told_too() -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    failed: list[Any] = []
+
+    def told(ticket: Any, _: BaseException) -> None:
+        failed.append(ticket.name)
+
+    slots: Any = SimpleNamespace(call=refuses)
+    stage = _Stage(slots, lambda _: None, told)
+    line = deque(SimpleNamespace(name=name, behind=None) for name in "bc")
+    first: Any = SimpleNamespace(name="a", behind=line, nested=True)
+    stage.put(first)
+    assert failed == ["a", "b", "c"]
+
+
+def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
+    with (
+        Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        alone = HERE.entering("alone", alone=True, nested=False)
+        assert not [*alone]
+        try:
+            ended = Ended(consumer)
+            ticket = ended.ticket(0)
+            stages.submit([ticket])
+            until(lambda: ticket.entry is not None)
+            assert ended.none_left()
+            stages.give_up(ticket)
+            assert statuses(ended.next().result()) == ["busy"]
+        finally:
+            HERE.leave("alone")
+        assert statuses(consumer.process([call(0)])) == ["done"]
 
 
 class Turns:

@@ -14,8 +14,6 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
-Later = tuple[float, int, Callable[[], None]]
-"""A call, by the moment it is due and a number of its own."""
 
 QUICK: Final = 0.001
 """Seconds in which one thread alone does what waits, one after the other. Where it is held up for
@@ -34,6 +32,16 @@ CALLS: Final = 3
 """Threads more than run handlers: to claim, to settle and to keep dead letters while all do."""
 
 
+class Later:
+    """A call that is made later, unless it is forgotten."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+        """None once it is made or forgotten."""
+
+
 class Slots(Generic[Item]):
     """Threads, started when first needed."""
 
@@ -47,7 +55,10 @@ class Slots(Generic[Item]):
         self._nested: deque[Callable[[], None]] = deque()
         """What handlers wait for that hold a slot: it goes before all others."""
         self._calls: deque[Callable[[], None]] = deque()
-        self._later: list[Later] = []
+        self._later: list[tuple[float, int, Later]] = []
+        """Calls by the moment they are due and a number of their own."""
+        self._forgotten = 0
+        """So many of them are not made any more."""
         self._numbers = count()
         self._threads: set[threading.Thread] = set()
         self._running = 0
@@ -108,17 +119,24 @@ class Slots(Generic[Item]):
         """Make this call after so many seconds; what it is forgotten by. RuntimeError: as above."""
         with self._lock:
             self._watched()
-            later = (time.monotonic() + seconds, next(self._numbers), call)
-            heapq.heappush(self._later, later)
+            later = Later(call)
+            heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), later))
             return later
 
     def forget(self, later: Later) -> None:
         """Do not make this call any more; nothing happens if it was made."""
-        with self._lock, suppress(ValueError):
-            self._later.remove(later)
-            heapq.heapify(self._later)
-            # Perhaps it was all that was waited for.
-            self._watch.notify()
+        with self._lock:
+            if later.call is None:
+                return
+            later.call = None
+            self._forgotten += 1
+            # Taken out by the many: to do it one by one costs the square.
+            if 2 * self._forgotten > len(self._later):
+                self._later = [one for one in self._later if one[2].call is not None]
+                heapq.heapify(self._later)
+                self._forgotten = 0
+                # Perhaps it was all that was waited for.
+                self._watch.notify()
 
     def clear(self) -> list[Item]:
         """Take back what has not begun."""
@@ -281,7 +299,12 @@ class Slots(Generic[Item]):
     def _bring_due(self) -> None:
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
-            self._calls.append(heapq.heappop(self._later)[2])
+            later = heapq.heappop(self._later)[2]
+            if later.call is None:
+                self._forgotten -= 1
+                continue
+            self._calls.append(later.call)
+            later.call = None
             with suppress(RuntimeError):
                 self._call(1)
 

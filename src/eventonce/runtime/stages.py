@@ -61,6 +61,8 @@ class Ticket(Visit):
     """When it waits no longer."""
     returned: Iterator[int]
     """Counts the handlers that have returned."""
+    behind: deque[Ticket] | None = None
+    """Batches with a key of this one, which are claimed after it."""
     cancelled = False
     defect: BaseException | None = None
     """What was raised where nothing should be."""
@@ -133,7 +135,8 @@ class _Stage:
                 # A signal: whoever was interrupted begins once more.
                 raise
             for ticket in self._taken():
-                self._fail(ticket, copied(error))
+                for each in (ticket, *(ticket.behind or ())):
+                    self._fail(each, copied(error))
 
     def _taken(self) -> list[Ticket]:
         """Those who have come by now."""
@@ -260,6 +263,8 @@ class Stages:
 
     def _entered(self, ticket: Ticket) -> tuple[bool, bool | None]:
         """Whether the batch may begin now, and the answer to its `Enter`; it asks again later."""
+        if ticket.cancelled:
+            return True, None
         try:
             next(ticket.entry)
         except StopIteration as stop:
@@ -312,15 +317,24 @@ class Stages:
 
     def _claim(self, tickets: Sequence[Ticket]) -> None:
         """Claim for all in one call; those of one key one after the other."""
-        keys: set[bytes] = set()
+        first: dict[bytes, Ticket] = {}
         together: list[Ticket] = []
         for ticket in tickets:
             own = [claim.key for claim in _claims(ticket)]
-            if len(keys) < MOST and keys.isdisjoint(own):
-                keys.update(own)
+            ahead = next((first[key] for key in own if key in first), None)
+            if ahead is not None:
+                _hold_back(ticket, ahead)
+            elif len(first) < MOST:
+                first.update(dict.fromkeys(own, ticket))
                 together.append(ticket)
             else:
                 self._claiming.put(ticket)
+        for ticket in together:
+            if line := ticket.behind:
+                # One, and the others behind it: all would be looked at again and again.
+                following = line.popleft()
+                following.behind, ticket.behind = line, None
+                self._claiming.put(following)
         self._call(together, _claims, self._runtime.gate.claim)
 
     def _call(
@@ -416,6 +430,14 @@ class Stages:
     def _put_letters(self, letters: Sequence[Letter]) -> Sequence[None]:
         self._runtime.letters.put_letters(letters)
         return [None] * len(letters)
+
+
+def _hold_back(ticket: Ticket, ahead: Ticket) -> None:
+    """Let this batch, and those behind it, be claimed after the one ahead."""
+    shorter, line = sorted((ahead.behind or deque(), ticket.behind or deque()), key=len)
+    line.append(ticket)
+    line += shorter
+    ahead.behind, ticket.behind = line, None
 
 
 def _claims(ticket: Ticket) -> Sequence[Claim]:
