@@ -248,7 +248,7 @@ def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
     stage = _Stage(slots, done.extend, lambda *_: None)
     tickets: list[Any] = ["a", "b"]
     stage._waiting = Raced(tickets)
-    stage._run()
+    stage.run()
     slots.close()
     assert done == tickets
 

@@ -128,7 +128,7 @@ class _Stage:
                 if self._begun and not nested:
                     return
                 self._begun = True
-            self._slots.call(self._run, nested=nested)
+            self._slots.call(self.run, nested=nested)
         except BaseException as error:
             self._begun = False
             if not isinstance(error, RuntimeError):
@@ -147,7 +147,14 @@ class _Stage:
                 tickets.append(self._waiting.popleft())  # noqa: PERF401  kept if it ends here
         return tickets
 
-    def _run(self) -> None:
+    def take(self) -> bool:
+        """Whether this thread shall call `run`: no other does it, or is about to."""
+        with self._lock:
+            taken, self._begun = not self._begun, True
+            return taken
+
+    def run(self) -> None:
+        """Let those who have come have their turn now."""
         try:
             if tickets := self._taken():
                 self._work(tickets)
@@ -312,8 +319,11 @@ class Stages:
 
     def _come(self, tickets: Sequence[Ticket]) -> None:
         """Up to the first claim of each: in a slot, for no signal interrupts it there."""
+        claims_here = self._claiming.take()
         for ticket in tickets:
             self._advance(ticket)
+        if claims_here:
+            self._claiming.run()
 
     def _claim(self, tickets: Sequence[Ticket]) -> None:
         """Claim for all in one call; those of one key one after the other."""
