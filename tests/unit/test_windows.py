@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from eventonce.study import windows
 from eventonce.study.windows import ENOUGH
 from tests.helpers import Run, write_lines
 
@@ -149,3 +151,28 @@ def test_each_rule_with_enough_copies_has_its_own_windows_and_plot(
     assert "What windows would do: many" in page
     assert "few: " not in page
     assert "by rule" not in run(*words).out
+
+
+def test_of_very_many_lines_a_share_of_the_keys_is_looked_at_and_scaled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--seed", "41", "--events", "6000", "--rate", "redelivery=0.4", "-o", capture)
+    looked: list[int] = []
+    count = windows._count
+
+    def counted(lines: Sequence[Any], *others: Any, **named: Any) -> None:
+        looked.append(len(lines))
+        count(lines, *others, **named)
+
+    monkeypatch.setattr(windows, "_count", counted)
+    true = wrong(run("diagnose", capture, "--json").documents[0])[4 * DAY]
+    every = sum(looked)
+    looked.clear()
+    most = every // 5
+    monkeypatch.setattr(windows, "MOST_ROWS", most)
+    told = wrong(run("diagnose", capture, "--json").documents[0])[4 * DAY]
+    # A tenth more or less is chance: which keys are looked at goes by their hashes.
+    assert most / 2 < sum(looked) < most * 1.3
+    assert told["caught"] == pytest.approx(true["caught"], rel=0.3)
+    assert true["caught"] > 1000

@@ -120,13 +120,12 @@ def _apart(index: Index) -> dict[int, list[tuple[int, int, int]]]:
     for kind, *pair in index.rows(
         """
         WITH same AS (
-          SELECT kind, essence, min(line) AS first, count(DISTINCT key) - 1 AS more FROM events
+          SELECT kind, essence, min(line) AS first, arg_min(key, line) AS own FROM events
           WHERE key IS NOT NULL AND subject IS NULL
           GROUP BY kind, essence HAVING min(key) <> max(key)
         ), others AS (
-          SELECT e.kind, first, min(e.line) AS other, any_value(more) AS more FROM events e
-          JOIN same USING (kind, essence) JOIN events f ON f.line = first
-          WHERE e.key <> f.key GROUP BY e.kind, first
+          SELECT kind, first, min(line) AS other, count(DISTINCT key) AS more FROM events
+          JOIN same USING (kind, essence) WHERE key <> own AND subject IS NULL GROUP BY kind, first
         )
         SELECT kind, first, other, (sum(more) OVER (PARTITION BY kind))::BIGINT FROM others
         QUALIFY row_number() OVER (PARTITION BY kind ORDER BY first) <= 20 ORDER BY kind, first

@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MEMORY: Final = "384MB"
+MEMORY: Final = "576MB"
 """The memory of DuckDB; the rest goes to a temporary folder."""
 PREFIX: Final = "eventonce-study-"
 OWNER: Final = "owner"

@@ -155,21 +155,26 @@ def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[list[tuple[Any, .
 def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
     """Key, kind, arrival, transport id, content and essence of the lines that share their key with
     others, by key; and which share of the keys they are of. The table has the keys."""
+    share = f"FROM {table} WHERE hash(key) % ? = 0 GROUP BY key HAVING count(*) > 1"
+    (number,) = next(index.rows(f"SELECT count(key) FROM {table}"))  # noqa: S608  one of ours
+    one_in = max(1, number // MOST_ROWS)
+    if one_in > 1:
+        # Most keys have one line. How many have more is seen in a share of the keys.
+        shared = f"SELECT sum(least(count(*), {MOST_OF_A_KEY})) OVER () {share} LIMIT 1"
+        (some,) = next(index.rows(shared, one_in), (0,))
+        one_in = max(1, -(-int(some) * one_in // MOST_ROWS))
     key = f"{table[0]}.key"
-    index.run(
+    rows = index.rows(
         f"""
-        CREATE OR REPLACE TABLE shared AS
         SELECT {key} AS key, e.kind, coalesce(e.arrived, e.time) AS came, e.id,
                coalesce(l.content, e.content) AS content, e.essence, e.time
         FROM events e LEFT JOIN learned l USING (line)
-        WHERE replay = 0 AND coalesce(arrived, time) IS NOT NULL AND {key} IN (
-          SELECT key FROM {table} WHERE key IS NOT NULL GROUP BY key HAVING count(*) > 1
-        )
-        """  # noqa: S608  one of ours
+        WHERE replay = 0 AND coalesce(arrived, time) IS NOT NULL AND {key} IN (SELECT key {share})
+        ORDER BY key, came
+        """,  # noqa: S608  one of ours
+        one_in,
     )
-    (number,) = next(index.rows("SELECT count(*) FROM shared"))
-    one_in = max(1, -(-number // MOST_ROWS))
-    return index.rows("FROM shared WHERE hash(key) % ? = 0 ORDER BY key, came", one_in), one_in
+    return rows, one_in
 
 
 def _count(
