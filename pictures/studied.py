@@ -19,7 +19,7 @@ from eventonce.study.guards import RECIPES, RulesGuard
 from eventonce.study.index import Index, Planned
 from eventonce.study.page.layout import plot_style
 from eventonce.study.page.plots import WIDE, Plot, whole
-from eventonce.study.simulate import Plan, capture
+from eventonce.study.simulate import Scenario, capture
 
 EVENTS: Final = 20_000
 
@@ -30,8 +30,8 @@ def diagnosis() -> Diagnosis:
     planned = Planned(_rules("auto"), _rules(STATES))
     with TemporaryDirectory() as folder:
         path = Path(folder, "capture.jsonl")
-        plan = Plan(EVENTS, sources=("genesys", "unknown"))
-        path.write_bytes(b"".join(line.text for line in capture(plan)))
+        scenario = Scenario(EVENTS, sources=("genesys", "unknown"))
+        path.write_bytes(b"".join(line.text for line in capture(scenario)))
         with Index([path], planned) as index:
             index.build(processes=1)
             return diagnose(index)
@@ -45,7 +45,7 @@ def results() -> list[Result]:
     ]
     with TemporaryDirectory() as folder:
         path, truth = Path(folder, "capture.jsonl"), Path(folder, "truth.jsonl")
-        lines = list(capture(Plan(EVENTS)))
+        lines = list(capture(Scenario(EVENTS)))
         path.write_bytes(b"".join(line.text for line in lines))
         facts = (msgspec.json.encode({"fact": line.fact}) + b"\n" for line in lines)
         truth.write_bytes(b"".join(facts))

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from eventonce import Rule, presets
 from eventonce.cli import cli
-from eventonce.study.sql import Source, query
+from eventonce.study.sql import Relation, query
 from tests.unit.lake import RULES, Answer, answers_of_the_engine, differences, nasty_lines
 
 SEED = 41
@@ -54,7 +54,7 @@ def show(session: Any, lines: Sequence[bytes]) -> None:
 
 
 def query_of(rules: Sequence[Rule]) -> str:
-    return query(rules, "spark", Source("events", place="line", keep=("line",)))
+    return query(rules, "spark", Relation("events", place="line", keep=("line",)))
 
 
 def compare(session: Any, name: str, lines: Sequence[bytes], rules: Sequence[Rule]) -> None:
@@ -107,7 +107,7 @@ def on_one_machine(lines: Sequence[bytes], rules: Sequence[Rule]) -> dict[str, i
         database.execute("CREATE TABLE events (line BIGINT, event VARCHAR)")
         rows = [(number, line.decode()) for number, line in enumerate(lines)]
         database.executemany("INSERT INTO events VALUES (?, ?)", rows)
-        text = query(rules, "duckdb", Source("events", place="line", keep=("line",)))
+        text = query(rules, "duckdb", Relation("events", place="line", keep=("line",)))
         return copies_by_type(lambda asked: database.execute(asked).fetchall(), text)
 
 

@@ -65,7 +65,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     raw: bytes
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedCopy(msgspec.Struct, frozen=True):
     """A copy that was refused, and the reason."""
 
     number: int
@@ -74,7 +74,7 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
     @classmethod
-    def of(cls, outgoing: Outgoing, code: str, reason: str) -> Refusal:
+    def of(cls, outgoing: Outgoing, code: str, reason: str) -> RefusedCopy:
         """The refusal of this copy."""
         return cls(outgoing.number, outgoing.copy, code, reason)
 
@@ -88,10 +88,10 @@ class Summary(msgspec.Struct):
     refused: int = 0
     answers: Counter[str] = msgspec.field(default_factory=Counter)
     """The statuses that a receiver reports for the events, or the codes of those refused."""
-    refusals: list[Refusal] = []
+    refusals: list[RefusedCopy] = []
 
 
-Send = Callable[[Sequence[Outgoing], Counter[str]], list[Refusal]]
+Send = Callable[[Sequence[Outgoing], Counter[str]], list[RefusedCopy]]
 """Sends these, in their order, and counts the answers; the result is the refusals."""
 
 
@@ -126,15 +126,15 @@ class Target:
         self._place: Any = place
         self._entry_of = entry_of
 
-    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[Refusal]:
+    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[RefusedCopy]:
         """Send these; answers which were refused, each with the service's code."""
-        refusals: list[Refusal] = []
+        refusals: list[RefusedCopy] = []
         left: list[tuple[Outgoing, Any]] = []
         for one in going:
             try:
                 left.append((one, self._entry_of(one)))
             except EnvelopeError as error:
-                refusals.append(Refusal.of(one, NOT_AN_EVENT, str(error)))
+                refusals.append(RefusedCopy.of(one, NOT_AN_EVENT, str(error)))
         for last in _attempts():
             sent_by = {id(entry): one for one, entry in left}
             refused = self._place.send([entry for _, entry in left])
@@ -145,7 +145,7 @@ class Target:
                     left.append((one, it.entry))
                 else:
                     reason = it.reason.rstrip(".") + HINTS.get(it.code, "")
-                    refusals.append(Refusal.of(one, it.code, reason))
+                    refusals.append(RefusedCopy.of(one, it.code, reason))
             if not left:
                 break
         answers.update(refusal.code for refusal in refusals)
@@ -202,9 +202,9 @@ class _Report(msgspec.Struct):
     """Why the whole request was refused."""
 
 
-class Receiver:
-    """Posts events to a URL, one a request, as EventBridge's API destinations do. An event is
-    refused if the answer is anything but 2xx."""
+class ReceiverClient:
+    """The client of a receiver: posts events to a URL, one a request, as EventBridge's API
+    destinations do. An event is refused if the answer is anything but 2xx."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._headers = {"content-type": "application/json", "user-agent": "eventonce", **headers}
@@ -217,7 +217,7 @@ class Receiver:
         )
         self._client = HTTPClient(parts, RECEIVER_TIMEOUT)
 
-    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[Refusal]:
+    def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[RefusedCopy]:
         """Post these; answers which were refused, each with its status."""
         refusals = []
         for outgoing in going:
@@ -225,7 +225,7 @@ class Receiver:
                 answer = self._client.post(outgoing.raw, self._headers)
             except NoAnswer as error:
                 answers["no answer"] += 1
-                refusals.append(Refusal.of(outgoing, "no answer", str(error)))
+                refusals.append(RefusedCopy.of(outgoing, "no answer", str(error)))
                 continue
             report = _report(answer.body)
             statuses = [one.status for one in report.events if one.status]
@@ -237,7 +237,7 @@ class Receiver:
                 reasons = [one.reason for one in report.events if one.reason]
                 text = "; ".join(reasons) or report.reason or answer.body.decode(errors="replace")
                 reason = excerpt(text, self._secrets) or responses.get(answer.status, "")
-                refusals.append(Refusal.of(outgoing, code, reason))
+                refusals.append(RefusedCopy.of(outgoing, code, reason))
         return refusals
 
     def close(self) -> None:
@@ -261,7 +261,7 @@ def _attempts() -> Iterator[bool]:
         yield attempt == ATTEMPTS - 1
 
 
-class _PutEvents(msgspec.Struct):
+class _PutEventsEntry(msgspec.Struct):
     """An entry of a PutEvents request, as `aws events put-events` takes it."""
 
     source: str = msgspec.field(name="Source")
@@ -271,7 +271,7 @@ class _PutEvents(msgspec.Struct):
     resources: list[str] = msgspec.field(name="Resources", default=[])
 
 
-class _Request(msgspec.Struct):
+class _PutEventsRequest(msgspec.Struct):
     entries: list[msgspec.Raw] = msgspec.field(name="Entries")
 
 
@@ -279,12 +279,12 @@ def published(raw: bytes, now: str) -> list[bytes]:
     """The event itself; or, of a PutEvents request or an entry of one, the events that EventBridge
     makes of it. Their ids are derived from their text: a copy has the id of the first."""
     try:
-        request = msgspec.json.decode(raw, type=_Request)
+        request = msgspec.json.decode(raw, type=_PutEventsRequest)
         return [event for one in request.entries for event in published(bytes(one), now)]
     except msgspec.MsgspecError:
         pass
     try:
-        entry = msgspec.json.decode(raw, type=_PutEvents)
+        entry = msgspec.json.decode(raw, type=_PutEventsEntry)
         detail = (
             msgspec.json.decode(entry.detail) if isinstance(entry.detail, str) else entry.detail
         )

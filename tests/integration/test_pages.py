@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from eventonce.cli import main
 from eventonce.study.page.shadowed import shadow_page
 from eventonce.study.shadow import Drops, Guarded, ShadowReport
-from eventonce.study.simulate import Plan, capture
+from eventonce.study.simulate import Scenario, capture
 from tests.servers.chromium import browser as chromium
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
@@ -100,7 +100,7 @@ def hostile(number: int, at: int, **more: Any) -> bytes:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The page of every command, of traffic with hostile events in it."""
     folder = tmp_path_factory.mktemp("pages")
-    lines = [line.text for line in capture(Plan(events=800, seed=5))]
+    lines = [line.text for line in capture(Scenario(events=800, seed=5))]
     at = json.loads(lines[0])["arrived"] - 1_000
     bad = [hostile(number, at) for number in range(12)]
     (folder / "capture.jsonl").write_bytes(b"".join([*bad, *bad, *lines]))

@@ -19,7 +19,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
 from eventonce.cli.output import table
-from eventonce.sending import Outgoing, Refusal, Summary, published, send_all
+from eventonce.sending import Outgoing, RefusedCopy, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
 from tests.unit.made import classic
 
@@ -321,7 +321,7 @@ def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
     (tmp_path / "entries.json").write_text(json.dumps([ENTRY, {**ENTRY, "Detail": "{}"}]))
     sent: list[bytes] = []
 
-    def send(going: Sequence[Outgoing], _: Counter[str]) -> list[Refusal]:
+    def send(going: Sequence[Outgoing], _: Counter[str]) -> list[RefusedCopy]:
         sent.extend(one.raw for one in going)
         return []
 

@@ -12,7 +12,7 @@ import pytest
 from eventonce import presets
 from eventonce.config import Config, Serve, Worker, _converted, load
 from eventonce.errors import ConfigError
-from eventonce.infra.plan import Infra
+from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
 from eventonce.rules.tomltext import Fault
 from eventonce.sinks import Sink

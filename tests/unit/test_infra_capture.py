@@ -9,15 +9,15 @@ from typing import Any
 
 from eventonce.aws.sqs import Queue
 from eventonce.infra import iam, template
-from eventonce.infra.plan import Infra, planned
 from eventonce.infra.targets import Place
 from eventonce.infra.template import CAPTURE
+from eventonce.infra.topology import Infra, topology_of
 from eventonce.study.capture.queue import own
 from tests.unit.templates import lint, read_cloudformation, read_terraform
 
 HERE = Place("eu-central-1", "123456789012")
-PLAN = planned(Infra(source="com.example", fifo=True), name="calls")
-VALUES = template.values(PLAN, "capture", HERE, {"CaptureTo": "log-group"})
+TOPOLOGY = topology_of(Infra(source="com.example", fifo=True), name="calls")
+VALUES = template.values(TOPOLOGY, "capture", HERE, {"CaptureTo": "log-group"})
 
 
 @cache
@@ -51,7 +51,7 @@ def test_both_take_the_same_parameters_with_the_same_defaults() -> None:
 
 
 def test_both_grant_what_infra_iam_prints() -> None:
-    printed = {it["Sid"]: it["Action"] for it in iam.policy("capture", PLAN, HERE)["Statement"]}
+    printed = {it["Sid"]: it["Action"] for it in iam.policy("capture", TOPOLOGY, HERE)["Statement"]}
     document = sam()["Resources"]["CapturePolicy"]["Properties"]["PolicyDocument"]
     _, queue, log_group = document["Statement"][0]["Fn::If"]
     assert {it["Sid"]: it["Action"] for it in (queue, log_group)} == printed
@@ -75,7 +75,7 @@ def test_every_reference_in_terraform_leads_somewhere() -> None:
 
 
 def test_the_names_are_ones_that_a_capture_and_aws_take() -> None:
-    long = planned(Infra(source="s", rule="r" * 64, queue="q" * 68), name="n" * 55)
+    long = topology_of(Infra(source="s", rule="r" * 64, queue="q" * 68), name="n" * 55)
     found = template.values(long, "capture", HERE, {})
     assert len(str(found["RuleName"])) <= 64
     assert len(str(found["QueueName"])) <= 80

@@ -13,9 +13,9 @@ import pytest
 from eventonce import Rule
 from eventonce.core.reasons import GIVEN_UP
 from eventonce.infra import iam, template
-from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.infra.targets import Place
 from eventonce.infra.template import CONSUMER, cloudformation, terraform, values
+from eventonce.infra.topology import Infra, Topology, topology_of
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
 from tests.unit.templates import lint, read_cloudformation, read_terraform
@@ -24,7 +24,7 @@ HERE = Place("eu-central-1", "123456789012")
 CLOUDFORMATION, TERRAFORM = CONSUMER.cloudformation, CONSUMER.terraform
 PARTNER = "aws.partner/genesys.com/cloud/5a3b/prod"
 LISTED = "subnet-0a1b2c3d,subnet-1a1b2c3d"
-BUSY = planned(
+BUSY = topology_of(
     Infra(bus=PARTNER, fifo=True, timeout=45),
     name="calls",
     letters="sqs://kept.fifo",
@@ -49,8 +49,8 @@ TABLE_INDEX = "dynamodb_table.store.global_secondary_index"
 PASSED_OVER = "ignore_checks: [W1030, W1031]"
 
 
-def filled(given: Mapping[str, str] = GIVEN, plan: Plan = BUSY) -> template.Values:
-    return values(plan, "lambda", HERE, given)
+def filled(given: Mapping[str, str] = GIVEN, topology: Topology = BUSY) -> template.Values:
+    return values(topology, "lambda", HERE, given)
 
 
 @cache
@@ -125,8 +125,8 @@ def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
 
 
 def test_a_pattern_with_a_dollar_is_not_filled_in_by_terraform() -> None:
-    plan = planned(Infra(pattern={"detail": {"price": ["${x}", "%{y}"]}}), name="calls")
-    assert r"[\"$${x}\", \"%%{y}\"]" in terraform(filled(plan=plan))
+    topology = topology_of(Infra(pattern={"detail": {"price": ["${x}", "%{y}"]}}), name="calls")
+    assert r"[\"$${x}\", \"%%{y}\"]" in terraform(filled(topology=topology))
 
 
 def settled(value: Any, **conditions: bool) -> Any:

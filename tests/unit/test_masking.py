@@ -19,7 +19,7 @@ from eventonce.config.checks import check
 from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import EventonceError
 from eventonce.infra import targets
-from eventonce.sending import Receiver
+from eventonce.sending import ReceiverClient
 from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore
@@ -65,7 +65,7 @@ OPENERS: dict[str, Callable[[str], object]] = {
     "JsonLines": JsonLines,
     "bus": targets.bus,
     "queue": targets.queue,
-    "Receiver": lambda uri: Receiver(uri, {}),
+    "ReceiverClient": lambda uri: ReceiverClient(uri, {}),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
-from eventonce.runtime.shadow import Line, line_of, shadow_observer
+from eventonce.runtime.shadow import ShadowLine, line_of, shadow_observer
 from eventonce.study.shadow import ENOUGH, shadow_report
 from tests.helpers import Run
 from tests.unit.made import classic
@@ -24,7 +24,7 @@ DAY = 86_400_000
 
 def recorded(
     rule: Rule, events: Sequence[dict[str, Any]], handler: Any = lambda _: None
-) -> list[Line]:
+) -> list[ShadowLine]:
     """The lines of these events, one after the other."""
     lines: list[bytes] = []
     with Consumer("memory:", name="test", rules=[rule], handler=handler) as consumer:
@@ -32,7 +32,7 @@ def recorded(
         consumer.observers.append(shadow_observer(consumer.rules.rules, write))
         for event in events:
             consumer.process([event])
-    return [msgspec.json.decode(line, type=Line) for line in lines]
+    return [msgspec.json.decode(line, type=ShadowLine) for line in lines]
 
 
 def call(id: str, **detail: Any) -> dict[str, Any]:
@@ -127,9 +127,9 @@ def lines_of(
     for number in range(drops):
         at = number * days * DAY // drops
         content = "b" if number < differing else "a"
-        first = Line(1, at, f"o{number}", "call", "r", f"{number:032x}", remember, "", "a")
+        first = ShadowLine(1, at, f"o{number}", "call", "r", f"{number:032x}", remember, "", "a")
         again = (f"c{number}", "call", "r", first.key, remember, "duplicate", content)
-        lines += [first, Line(1, at + gap, *again)]
+        lines += [first, ShadowLine(1, at + gap, *again)]
     return [msgspec.json.encode(line) for line in sorted(lines, key=lambda line: line.at)]
 
 
@@ -247,7 +247,10 @@ def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) 
         for line in recorded(rule, [call("1", call=1)])
     }
     assert len(same) == 1
-    longer = Line(1, 9, "a", "call", "r", "aa", DAY), Line(1, 10, "b", "call", "r", "bb", 2 * DAY)
+    longer = (
+        ShadowLine(1, 9, "a", "call", "r", "aa", DAY),
+        ShadowLine(1, 10, "b", "call", "r", "bb", 2 * DAY),
+    )
     assert not shadow_report(map(msgspec.json.encode, longer)).changed
 
 
@@ -283,21 +286,21 @@ def test_a_line_that_is_read_twice_counts_once() -> None:
 
 
 def test_a_clock_that_is_set_back_hides_no_other_content() -> None:
-    original = Line(1, 5000, "o", "call", "r", "aa", DAY, "", "a")
-    drop = Line(1, 1000, "c", "call", "r", "aa", DAY, "duplicate", "b")
+    original = ShadowLine(1, 5000, "o", "call", "r", "aa", DAY, "", "a")
+    drop = ShadowLine(1, 1000, "c", "call", "r", "aa", DAY, "duplicate", "b")
     report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, (original, drop))])
     assert (report.safe, report.differing, report.unmatched) == (False, 1, 0)
 
 
 def test_a_hole_in_the_record_is_no_time_of_the_record() -> None:
-    early = msgspec.json.encode(Line(1, -300 * DAY, "o", "call", "r", "aa", DAY, "", "a"))
+    early = msgspec.json.encode(ShadowLine(1, -300 * DAY, "o", "call", "r", "aa", DAY, "", "a"))
     report = shadow_report([early, *lines_of(ENOUGH, gap=4 * DAY, days=2)])
     assert not report.safe
     assert "twice as long" in report.missing[0]
 
 
 def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
-    lines = [Line(1, at, "o", "call", "r", "aa", 10 * DAY, "", "a") for at in (0, 7 * DAY)]
+    lines = [ShadowLine(1, at, "o", "call", "r", "aa", 10 * DAY, "", "a") for at in (0, 7 * DAY)]
     report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, lines)])
     assert report.longest_gap == 7 * DAY
     assert "what is remembered" in report.missing[0]
@@ -306,12 +309,12 @@ def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
 def test_each_rule_is_held_to_what_it_remembers_by_now() -> None:
     def pair(rule: str, at: int, gap: int, remember: int) -> list[bytes]:
         key = f"{rule}{at}".encode().hex()
-        first = Line(1, at, "a", "call", rule, key, remember, "", "a")
+        first = ShadowLine(1, at, "a", "call", rule, key, remember, "", "a")
         return [
             msgspec.json.encode(line)
             for line in (
                 first,
-                Line(1, at + gap, "b", "call", rule, key, remember, "duplicate", "a"),
+                ShadowLine(1, at + gap, "b", "call", rule, key, remember, "duplicate", "a"),
             )
         ]
 

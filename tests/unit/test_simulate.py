@@ -17,16 +17,16 @@ from eventonce.envelope import read
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture
 from eventonce.study.causes import Cause
-from eventonce.study.simulate import SOURCES, Line, Plan, capture
+from eventonce.study.simulate import SOURCES, Scenario, SimulatedLine, capture
 from eventonce.study.simulate.world import Rates
 from tests.helpers import runner
 
 NOTHING = Rates(*(0.0 for _ in Rates.__struct_fields__))
-MANY = Plan(events=6_000, seed=3, sources=tuple(SOURCES))
+MANY = Scenario(events=6_000, seed=3, sources=tuple(SOURCES))
 
 
 @pytest.fixture(scope="module")
-def lines() -> list[Line]:
+def lines() -> list[SimulatedLine]:
     return list(capture(MANY))
 
 
@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_lines() -> None:
     assert list(capture(few)) != list(capture(few._replace(seed=4)))
 
 
-def test_every_cause_is_there_and_has_an_original_before_it(lines: list[Line]) -> None:
+def test_every_cause_is_there_and_has_an_original_before_it(lines: list[SimulatedLine]) -> None:
     assert {line.cause for line in lines} == {None, *get_args(Cause)} - {"unknown"}
     for number, line in enumerate(lines, start=1):
         assert (line.copy_of is None) == (line.cause is None)
@@ -46,7 +46,9 @@ def test_every_cause_is_there_and_has_an_original_before_it(lines: list[Line]) -
             assert (first.fact, first.copy_of) == (line.fact, None)
 
 
-def test_a_line_tells_arrival_channel_and_receives_and_arrivals_rise(lines: list[Line]) -> None:
+def test_a_line_tells_arrival_channel_and_receives_and_arrivals_rise(
+    lines: list[SimulatedLine],
+) -> None:
     found = [json.loads(line.text) for line in lines]
     arrivals = [one["arrived"] for one in found]
     assert arrivals == sorted(arrivals)
@@ -65,7 +67,7 @@ def test_without_faults_each_fact_arrives_once() -> None:
 def test_the_preset_never_gives_two_facts_one_key(source: str) -> None:
     rules = Ruleset(presets.load(source).rules, name="study")
     facts: dict[bytes, set[int]] = defaultdict(set)
-    for line in capture(Plan(events=5_000, seed=5, sources=(source,))):
+    for line in capture(Scenario(events=5_000, seed=5, sources=(source,))):
         _, claim = rules.plan(read(line.text), 0)
         facts[claim.key].add(line.fact)
     assert not [found for found in facts.values() if len(found) > 1]
@@ -73,7 +75,7 @@ def test_the_preset_never_gives_two_facts_one_key(source: str) -> None:
 
 def test_the_unknown_source_has_other_fields_under_another_seed() -> None:
     def paths(seed: int) -> set[str]:
-        line = next(capture(Plan(events=1, seed=seed, sources=("unknown",))))
+        line = next(capture(Scenario(events=1, seed=seed, sources=("unknown",))))
         return set(json.loads(line.text)["event"]["detail"])
 
     assert len({frozenset(paths(seed)) for seed in range(8)}) > 4
@@ -124,7 +126,7 @@ def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
 
 
 def test_bare_lines_are_the_events_alone() -> None:
-    few = Plan(events=300, seed=2)
+    few = Scenario(events=300, seed=2)
     for line, bare in zip(capture(few), capture(few._replace(bare=True)), strict=True):
         assert json.loads(line.text)["event"] == json.loads(bare.text)
 
@@ -136,7 +138,7 @@ def test_the_ending_of_the_capture_compresses_it(
     file = tmp_path / f"capture.jsonl.{ending}"
     result = runner(capfdbinary)("simulate", "--events", "300", "--seed", "2", "-o", file)
     assert result.code == 0
-    written = [line.text.rstrip() for line in capture(Plan(events=300, seed=2))]
+    written = [line.text.rstrip() for line in capture(Scenario(events=300, seed=2))]
     assert list(Capture([file])) == written
     assert file.stat().st_size < len(b"".join(written)) / 4
 
@@ -149,9 +151,9 @@ def test_a_wrong_rate_is_named(rate: str, capfdbinary: pytest.CaptureFixture[byt
 
 
 def test_a_clock_that_is_off_changes_the_time_of_the_envelope_and_nothing_else() -> None:
-    right = list(capture(Plan(events=1_000, seed=9109, rates=NOTHING)))
+    right = list(capture(Scenario(events=1_000, seed=9109, rates=NOTHING)))
     rates = msgspec.structs.replace(NOTHING, clock_skew=0.3)
-    wrong = list(capture(Plan(events=1_000, seed=9109, rates=rates)))
+    wrong = list(capture(Scenario(events=1_000, seed=9109, rates=rates)))
     pairs = [
         (json.loads(one.text), json.loads(other.text))
         for one, other in zip(right, wrong, strict=True)

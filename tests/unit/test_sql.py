@@ -14,7 +14,7 @@ import sqlglot
 
 from eventonce import Rule, presets
 from eventonce.errors import ConfigError
-from eventonce.study.sql import Source, lines_of, query
+from eventonce.study.sql import Relation, lines_of, query
 from tests.helpers import Run
 from tests.unit.lake import (
     AT,
@@ -164,7 +164,7 @@ def test_a_line_that_sql_cannot_read_for_certain_is_in_doubt_and_counts(tmp_path
 
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "athena", "snowflake"])
 def test_a_query_is_one_statement_of_its_dialect(dialect: str) -> None:
-    text = query(RULES, dialect, Source("lake.events", "body"), view="seen")
+    text = query(RULES, dialect, Relation("lake.events", "body"), view="seen")
     (statement,) = sqlglot.parse(text, read=dialect)
     assert statement is not None
     assert statement.key == "create"
@@ -183,7 +183,7 @@ def test_a_query_is_one_statement_of_its_dialect(dialect: str) -> None:
 )
 def test_a_rule_that_sql_cannot_say_is_refused(rule: Rule, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        query([rule], "spark", Source("events"))
+        query([rule], "spark", Relation("events"))
 
 
 def test_the_command_prints_a_query_for_a_file_that_duckdb_runs(run: Run) -> None:

@@ -18,7 +18,7 @@ from eventonce.http_report import Report
 from eventonce.types import Status
 from eventonce.web import Serve, receiver
 from eventonce.web.health import Health
-from eventonce.web.responses import KINDS, Refusal
+from eventonce.web.responses import KINDS, ErrorResponse
 from tests.unit.asking import ask
 
 RULE = Rule(name="any", match="*", key=["detail.call"], missing="hash")
@@ -59,7 +59,7 @@ def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> N
     for status, response in responses.items():
         schema = response["content"]["application/json"]["schema"]
         named = {one["$ref"].rpartition("/")[2] for one in schema.get("anyOf", [schema])}
-        told = (int(status) in reports and Report, int(status) in refusals and Refusal)
+        told = (int(status) in reports and Report, int(status) in refusals and ErrorResponse)
         assert named == {struct.__name__ for struct in told if struct}
         assert ("Retry-After" in response.get("headers", {})) == (status in {"429", "503"})
 
@@ -67,7 +67,7 @@ def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> N
 def test_its_schemas_are_those_of_the_structs_that_are_sent() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     _, schemas = msgspec.json.schema_components(
-        (Report, Refusal, Health), ref_template="#/components/schemas/{name}"
+        (Report, ErrorResponse, Health), ref_template="#/components/schemas/{name}"
     )
     assert document["components"]["schemas"] == json.loads(msgspec.json.encode(schemas))
     statuses = document["components"]["schemas"]["EventReport"]["properties"]["status"]["enum"]

@@ -20,7 +20,7 @@ from eventonce.errors import (
 )
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Verdict
-from eventonce.worker import Report, Settings, Worker
+from eventonce.worker import ExitReport, Settings, Worker
 from tests.helpers import PATIENCE, WatchedStore, away, until
 
 
@@ -59,9 +59,9 @@ class InMemorySource:
 @contextmanager
 def working(
     consumer: Consumer, source: InMemorySource, *, concurrency: int = 10
-) -> Iterator[list[Report]]:
+) -> Iterator[list[ExitReport]]:
     worker = Worker(consumer, source, Settings(concurrency=concurrency, drain=PATIENCE))
-    reports: list[Report] = []
+    reports: list[ExitReport] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
     try:
@@ -86,7 +86,7 @@ def test_a_worker_works_for_any_source_there_is() -> None:
     with working(consumer, source) as reports:
         until(lambda: len(source.acknowledged) == 25)
     assert len(set(ran)) == 25
-    assert reports == [Report()]
+    assert reports == [ExitReport()]
     assert not source.postponed
 
 
@@ -227,7 +227,7 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
         until(lambda: refusal.__traceback__ is not None)
         time.sleep(0.05)
         assert not reports
-    assert reports == [Report()]
+    assert reports == [ExitReport()]
 
 
 def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
@@ -244,7 +244,7 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
     )
     with working(consumer, source) as reports:
         until(lambda: source.acknowledged and source.postponed)
-    assert reports == [Report()]
+    assert reports == [ExitReport()]
     assert "could not be processed" in caplog.text
 
 
@@ -255,7 +255,7 @@ def test_a_source_that_is_away_is_asked_again() -> None:
         time.sleep(0.05)
         source.waiting, source.fault = [delivery(1)], None
         until(lambda: source.acknowledged)
-    assert reports == [Report()]
+    assert reports == [ExitReport()]
 
 
 def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
@@ -275,7 +275,7 @@ def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
     source.waiting = [delivery(1)]
     with working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
         until(lambda: source.acknowledged)
-    assert reports == [Report()]
+    assert reports == [ExitReport()]
     assert len(source.acknowledged) == 1
 
 

@@ -196,7 +196,7 @@ def _of_firehose(record: Record) -> list[Event | bytes]:
 
 def _answer_request(
     consumer: Consumer,
-    request: Request,
+    request: HTTPRequest,
     invocation: Invocation,
     admits: Admits | None,
     tapped: Tap | None,
@@ -244,7 +244,7 @@ PROBE: Final = "elb-healthchecker/"
 """The name of a load balancer's health check, which asks with GET and wants a 200."""
 
 
-class Request(NamedTuple):
+class HTTPRequest(NamedTuple):
     """An HTTP request, in whichever form it was handed over."""
 
     method: str
@@ -267,7 +267,7 @@ def is_request(event: Mapping[str, Any]) -> bool:
     )
 
 
-def request_of(event: Mapping[str, Any]) -> Request:
+def request_of(event: Mapping[str, Any]) -> HTTPRequest:
     """The request, whichever of the forms it came in."""
     context = event.get("requestContext") or {}
     http = context.get("http") or {}
@@ -275,7 +275,7 @@ def request_of(event: Mapping[str, Any]) -> Request:
     headers = {name: values[-1] for name, values in several.items() if values}
     headers.update(event.get("headers") or {})
     method = http.get("method") or event.get("httpMethod") or event.get("method") or "POST"
-    return Request(
+    return HTTPRequest(
         method=str(method).upper(),
         headers={name.lower(): _last(value) for name, value in headers.items()},
         body=_body(event),

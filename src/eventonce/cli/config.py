@@ -23,7 +23,7 @@ from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, r
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
 from eventonce.errors import ConfigError, EnvelopeError, unreadable
-from eventonce.infra.plan import Infra
+from eventonce.infra.topology import Infra
 from eventonce.rules import Ruleset
 from eventonce.rules.rule import glob
 from eventonce.rules.tomltext import Place, meant

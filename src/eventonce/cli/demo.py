@@ -107,7 +107,7 @@ def _next(eventonce: str) -> str:
     return table(rows, indent=2)
 
 
-def _story(deliveries: Sequence[played.Delivery]) -> str:
+def _story(deliveries: Sequence[played.DemoDelivery]) -> str:
     ways = Counter(delivery.cause for delivery in deliveries)
     rows = [
         (ways[None], "events, each of which must take effect once"),
@@ -128,7 +128,7 @@ def _comparison(results: Sequence[Result]) -> str:
     return "\n".join([*lines[:-1], click.style(lines[-1], fg="green", bold=True)])
 
 
-def _answers(told: Sequence[worker.EventReport], killed: int) -> str:
+def _answers(told: Sequence[worker.OutcomeLine], killed: int) -> str:
     reasons = Counter(
         (one.status, one.reason.partition(":")[0]) for one in told if one.status != "done"
     )

@@ -27,9 +27,9 @@ from eventonce.cli.output import echo_json, notice, table
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError
 from eventonce.infra import iam, template
-from eventonce.infra.plan import Infra, Plan, planned
 from eventonce.infra.targets import ANY, Place
 from eventonce.infra.template import Role
+from eventonce.infra.topology import Infra, Topology, topology_of
 
 
 @click.group(cls=Subcommands)
@@ -102,12 +102,12 @@ def apply_plan(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> No
     A second run changes nothing. A deployment that fails is rolled back.
     """
     capture = role == "capture"
-    said, infra, plan = _plan(**options, role="capture" if capture else "worker")
+    said, infra, topology = _topology(**options, role="capture" if capture else "worker")
     if infra.code and not capture:
-        _refuse_embedded(plan, "apply")
+        _refuse_embedded(topology, "apply")
     deployed = _stack().deploy(
         infra,
-        plan,
+        topology,
         store=said.store if infra.code else "",
         capture=capture,
         dry_run=dry_run,
@@ -117,24 +117,24 @@ def apply_plan(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> No
         echo_json({"dry_run": dry_run, **msgspec.structs.asdict(deployed)})
         return
     if not deployed.steps:
-        stack = plan.capture if capture else plan.name
+        stack = topology.capture if capture else topology.name
         click.echo(f"nothing to do: the stack {stack} is up to date")
     for warning in deployed.warnings:
         notice(warning)
     if deployed.resources:
         click.echo(f"\n{table(list(deployed.resources.items()))}")
     source = deployed.resources.get("CaptureFrom", "")
-    click.echo(f"\nnext: {_next(plan, source, dry_run=dry_run)}", err=True)
+    click.echo(f"\nnext: {_next(topology, source, dry_run=dry_run)}", err=True)
 
 
-def _next(plan: Plan, source: str, *, dry_run: bool) -> str:
+def _next(topology: Topology, source: str, *, dry_run: bool) -> str:
     if dry_run:
         return "the same command without --dry-run deploys it"
     if source:
         return f"{started_as()} capture {source} --for 7d"
-    to = f"--queue sqs://{plan.queue}" if plan.theirs else f"--bus {plan.bus}"
+    to = f"--queue sqs://{topology.queue}" if topology.theirs else f"--bus {topology.bus}"
     typed = started_as()
-    run = f"{typed} run --queue sqs://{plan.queue}"
+    run = f"{typed} run --queue sqs://{topology.queue}"
     return f"{typed} send FILE {to} --copies 3 sends a trial, {run} processes the events"
 
 
@@ -186,19 +186,23 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
 @_options
 def print_policy(*, role: iam.Role, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
     """Print the IAM policy of a role, with the least rights."""
-    _, infra, plan = _plan(**options, matching=False)
-    _warn(plan)
-    click.echo(_indented(iam.policy(role, plan, _place(infra))))
+    _, infra, topology = _topology(**options, matching=False)
+    _warn(topology)
+    click.echo(_indented(iam.policy(role, topology, _place(infra))))
 
 
 def _values(command: str, role: Role, options: dict[str, Any]) -> template.Values:
-    _, infra, plan = _plan(**options, role=role)
+    _, infra, topology = _topology(**options, role=role)
     if role == "lambda":
-        _refuse_embedded(plan, command)
-    _warn(plan)
+        _refuse_embedded(topology, command)
+    _warn(topology)
     # Only the ARNs of queues and buses for sinks and dead letters are written out.
-    place = _place(infra) if plan.sends or plan.puts or plan.letters else Place(infra.region or ANY)
-    return template.values(plan, role, place, infra.parameters)
+    place = (
+        _place(infra)
+        if topology.sends or topology.puts or topology.letters
+        else Place(infra.region or ANY)
+    )
+    return template.values(topology, role, place, infra.parameters)
 
 
 def _place(infra: Infra) -> Place:
@@ -208,22 +212,22 @@ def _place(infra: Infra) -> Place:
     return Place(infra.region or ANY, infra.account or ANY)
 
 
-def _refuse_embedded(plan: Plan, command: str) -> None:
-    if plan.embedded:
+def _refuse_embedded(topology: Topology, command: str) -> None:
+    if topology.embedded:
         raise ConfigError(
-            f"infra {command}: a store of {plan.embedded}: is lost with the function's machine, so "
-            f"that every copy would run. Give a shared store, such as --store "
-            f"dynamodb://{plan.name}, or use a worker: "
+            f"infra {command}: a store of {topology.embedded}: is lost with the function's "
+            f"machine, so that every copy would run. Give a shared store, such as --store "
+            f"dynamodb://{topology.name}, or use a worker: "
             + ("--role worker" if command != "apply" else "leave out --code")
         )
 
 
-def _warn(plan: Plan) -> None:
-    for warning in plan.warnings:
+def _warn(topology: Topology) -> None:
+    for warning in topology.warnings:
         notice(warning)
 
 
-def _plan(
+def _topology(
     config: Path | None,
     name: str | None,
     store: str | None,
@@ -232,8 +236,8 @@ def _plan(
     role: Role = "worker",
     parameters: Sequence[str] = (),
     **given: Any,
-) -> tuple[Config, Infra, Plan]:
-    """The file, with the options in place of its fields, and the plan that follows."""
+) -> tuple[Config, Infra, Topology]:
+    """The file, with the options in place of its fields, and the topology that follows."""
     said = load(config)
     options = {key: value for key, value in given.items() if value is not None}
     of = template.template_of(role)
@@ -257,12 +261,12 @@ def plan_of(
     *,
     matching: bool,
     of: template.Template = template.CONSUMER,
-) -> tuple[Infra, Plan]:
-    """The table `[infra]` with the place of its queue, and the plan that follows from the file."""
+) -> tuple[Infra, Topology]:
+    """The table `[infra]` with the place of its queue, and the topology that follows."""
     infra = _placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
         template.typed(parameter, text, of)
-    return infra, planned(
+    return infra, topology_of(
         infra,
         name=said.name,
         store=said.store,

@@ -40,7 +40,7 @@ from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
 from eventonce.stores import PROBE
 from eventonce.study.capture.tap import TappedSource
-from eventonce.worker import Report, Worker
+from eventonce.worker import ExitReport, Worker
 from eventonce.worker import Settings as WorkerSettings
 from eventonce.worker.health import listening
 
@@ -189,7 +189,7 @@ def _progress(source: FileSource) -> Iterator[None]:
             bar.update(source.capture.position - bar.pos)
 
 
-def _say(counts: Counter[str], report: Report, *, as_json: bool) -> None:
+def _say(counts: Counter[str], report: ExitReport, *, as_json: bool) -> None:
     rows = counts.most_common()
     if report.unfinished:
         rows.append(("unfinished", report.unfinished))

@@ -23,7 +23,7 @@ from eventonce.cli import FAILED
 from eventonce.cli.options import configured, endpoint_option, json_option, region_option
 from eventonce.cli.output import counted, echo_json, table, with_table
 from eventonce.errors import ConfigError
-from eventonce.sending import Receiver, Summary, send_all, to_bus, to_queue
+from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queue
 
 TARGETS: Final = ("bus", "queue", "url")
 
@@ -136,7 +136,7 @@ def _target(
         return to_bus(there, source=source, type=type_)
     if queue is not None:
         return to_queue(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
-    return Receiver(url or "", _headers(headers))
+    return ReceiverClient(url or "", _headers(headers))
 
 
 def _reached(queue: str, region: str | None, endpoint: str | None) -> str:

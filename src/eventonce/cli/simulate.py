@@ -15,7 +15,7 @@ import msgspec
 from eventonce.cli.options import json_option
 from eventonce.cli.output import check_files, counted, echo_json, standard_output, table, whole_file
 from eventonce.sources.compression import written
-from eventonce.study.simulate import SOURCES, Plan, capture
+from eventonce.study.simulate import SOURCES, Scenario, capture
 from eventonce.study.simulate.world import Rates
 
 file_option = click.Path(path_type=Path, dir_okay=False)
@@ -117,7 +117,7 @@ def simulate(
 
     The truth about every line can be written beside it, so that a guard can be tried on it."""
     check_files([], output, truth, expected)
-    plan = Plan(events, seed, sources, days, rates, bare)
+    scenario = Scenario(events, seed, sources, days, rates, bare)
     facts: list[bytes] | None = [] if expected else None
     causes: Counter[str] = Counter()
     encode = msgspec.json.Encoder().encode
@@ -126,7 +126,7 @@ def simulate(
         told = None
         if truth:
             told = files.enter_context(files.enter_context(whole_file(truth)).open("wb", 1 << 20))
-        for number, line in enumerate(capture(plan, facts), start=1):
+        for number, line in enumerate(capture(scenario, facts), start=1):
             out.write(line.text)
             causes[line.cause or "first"] += 1
             if told:

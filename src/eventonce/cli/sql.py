@@ -8,7 +8,7 @@ import click
 
 from eventonce.cli.options import presets_option
 from eventonce.presets import resolve
-from eventonce.study.sql import Source, lines_of, query
+from eventonce.study.sql import Relation, lines_of, query
 from eventonce.study.sql.dialects import DIALECTS
 
 
@@ -78,5 +78,5 @@ def sql(
             raise click.UsageError("--file is for DuckDB: others read tables")
         source = lines_of(str(file))
     else:
-        source = Source(table, column, arrived, keep=keep)
+        source = Relation(table, column, arrived, keep=keep)
     click.echo(query(chosen, dialect, source, view))

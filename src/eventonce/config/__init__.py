@@ -18,7 +18,7 @@ from eventonce.aws import sqs as address
 from eventonce.consumer import Consumer
 from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError, unreadable
-from eventonce.infra.plan import Infra
+from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
 from eventonce.rules.keys import key_of
 from eventonce.rules.rule import each_checked

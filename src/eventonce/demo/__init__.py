@@ -16,11 +16,11 @@ from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Result
 from eventonce.study.causes import Cause
 from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
-from eventonce.study.simulate import Plan, capture
+from eventonce.study.simulate import Scenario, capture
 from eventonce.study.simulate.world import Rates
 from eventonce.types import Event
 
-PLAN: Final = Plan(
+SCENARIO: Final = Scenario(
     events=900,
     seed=2,
     days=1,
@@ -32,7 +32,7 @@ AWAY: Final = 4
 """Deliveries for which the store is away."""
 
 
-class Delivery(NamedTuple):
+class DemoDelivery(NamedTuple):
     """One event as it is handed to a worker."""
 
     arrives: int
@@ -48,11 +48,11 @@ class Delivery(NamedTuple):
     """Whether the store is unavailable when it arrives."""
 
 
-def deliveries(plan: Plan = PLAN) -> list[Delivery]:
+def deliveries(scenario: Scenario = SCENARIO) -> list[DemoDelivery]:
     """The deliveries of a day in the order they arrive, one with a crash and some in an outage."""
     found = [
-        Delivery(arrival(text).arrived or 0, fact, cause, copy_of, text.rstrip())
-        for text, fact, copy_of, cause in capture(plan)
+        DemoDelivery(arrival(text).arrived or 0, fact, cause, copy_of, text.rstrip())
+        for text, fact, copy_of, cause in capture(scenario)
     ]
     first = [place for place, one in enumerate(found) if one.cause is None]
     dying, away = first[len(first) // 3], first[len(first) // 2 :][:AWAY]
@@ -61,7 +61,7 @@ def deliveries(plan: Plan = PLAN) -> list[Delivery]:
     ]
 
 
-def judged(guard: Guard, delivered: Sequence[Delivery]) -> Result:
+def judged(guard: Guard, delivered: Sequence[DemoDelivery]) -> Result:
     """The result of a guard on these deliveries, with the truth at hand."""
     statuses: dict[int, str] = {}
     runs: Counter[int] = Counter()
@@ -79,7 +79,7 @@ def judged(guard: Guard, delivered: Sequence[Delivery]) -> Result:
     return counted(guard.name, delivered, runs, statuses, examples)
 
 
-def _looks(guard: Guard, delivered: Sequence[Delivery]) -> Mapping[int, list[Look]]:
+def _looks(guard: Guard, delivered: Sequence[DemoDelivery]) -> Mapping[int, list[Look]]:
     found: dict[int, list[Look]] = defaultdict(list)
     for line, one in enumerate(delivered, start=1):
         here = arrival(one.line)
@@ -98,7 +98,7 @@ def _looks(guard: Guard, delivered: Sequence[Delivery]) -> Mapping[int, list[Loo
 
 def counted(
     name: str,
-    delivered: Sequence[Delivery],
+    delivered: Sequence[DemoDelivery],
     runs: Mapping[int, int],
     statuses: Mapping[int, Any],
     examples: Sequence[tuple[int, int]] = (),

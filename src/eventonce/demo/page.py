@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import floor, log10
 
-from eventonce.demo import Delivery
+from eventonce.demo import DemoDelivery
 from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Result
 from eventonce.study.diagnose import MARKS, Late
@@ -17,7 +17,7 @@ from eventonce.study.page.diagnosis import MEANT, SCALES, by_cause, causes_over_
 from eventonce.study.page.layout import Page, figure
 
 
-def demo_page(results: Sequence[Result], delivered: Sequence[Delivery]) -> Page:
+def demo_page(results: Sequence[Result], delivered: Sequence[DemoDelivery]) -> Page:
     """The page of a demo; its events are simulated, so that their values may be seen."""
     lines = {line for one in results for pair in one.examples for line in pair}
     events = {line: told(arrival(delivered[line - 1].line)) for line in lines}
@@ -37,7 +37,7 @@ def demo_page(results: Sequence[Result], delivered: Sequence[Delivery]) -> Page:
     return page.section("How late copies come", figure(lateness(_late(delivered)), MEANT))
 
 
-def _over_time(delivered: Sequence[Delivery]) -> OverTime:
+def _over_time(delivered: Sequence[DemoDelivery]) -> OverTime:
     first, step, steps = frame(delivered[0].arrives, delivered[-1].arrives)
     causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
     for one in delivered:
@@ -47,7 +47,7 @@ def _over_time(delivered: Sequence[Delivery]) -> OverTime:
     return OverTime(first, step, (), {cause: tuple(counts) for cause, counts in ordered})
 
 
-def _late(delivered: Sequence[Delivery]) -> Late:
+def _late(delivered: Sequence[DemoDelivery]) -> Late:
     gaps = [one.arrives - delivered[one.copy_of - 1].arrives for one in delivered if one.copy_of]
     marks = [-1, *(mark for mark, _ in MARKS), 1 << 62]
     names = [*(name for _, name in MARKS), "more"]

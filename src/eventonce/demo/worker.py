@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from eventonce.consumer import Consumer
-from eventonce.demo import Delivery
+from eventonce.demo import DemoDelivery
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Job, Verdict
@@ -25,7 +25,7 @@ from eventonce.types import Claim, Job, Verdict
 LEASE: int = 60_000
 
 
-class EventReport(msgspec.Struct, frozen=True):
+class OutcomeLine(msgspec.Struct, frozen=True):
     """The outcome of one delivery."""
 
     status: str
@@ -33,14 +33,14 @@ class EventReport(msgspec.Struct, frozen=True):
 
 
 def effects(
-    deliveries: Sequence[Delivery], database: Path
-) -> tuple[Counter[int], list[EventReport], int]:
+    deliveries: Sequence[DemoDelivery], database: Path
+) -> tuple[Counter[int], list[OutcomeLine], int]:
     """The number of effects of each fact, the outcome of each delivery, and the workers that died.
 
     A worker that dies is replaced, as by the next receiver of a queue: a delivery that was not
     acknowledged comes again when its lease is over.
     """
-    told: list[EventReport] = []
+    told: list[OutcomeLine] = []
     waiting = list(deliveries)
     killed = 0
     while waiting:
@@ -60,7 +60,7 @@ def effects(
     return _counted(deliveries, database), told, killed
 
 
-def _worked(deliveries: Sequence[Delivery], database: Path) -> list[EventReport]:
+def _worked(deliveries: Sequence[DemoDelivery], database: Path) -> list[OutcomeLine]:
     worker = subprocess.run(  # noqa: S603  this module, in a process that can be killed
         [sys.executable, "-m", "eventonce.demo.worker", str(database)],
         input=b"\n".join(map(msgspec.json.encode, deliveries)),
@@ -69,10 +69,10 @@ def _worked(deliveries: Sequence[Delivery], database: Path) -> list[EventReport]
     )
     if worker.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"the demo's worker ended with {worker.returncode}")
-    return [msgspec.json.decode(line, type=EventReport) for line in worker.stdout.splitlines()]
+    return [msgspec.json.decode(line, type=OutcomeLine) for line in worker.stdout.splitlines()]
 
 
-def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
+def _counted(deliveries: Sequence[DemoDelivery], database: Path) -> Counter[int]:
     facts = {_event(one)["id"]: one.fact for one in deliveries}
     store = SQLiteStore(database)
     with store.transaction() as transaction:
@@ -81,7 +81,7 @@ def _counted(deliveries: Sequence[Delivery], database: Path) -> Counter[int]:
     return Counter(facts[name] for (name,) in rows)
 
 
-def _event(delivery: Delivery) -> Any:
+def _event(delivery: DemoDelivery) -> Any:
     return msgspec.json.decode(delivery.line)["event"]
 
 
@@ -101,7 +101,7 @@ class _Reached:
         return getattr(self._store, name)
 
 
-def _work(deliveries: Iterator[Delivery], database: Path) -> None:
+def _work(deliveries: Iterator[DemoDelivery], database: Path) -> None:
     now = 0
     dying = False
     store = _Reached(SQLiteStore(database, clock=lambda: now))
@@ -119,11 +119,11 @@ def _work(deliveries: Iterator[Delivery], database: Path) -> None:
         now, dying, store.away = delivery.arrives, delivery.crash, delivery.outage
         (outcome,) = consumer.process([delivery.line])
         sys.stdout.buffer.write(
-            msgspec.json.encode(EventReport(outcome.status, outcome.reason)) + b"\n"
+            msgspec.json.encode(OutcomeLine(outcome.status, outcome.reason)) + b"\n"
         )
         sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
     lines = sys.stdin.buffer.read().splitlines()
-    _work((msgspec.json.decode(line, type=Delivery) for line in lines), Path(sys.argv[1]))
+    _work((msgspec.json.decode(line, type=DemoDelivery) for line in lines), Path(sys.argv[1]))

@@ -26,7 +26,7 @@ MAX_LAYERS: Final = 6
 """Carriers around one event: a bus, a topic and a queue are three, and a dead letter makes it
 four."""
 
-Source = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
+EventLike = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
 _first: Final = Struct("c").unpack_from
 _BRACE: Final = (b"{",)
@@ -48,7 +48,7 @@ _classic: Final = msgspec.json.Decoder(_Classic).decode
 
 
 def read(
-    source: Source,
+    source: EventLike,
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] = NO_HEADERS,
     layers: int = MAX_LAYERS,
@@ -100,7 +100,7 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
 
 
 def read_many(
-    payload: Source | Sequence[Source],
+    payload: EventLike | Sequence[EventLike],
     *,
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] = NO_HEADERS,

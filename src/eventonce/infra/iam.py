@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from eventonce.infra.plan import Plan
 from eventonce.infra.targets import Place, Target
+from eventonce.infra.topology import Topology
 
 Role = Literal["lambda", "worker", "operate", "send", "capture", "apply"]
 Statement = dict[str, Any]
@@ -71,88 +71,88 @@ TRANSFORM: Final = "transform/Serverless-2016-10-31"
 INDEX: Final = "letters"
 
 
-def policy(role: Role, plan: Plan, place: Place) -> dict[str, Any]:
+def policy(role: Role, topology: Topology, place: Place) -> dict[str, Any]:
     """The policy of a role, one statement for each kind of resource."""
-    return {"Version": "2012-10-17", "Statement": _statements(role, plan, place)}
+    return {"Version": "2012-10-17", "Statement": _statements(role, topology, place)}
 
 
-def _statements(role: Role, plan: Plan, place: Place) -> list[Statement]:
+def _statements(role: Role, topology: Topology, place: Place) -> list[Statement]:
     match role:
         case "lambda":
-            log = place.arn("logs", f"log-group:/aws/lambda/{plan.name}:*")
-            poll = _allow("Poll", "sqs", POLL, place.queue(plan.queue))
-            return [*_shared(plan, place), poll, _allow("Logs", "logs", LOGS, log)]
+            log = place.arn("logs", f"log-group:/aws/lambda/{topology.name}:*")
+            poll = _allow("Poll", "sqs", POLL, place.queue(topology.queue))
+            return [*_shared(topology, place), poll, _allow("Logs", "logs", LOGS, log)]
         case "worker":
-            receive = _allow("Receive", "sqs", RECEIVE, place.queue(plan.queue))
-            return [*_shared(plan, place), receive]
+            receive = _allow("Receive", "sqs", RECEIVE, place.queue(topology.queue))
+            return [*_shared(topology, place), receive]
         case "operate":
-            return [*_shared(plan, place), *_operate(plan, place)]
+            return [*_shared(topology, place), *_operate(topology, place)]
         case "send":
             return [
-                _allow("Put", "events", PUT, place.bus(plan.bus)),
-                _allow("Send", "sqs", SEND, place.queue(plan.queue)),
+                _allow("Put", "events", PUT, place.bus(topology.bus)),
+                _allow("Send", "sqs", SEND, place.queue(topology.queue)),
             ]
         case "capture":
-            lines = place.arn("logs", f"log-group:{plan.capture_log_group}:*")
+            lines = place.arn("logs", f"log-group:{topology.capture_log_group}:*")
             return [
-                _allow("Receive", "sqs", CAPTURE_ACTIONS, place.queue(plan.capture_queue)),
+                _allow("Receive", "sqs", CAPTURE_ACTIONS, place.queue(topology.capture_queue)),
                 _allow("Read", "logs", ["FilterLogEvents"], lines),
             ]
         case "apply":
-            return _apply(plan, place)
+            return _apply(topology, place)
 
 
-def _shared(plan: Plan, place: Place) -> list[Statement]:
+def _shared(topology: Topology, place: Place) -> list[Statement]:
     """The rights of every consumer: the store, the queue for dead letters, the sinks."""
     found = []
-    if plan.table is not None:
-        found.append(_allow("Store", "dynamodb", STORE, table_arn(plan, place)))
-    if plan.letters is not None:
-        found.append(_allow("Keep", "sqs", SEND, queue_arn(plan.letters, place)))
-    if plan.sends:
-        queues = [queue_arn(it, place) for it in plan.sends]
+    if topology.table is not None:
+        found.append(_allow("Store", "dynamodb", STORE, table_arn(topology, place)))
+    if topology.letters is not None:
+        found.append(_allow("Keep", "sqs", SEND, queue_arn(topology.letters, place)))
+    if topology.sends:
+        queues = [queue_arn(it, place) for it in topology.sends]
         found.append(_allow("Send", "sqs", SEND, queues))
-    if plan.puts:
-        buses = [place.of(it).bus(it.name) for it in plan.puts]
+    if topology.puts:
+        buses = [place.of(it).bus(it.name) for it in topology.puts]
         found.append(_allow("Put", "events", PUT, buses))
     return found
 
 
-def _operate(plan: Plan, place: Place) -> list[Statement]:
+def _operate(topology: Topology, place: Place) -> list[Statement]:
     """The rights for dead letters, `stats` and `store check`."""
-    dead = [place.queue(plan.dead), place.queue(plan.undelivered)]
-    if plan.letters is not None:
-        dead.append(queue_arn(plan.letters, place))
+    dead = [place.queue(topology.dead), place.queue(topology.undelivered)]
+    if topology.letters is not None:
+        dead.append(queue_arn(topology.letters, place))
     found = [_allow("DeadLetters", "sqs", RECEIVE, dead)]
-    if plan.table is not None:
-        table = table_arn(plan, place)
+    if topology.table is not None:
+        table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_allow("Letters", "dynamodb", ["Query"], f"{table}/index/{INDEX}"))
         found.append(_allow("Describe", "dynamodb", described, table))
     return found
 
 
-def _apply(plan: Plan, place: Place) -> list[Statement]:
+def _apply(topology: Topology, place: Place) -> list[Statement]:
     """The rights to deploy the stack of a worker; that of a function needs an administrator's
     rights to roles and functions, which no policy of ours narrows."""
-    queues = [place.queue(name) for name in (plan.queue, plan.dead, plan.undelivered)]
-    if plan.letter_queue:
-        queues.append(place.queue(plan.letter_queue))
-    stack = place.arn("cloudformation", f"stack/{plan.name}/*")
+    queues = [place.queue(name) for name in (topology.queue, topology.dead, topology.undelivered)]
+    if topology.letter_queue:
+        queues.append(place.queue(topology.letter_queue))
+    stack = place.arn("cloudformation", f"stack/{topology.name}/*")
     transform = Place(place.region, "aws").arn("cloudformation", TRANSFORM)
-    policies = f"arn:{place.partition}:iam::{place.account}:policy/{plan.name}-*"
-    alarms = place.arn("cloudwatch", f"alarm:{plan.name}-*")
+    policies = f"arn:{place.partition}:iam::{place.account}:policy/{topology.name}-*"
+    alarms = place.arn("cloudwatch", f"alarm:{topology.name}-*")
     found = [
         _allow("Stack", "cloudformation", STACK, stack),
         _allow("Transform", "cloudformation", ["CreateChangeSet"], transform),
         _allow("Queues", "sqs", MADE["Queues"].split(), queues),
-        _allow("Rule", "events", MADE["Rule"].split(), place.rule(plan.bus, plan.rule)),
-        _allow("Bus", "events", MADE["Bus"].split(), place.bus(plan.bus)),
+        _allow("Rule", "events", MADE["Rule"].split(), place.rule(topology.bus, topology.rule)),
+        _allow("Bus", "events", MADE["Bus"].split(), place.bus(topology.bus)),
         _allow("Policies", "iam", MADE["Policies"].split(), policies),
         _allow("Alarms", "cloudwatch", MADE["Alarms"].split(), alarms),
     ]
-    if plan.table is not None:
-        found.append(_allow("Table", "dynamodb", MADE["Table"].split(), table_arn(plan, place)))
+    if topology.table is not None:
+        found.append(_allow("Table", "dynamodb", MADE["Table"].split(), table_arn(topology, place)))
     return found
 
 
@@ -161,10 +161,10 @@ def queue_arn(target: Target, place: Place) -> str:
     return place.of(target).queue(target.name)
 
 
-def table_arn(plan: Plan, place: Place) -> str:
+def table_arn(topology: Topology, place: Place) -> str:
     """The ARN of the store's table, in the region of its URI."""
-    assert plan.table is not None
-    return Place(plan.table.region or place.region, place.account).table(plan.table.name)
+    assert topology.table is not None
+    return Place(topology.table.region or place.region, place.account).table(topology.table.name)
 
 
 def _allow(sid: str, service: str, actions: Sequence[str], resource: Any) -> Statement:

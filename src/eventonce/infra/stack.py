@@ -15,8 +15,8 @@ from eventonce.aws import errors as faults
 from eventonce.aws.sessions import Access, connect
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra import template
-from eventonce.infra.plan import PARTNER, Infra, Plan
 from eventonce.infra.targets import DEFAULT_BUS, Place
+from eventonce.infra.topology import PARTNER, Infra, Topology
 
 REQUEST_ATTEMPTS: Final = 5
 READ_TIMEOUT: Final = 20.0  # seconds
@@ -58,7 +58,7 @@ class Deployed(msgspec.Struct, frozen=True):
 
 def deploy(
     infra: Infra,
-    plan: Plan,
+    topology: Topology,
     *,
     store: str = "",
     capture: bool = False,
@@ -70,7 +70,7 @@ def deploy(
     `store` is the URI for a function whose store is not on DynamoDB. With `capture` it is the
     template of a capture.
     """
-    name = plan.capture if capture else plan.name
+    name = topology.capture if capture else topology.name
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"infra apply: the name of a stack cannot be {name!r}: expected letters, digits "
@@ -83,10 +83,10 @@ def deploy(
         account = infra.account or str(client("sts").get_caller_identity()["Account"])
         place = Place(cloudformation.meta.region_name, account)
         role: template.Role = "capture" if capture else "lambda" if infra.code else "worker"
-        wanted = template.values(plan, role, place, infra.parameters)
+        wanted = template.values(topology, role, place, infra.parameters)
         if not capture:
             wanted = {"StoreUri": store, **wanted}
-            wanted.setdefault("CreateBus", _creates_bus(client("events"), plan, there))
+            wanted.setdefault("CreateBus", _creates_bus(client("events"), topology, there))
         _check(what, there, wanted, given=infra.parameters)
         body = template.template_of(role).cloudformation
         body = body.replace(CODE, f"CodeUri: {infra.code or NO_CODE}\n")
@@ -100,10 +100,10 @@ def deploy(
         finally:
             change.clean_up()
         outputs = (_stack(cloudformation, name) or {}).get("Outputs", ())
-    warnings = plan.warnings
-    if not capture and plan.table is not None and not plan.table.is_in(place.region):
+    warnings = topology.warnings
+    if not capture and topology.table is not None and not topology.table.is_in(place.region):
         warnings.append(
-            f"the table {plan.table.name} is in another region or at another endpoint: "
+            f"the table {topology.table.name} is in another region or at another endpoint: "
             f"`eventonce store create` creates it there"
         )
     resources = {it["OutputKey"]: it["OutputValue"] for it in outputs}
@@ -252,19 +252,19 @@ def _hint(reason: str) -> str:
     return "Correct this and run the command again."
 
 
-def _creates_bus(events: Any, plan: Plan, there: Stack | None) -> str:
+def _creates_bus(events: Any, topology: Topology, there: Stack | None) -> str:
     """Whether the stack creates the bus: a bus that it created stays its own, any other is used."""
     held = _parameters(there or {})
-    if held.get("BusName") == plan.bus:
+    if held.get("BusName") == topology.bus:
         return held.get("CreateBus", "no")
-    if plan.bus == DEFAULT_BUS:
+    if topology.bus == DEFAULT_BUS:
         return "no"
     try:
-        events.describe_event_bus(Name=plan.bus)
+        events.describe_event_bus(Name=topology.bus)
     except ClientError as error:
         if faults.code_of(error) != "ResourceNotFoundException":
             raise
-        return "partner" if plan.bus.startswith(PARTNER) else "yes"
+        return "partner" if topology.bus.startswith(PARTNER) else "yes"
     return "no"
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from eventonce.errors import ConfigError
 from eventonce.infra import iam
-from eventonce.infra.plan import FIFO, Plan
 from eventonce.infra.targets import Place
+from eventonce.infra.topology import FIFO, Topology
 from eventonce.rules.tomltext import meant
 
 Value = str | int | list[str]
@@ -46,50 +46,50 @@ def template_of(role: Role) -> Template:
     return CAPTURE if role == "capture" else CONSUMER
 
 
-def values(plan: Plan, role: Role, place: Place, given: Mapping[str, str]) -> Values:
-    """The parameters of a plan; `given` ones win."""
-    found = _of_capture(plan) if role == "capture" else _of_consumer(plan, role, place)
+def values(topology: Topology, role: Role, place: Place, given: Mapping[str, str]) -> Values:
+    """The parameters of a topology; `given` ones win."""
+    found = _of_capture(topology) if role == "capture" else _of_consumer(topology, role, place)
     for name, text in given.items():
         found[name] = typed(name, text, template_of(role))
     return found
 
 
-def _of_capture(plan: Plan) -> Values:
+def _of_capture(topology: Topology) -> Values:
     return {
-        "BusName": plan.bus,
-        "RuleName": plan.capture_rule,
-        "EventPattern": json.dumps(plan.pattern),
-        "QueueName": plan.capture_queue,
-        "LogGroupName": plan.capture_log_group,
+        "BusName": topology.bus,
+        "RuleName": topology.capture_rule,
+        "EventPattern": json.dumps(topology.pattern),
+        "QueueName": topology.capture_queue,
+        "LogGroupName": topology.capture_log_group,
     }
 
 
-def _of_consumer(plan: Plan, role: Role, place: Place) -> Values:
+def _of_consumer(topology: Topology, role: Role, place: Place) -> Values:
     found: Values = {
-        "Name": plan.name,
+        "Name": topology.name,
         "Role": role,
-        "ConsumerName": plan.consumer,
-        "Timeout": plan.timeout,
-        "BusName": plan.bus,
-        "RuleName": plan.rule,
-        "EventPattern": json.dumps(plan.pattern),
-        "QueueName": plan.queue.removesuffix(FIFO),
-        "Fifo": _flag(plan.fifo),
-        "VisibilityTimeout": plan.visibility,
-        "MaxReceiveCount": plan.receives,
-        "LetterQueueName": plan.letter_queue,
-        "LetterQueueFifo": _flag(plan.letter_queue.endswith(FIFO)),
-        "SinkQueueArns": [iam.queue_arn(it, place) for it in plan.sends],
-        "SinkBusArns": [place.of(it).bus(it.name) for it in plan.puts],
-        **_table(plan, place),
+        "ConsumerName": topology.consumer,
+        "Timeout": topology.timeout,
+        "BusName": topology.bus,
+        "RuleName": topology.rule,
+        "EventPattern": json.dumps(topology.pattern),
+        "QueueName": topology.queue.removesuffix(FIFO),
+        "Fifo": _flag(topology.fifo),
+        "VisibilityTimeout": topology.visibility,
+        "MaxReceiveCount": topology.receives,
+        "LetterQueueName": topology.letter_queue,
+        "LetterQueueFifo": _flag(topology.letter_queue.endswith(FIFO)),
+        "SinkQueueArns": [iam.queue_arn(it, place) for it in topology.sends],
+        "SinkBusArns": [place.of(it).bus(it.name) for it in topology.puts],
+        **_table(topology, place),
     }
-    if plan.letters is not None and not plan.letter_queue:
-        found["LetterQueueArn"] = iam.queue_arn(plan.letters, place)
+    if topology.letters is not None and not topology.letter_queue:
+        found["LetterQueueArn"] = iam.queue_arn(topology.letters, place)
     return found
 
 
-def _table(plan: Plan, place: Place) -> Values:
-    table = plan.table
+def _table(topology: Topology, place: Place) -> Values:
+    table = topology.table
     if table is None:
         return {"TableName": ""}
     options = {"key": table.key, "expiry": table.expiry}
@@ -97,7 +97,7 @@ def _table(plan: Plan, place: Place) -> Values:
     if table.is_in(place.region):
         found["TableName"] = table.name
     else:
-        found["TableArn"] = iam.table_arn(plan, place)
+        found["TableArn"] = iam.table_arn(topology, place)
         options["region"] = table.region
     said = "&".join(f"{name}={value}" for name, value in options.items() if value)
     found["StoreUri"] = f"dynamodb://{table.name}" + (f"?{said}" if said else "")

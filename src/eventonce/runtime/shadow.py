@@ -28,7 +28,7 @@ GUARD: Final = "guard"
 """The field of a handler's result that says what the guard of the user did."""
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event under a rule in shadow mode, as it is recorded; nothing of its content."""
 
     shadow: int
@@ -77,7 +77,7 @@ def line_of(decided: Decided) -> bytes:
     event = outcome.event
     assert event is not None, "it has run"
     return msgspec.json.encode(
-        Line(
+        ShadowLine(
             1,
             at,
             event.id,

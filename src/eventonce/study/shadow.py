@@ -18,7 +18,7 @@ from eventonce.core.status import COPIES
 from eventonce.envelope.captured import own_line
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
-from eventonce.runtime.shadow import Line
+from eventonce.runtime.shadow import ShadowLine
 from eventonce.study.scratch import Scratch
 
 _MARK: Final = b'{"shadow":1,'
@@ -144,7 +144,7 @@ class _Logged(msgspec.Struct, gc=False):
     message: str
 
 
-_decode: Final = msgspec.json.Decoder(Line).decode
+_decode: Final = msgspec.json.Decoder(ShadowLine).decode
 _logged: Final = msgspec.json.Decoder(_Logged).decode
 
 
@@ -165,7 +165,7 @@ def _text(line: bytes) -> bytes:
     return line[at:].rstrip() if at >= 0 else b""
 
 
-def _row(told: Line) -> bytes:
+def _row(told: ShadowLine) -> bytes:
     values = (
         told.at, told.id, told.type, told.rule, told.key, told.remember, told.would, told.content,
         told.guard, told.fingerprint,

@@ -73,8 +73,8 @@ def _count(settings: Serve, name: str) -> int:
     return found
 
 
-class Request:
-    """One request that is under way, with the bytes that its body holds."""
+class Permit:
+    """The permit of one request that is under way, with the bytes that its body holds."""
 
     __slots__ = ("held", "since")
 
@@ -96,7 +96,7 @@ class Admission:
         self._limits = limits
         self._threads = threads
         self._clock = clock
-        self._under_way: set[Request] = set()
+        self._under_way: set[Permit] = set()
         self._held = 0
         self._left_at = -inf
         self._warned_at = -inf
@@ -125,27 +125,27 @@ class Admission:
             return self._refuse(f"{len(self)} requests are under way, and that is the limit")
         return self._too_much(size)
 
-    def enter(self, size: int) -> Request:
-        """A request with a body of this size, under way until it leaves."""
-        request = Request(self._clock(), size)
-        self._under_way.add(request)
+    def enter(self, size: int) -> Permit:
+        """The permit of a request with a body of this size, which is under way until it leaves."""
+        permit = Permit(self._clock(), size)
+        self._under_way.add(permit)
         self._held += size
-        return request
+        return permit
 
-    def leave(self, request: Request) -> None:
+    def leave(self, permit: Permit) -> None:
         """The handlers of this request are through."""
-        self._under_way.discard(request)
-        self._held -= request.held
+        self._under_way.discard(permit)
+        self._held -= permit.held
         self._left_at = self._clock()
 
-    def grow(self, request: Request, size: int) -> Answer | None:
+    def grow(self, permit: Permit, size: int) -> Answer | None:
         """Count a body that turned out to have this size; the answer if that is too much."""
-        more = size - request.held
+        more = size - permit.held
         if more <= 0:
             return None
         refused = self._too_much(more)
         if refused is None:
-            request.held += more
+            permit.held += more
             self._held += more
         return refused
 

@@ -19,7 +19,7 @@ from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
-from eventonce.web.admission import Admission, Deadlines, Limits, Request
+from eventonce.web.admission import Admission, Deadlines, Limits, Permit
 from eventonce.web.authentication import Authenticator
 from eventonce.web.responses import Receive, Scope, Send, refuse, send_answer
 from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
@@ -78,13 +78,13 @@ class Events:
         if refused is not None:
             await send_answer(understood(refused, headers), send)
             return
-        request = self._admission.enter(size)
+        permit = self._admission.enter(size)
         try:
-            body = await self._body(request, receive)
+            body = await self._body(permit, receive)
             if body is not None:
                 await self._take(body, headers, send, known=known)
         finally:
-            self._admission.leave(request)
+            self._admission.leave(permit)
 
     def _refused(self, headers: Mapping[str, str], size: int, *, known: bool) -> Answer | None:
         """The answer that can be given before a byte of the body is read; None if it must be
@@ -137,7 +137,7 @@ class Events:
         answer = understood(self._unsettled(events), headers)
         late.append(asyncio.ensure_future(send_answer(answer, send)))
 
-    async def _body(self, request: Request, receive: Receive) -> bytes | Answer | None:
+    async def _body(self, permit: Permit, receive: Receive) -> bytes | Answer | None:
         """The body, or why it is not taken; None if the client went away.
 
         It is counted as it comes: what was declared may be a lie, and a chunked body declares
@@ -158,7 +158,7 @@ class Events:
                 size += len(piece)
                 if size > self._limits.max_body:
                     return self._too_large()
-                refused = self._admission.grow(request, size)
+                refused = self._admission.grow(permit, size)
                 if refused is not None:
                     return refused
                 if not message.get("more_body", False):

@@ -16,7 +16,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """The refusal of a request, of which nothing was kept."""
 
     reason: str
@@ -48,7 +48,7 @@ KINDS: Final[Mapping[int, Kind]] = {
 def refuse(status: int, reason: str = "", headers: Mapping[str, str] | None = None) -> Answer:
     """The answer to a request that is not taken."""
     kind = KINDS[status]
-    said = msgspec.json.encode(Refusal(reason or kind.means))
+    said = msgspec.json.encode(ErrorResponse(reason or kind.means))
     return Answer(status, {**JSON, **kind.headers, **(headers or {})}, said)
 
 

@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True):
     drain: float = 25.0
 
 
-class Report(msgspec.Struct, frozen=True):
+class ExitReport(msgspec.Struct, frozen=True):
     """How a worker ended."""
 
     unfinished: int = 0
@@ -103,7 +103,7 @@ class Worker:
         self._context.run(INSIDE.set, True)
         self._draining = False
 
-    def run(self) -> Report:
+    def run(self) -> ExitReport:
         """Work until the end."""
         self._consumer.runtime.pauses = PAUSES
         probe(self._consumer.store, self._store)
@@ -112,11 +112,11 @@ class Worker:
         news = self._threads.news()
         if isinstance(news, Asked):
             log.info("ending: %s", news.why)
-            return Report(self._drain())
+            return ExitReport(self._drain())
         # An error of eventonce says everything; a defect needs its traceback.
         defect = None if isinstance(news.error, EventonceError) else news.error
         log.error("ending: %s died: %s", news.name, news.error, exc_info=defect)
-        return Report(self._drain(), news.error)
+        return ExitReport(self._drain(), news.error)
 
     def stop(self, why: str = "asked to") -> None:
         """End after the events in work; safe in a signal handler."""

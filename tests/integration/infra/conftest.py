@@ -9,8 +9,8 @@ from typing import Any
 import boto3
 import pytest
 
-from eventonce.infra.plan import Infra, planned
 from eventonce.infra.stack import deploy
+from eventonce.infra.topology import Infra, topology_of
 from tests.integration.infra.account import SOURCE, Client, Deploy
 from tests.servers.aws import REGION
 
@@ -31,6 +31,8 @@ def deployed(endpoint: str, name: str) -> Deploy:
 
     def deployed(*, dry_run: bool = False, store: str = "redis://elsewhere", **said: Any) -> Any:
         infra = Infra(**{"source": SOURCE, "region": REGION, "endpoint": endpoint, **said})
-        return deploy(infra, planned(infra, name=name, store=store), store=store, dry_run=dry_run)
+        return deploy(
+            infra, topology_of(infra, name=name, store=store), store=store, dry_run=dry_run
+        )
 
     return deployed

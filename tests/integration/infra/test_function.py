@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from eventonce.cli import main
 from eventonce.errors import ConfigError
-from eventonce.infra.plan import Infra, planned
 from eventonce.infra.stack import deploy
+from eventonce.infra.topology import Infra, topology_of
 from tests.helpers import until
 from tests.integration.infra.account import Client
 from tests.servers.aws import CREDENTIALS, REGION
@@ -52,8 +52,8 @@ def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mi
     sqs = client("sqs")
     sink = sqs.create_queue(QueueName="sink")["QueueUrl"]
     infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=_packed(client("s3")))
-    plan = planned(infra, name="calls")
-    deploy(infra, plan)
+    topology = topology_of(infra, name="calls")
+    deploy(infra, topology)
     _tell(client("lambda"), ENDPOINT=endpoint, SINK=sink, **CREDENTIALS)
 
     event = json.loads(VOICE.read_text()) | {"source": f"{SOURCE}.genesys"}
@@ -67,8 +67,8 @@ def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mi
     assert _count(sqs, sqs.get_queue_url(QueueName="calls-dead")["QueueUrl"]) == 0
 
     with pytest.raises(ConfigError, match="it runs a function, which would be deleted"):
-        deploy(replace(infra, code=""), plan)
-    assert deploy(infra, plan).steps == []
+        deploy(replace(infra, code=""), topology)
+    assert deploy(infra, topology).steps == []
 
 
 def test_what_infra_sam_prints_is_deployed_as_it_is(
@@ -96,10 +96,10 @@ def test_what_infra_sam_prints_is_deployed_as_it_is(
 
 def test_a_function_without_a_store_is_refused(endpoint: str) -> None:
     infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=CODE_PLACE)
-    plan = planned(infra, name="storeless", store="redis://cache/0")
+    topology = topology_of(infra, name="storeless", store="redis://cache/0")
     with pytest.raises(ConfigError, match="StoreUri"):
-        deploy(infra, plan)
-    assert deploy(infra, plan, store="redis://cache/0", dry_run=True).steps
+        deploy(infra, topology)
+    assert deploy(infra, topology, store="redis://cache/0", dry_run=True).steps
 
 
 def _sent(*args: str) -> None:

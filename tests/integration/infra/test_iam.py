@@ -19,8 +19,8 @@ from eventonce.cli import main
 from eventonce.config import Config, load
 from eventonce.errors import EventonceError
 from eventonce.infra import iam
-from eventonce.infra.plan import Plan, planned
 from eventonce.infra.stack import deploy
+from eventonce.infra.topology import Topology, topology_of
 from eventonce.sources import SQSSource
 from eventonce.types import Letter
 from eventonce.worker import Settings, Worker
@@ -72,8 +72,8 @@ def said(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
 
 
 @pytest.fixture
-def plan(said: Config) -> Plan:
-    return planned(
+def topology(said: Config) -> Topology:
+    return topology_of(
         said.infra,
         name=said.name,
         store=said.store,
@@ -83,19 +83,19 @@ def plan(said: Config) -> Plan:
 
 
 @pytest.fixture
-def made(said: Config, plan: Plan, client: Client) -> Plan:
-    deploy(said.infra, plan)
+def made(said: Config, topology: Topology, client: Client) -> Topology:
+    deploy(said.infra, topology)
     # The emulator's CloudFormation passes over a table's expiry.
     expiry = {"AttributeName": "expiration", "Enabled": True}
-    client("dynamodb").update_time_to_live(TableName=plan.name, TimeToLiveSpecification=expiry)
+    client("dynamodb").update_time_to_live(TableName=topology.name, TimeToLiveSpecification=expiry)
     fifo = {"FifoQueue": "true"}
-    client("sqs").create_queue(QueueName=f"{plan.name}-out.fifo", Attributes=fifo)
-    client("events").create_event_bus(Name=f"{plan.name}-orders")
-    return plan
+    client("sqs").create_queue(QueueName=f"{topology.name}-out.fifo", Attributes=fifo)
+    client("events").create_event_bus(Name=f"{topology.name}-orders")
+    return topology
 
 
-def policy(role: iam.Role, plan: Plan) -> dict[str, Any]:
-    return iam.policy(role, plan, HERE)
+def policy(role: iam.Role, topology: Topology) -> dict[str, Any]:
+    return iam.policy(role, topology, HERE)
 
 
 def held_to(said: dict[str, Any], asked: set[Asked], *without: str) -> None:
@@ -157,7 +157,7 @@ def twice_given_up(consumer: Consumer) -> None:
     consumer.admin.put_letters([replace(large, event=secrets.token_bytes(700_000))])
 
 
-def test_the_worker_may_do_what_it_does(said: Config, made: Plan, client: Client) -> None:
+def test_the_worker_may_do_what_it_does(said: Config, made: Topology, client: Client) -> None:
     """With renewals of lease and visibility, failures, a conflict, letters, and both sinks."""
     sqs = client("sqs")
     url = sqs.get_queue_url(QueueName=made.queue)["QueueUrl"]
@@ -195,7 +195,7 @@ class Context:
         return 60_000
 
 
-def test_the_function_may_do_what_it_does(said: Config, made: Plan) -> None:
+def test_the_function_may_do_what_it_does(said: Config, made: Topology) -> None:
     bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
     records = [
         {"messageId": str(number), "eventSource": "aws:sqs", "body": body, "attributes": {}}
@@ -227,7 +227,7 @@ def ran(*args: str) -> None:
 
 
 def test_who_operates_may_do_what_the_commands_do(
-    said: Config, made: Plan, client: Client, endpoint: str
+    said: Config, made: Topology, client: Client, endpoint: str
 ) -> None:
     sqs = client("sqs")
     url = sqs.get_queue_url(QueueName=made.dead)["QueueUrl"]
@@ -265,7 +265,7 @@ def test_who_operates_may_do_what_the_commands_do(
     held_to(policy("operate", made), asked)
 
 
-def test_who_sends_may_do_what_sending_does(made: Plan, endpoint: str) -> None:
+def test_who_sends_may_do_what_sending_does(made: Topology, endpoint: str) -> None:
     Path("event.json").write_text(json.dumps(event("fact", "sent")))
     reached = ("--region", REGION, "--endpoint", endpoint)
     with asking() as asked:
@@ -275,24 +275,26 @@ def test_who_sends_may_do_what_sending_does(made: Plan, endpoint: str) -> None:
 
 
 def test_who_captures_may_do_what_capturing_does(
-    said: Config, plan: Plan, endpoint: str, client: Client
+    said: Config, topology: Topology, endpoint: str, client: Client
 ) -> None:
-    deploy(said.infra, plan, capture=True)
-    client("logs").create_log_group(logGroupName=plan.capture_log_group)
-    url = client("sqs").get_queue_url(QueueName=plan.capture_queue)["QueueUrl"]
+    deploy(said.infra, topology, capture=True)
+    client("logs").create_log_group(logGroupName=topology.capture_log_group)
+    url = client("sqs").get_queue_url(QueueName=topology.capture_queue)["QueueUrl"]
     client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(event("fact", "sent")))
     reached = ("--region", REGION, "--endpoint", endpoint)
     with asking() as asked:
-        ran("capture", "--queue", f"sqs://{plan.capture_queue}", *reached)
-        ran("capture", "--log-group", plan.capture_log_group, "-o", "logs.jsonl", *reached)
-    held_to(policy("capture", plan), asked)
+        ran("capture", "--queue", f"sqs://{topology.capture_queue}", *reached)
+        ran("capture", "--log-group", topology.capture_log_group, "-o", "logs.jsonl", *reached)
+    held_to(policy("capture", topology), asked)
 
 
-def test_who_applies_may_do_what_applying_does(said: Config, plan: Plan, client: Client) -> None:
+def test_who_applies_may_do_what_applying_does(
+    said: Config, topology: Topology, client: Client
+) -> None:
     """On nothing, on a stack that is there, and where the deployment fails. What CloudFormation
     does in the name of whoever applies is not seen here: AWS' own list of it stands in the unit
     tests."""
-    new = replace(plan, bus=f"{plan.name}-bus")
+    new = replace(topology, bus=f"{topology.name}-bus")
     with asking() as asked:
         deploy(said.infra, new, dry_run=True)
         deploy(said.infra, new)

@@ -33,7 +33,7 @@ class Value(TypedDict, total=False):
 Item = dict[str, Value]
 
 
-class _Refusal(TypedDict, total=False):
+class _StatementError(TypedDict, total=False):
     Code: str
     Message: str
     Item: Item
@@ -42,7 +42,7 @@ class _Refusal(TypedDict, total=False):
 class _Executed(TypedDict, total=False):
     TableName: str
     Item: Item
-    Error: _Refusal
+    Error: _StatementError
 
 
 class _Statements(TypedDict, total=False):

@@ -11,8 +11,8 @@ from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, figure, table
 from eventonce.study.page.markup import (
     THIN,
+    Highlight,
     Html,
-    Key,
     Sentence,
     counted,
     lead,
@@ -91,10 +91,10 @@ def sentence(results: Sequence[Result]) -> Sentence:
     first = results[0]
     ours = [one for one in results if one.guard.startswith(OURS)]
     theirs = [one for one in results if not one.guard.startswith(OURS)]
-    said: list[str | Key] = [f"In {duration(first.span)}: " if first.span else ""]
-    said.append(Key(counted(first.lines, "event")))
+    said: list[str | Highlight] = [f"In {duration(first.span)}: " if first.span else ""]
+    said.append(Highlight(counted(first.lines, "event")))
     if first.copies is not None:
-        said += [", ", Key(share(first.copies, first.lines)), " of them copies"]
+        said += [", ", Highlight(share(first.copies, first.lines)), " of them copies"]
     said.append(". ")
     if theirs:
         lost, through = (_harm(max(_both(one)[place] for one in theirs)) for place in (0, 1))
@@ -116,13 +116,13 @@ def sentence(results: Sequence[Result]) -> Sentence:
             other, before = ("", "") if theirs else (OTHER, BEFORE)
             said += [best.guard, " drops ", wrong, f"{other} and runs ", again, f"{before}."]
             if best.written_anew:
-                anew = Key(number(best.written_anew))
+                anew = Highlight(number(best.written_anew))
                 said += [" ", anew, " of its drops differ only in what a publication writes anew."]
     return said
 
 
-def _harm(value: int) -> Key:
-    return Key(number(value), harm=value > 0)
+def _harm(value: int) -> Highlight:
+    return Highlight(number(value), harm=value > 0)
 
 
 def _both(one: Result) -> tuple[int, int]:

@@ -15,8 +15,8 @@ from eventonce.study.over_time import DECADE, OverTime
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
 from eventonce.study.page.markup import (
+    Highlight,
     Html,
-    Key,
     Sentence,
     counted,
     dotted,
@@ -105,21 +105,31 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 def sentence(found: Diagnosis) -> Sentence:
     """The first sentence of a diagnosis."""
     began = f"In {_span(found)}: " if found.began != found.ended else ""
-    events = Key(counted(found.lines, "event"))
+    events = Highlight(counted(found.lines, "event"))
     if not found.copies:
         return [began, events, ", and no copy was found among them."]
-    copies = Key(share(found.copies, found.lines))
-    told: list[str | Key] = [began, events, ", ", copies, " of them copies. The rules in use "]
+    copies = Highlight(share(found.copies, found.lines))
+    told: list[str | Highlight] = [
+        began,
+        events,
+        ", ",
+        copies,
+        " of them copies. The rules in use ",
+    ]
     if found.let_through:
-        told += ["let ", Key(number(found.let_through), harm=True), " of them through"]
+        told += ["let ", Highlight(number(found.let_through), harm=True), " of them through"]
     else:
         told.append("recognise every one")
     wrong = round(found.windows[0].grid[-1].wrong) if found.windows else 0
     merged = sum(one.count for one in found.findings if one.code == "merged")
     if wrong:
-        told += [", and drop about ", Key(counted(wrong, "event"), harm=True), " that are genuine"]
+        told += [
+            ", and drop about ",
+            Highlight(counted(wrong, "event"), harm=True),
+            " that are genuine",
+        ]
     elif merged:
-        told += [", and drop about ", Key(counted(merged, "event"), harm=True)]
+        told += [", and drop about ", Highlight(counted(merged, "event"), harm=True)]
         told.append(" of other content than the one they are taken for")
     return [*told, "."]
 

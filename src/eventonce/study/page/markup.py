@@ -51,14 +51,14 @@ def joined(*inside: object) -> Html:
     )
 
 
-class Key(NamedTuple):
+class Highlight(NamedTuple):
     """A word of a report's first sentence that stands out; harm is what should not be."""
 
     text: str
     harm: bool = False
 
 
-Sentence = Sequence[str | Key]
+Sentence = Sequence[str | Highlight]
 """The first sentence of a report, for a page and for a terminal."""
 
 
@@ -67,7 +67,7 @@ def lead(sentence: Sentence) -> Html:
     return joined(
         *(
             tag("b", word.text, class_="harm" if word.harm else None)
-            if isinstance(word, Key)
+            if isinstance(word, Highlight)
             else word
             for word in sentence
         )

@@ -6,7 +6,7 @@ from typing import Final
 
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure
-from eventonce.study.page.markup import Key, Sentence, counted, lead, number, share
+from eventonce.study.page.markup import Highlight, Sentence, counted, lead, number, share
 from eventonce.study.reconcile import Reconciled
 
 UNTYPED: Final = "without a type"
@@ -45,8 +45,14 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
 def sentence(found: Reconciled) -> Sentence:
     """The first sentence of a reconciliation."""
     part = f" ({share(found.missing, found.expected)})" if found.missing else ""
-    missing = Key(number(found.missing), harm=found.missing > 0)
-    return [Key(counted(found.expected, "event")), " expected: ", missing, part, " never arrived."]
+    missing = Highlight(number(found.missing), harm=found.missing > 0)
+    return [
+        Highlight(counted(found.expected, "event")),
+        " expected: ",
+        missing,
+        part,
+        " never arrived.",
+    ]
 
 
 def _neither(found: Reconciled) -> str | None:

@@ -7,7 +7,7 @@ from typing import Final
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, table
 from eventonce.study.page.markup import (
-    Key,
+    Highlight,
     Sentence,
     counted,
     data,
@@ -28,17 +28,21 @@ MEANT: Final = (
 
 def sentence(found: ShadowReport) -> Sentence:
     """The first sentence about a record of shadow mode."""
-    told: list[str | Key] = [
+    told: list[str | Highlight] = [
         f"In {duration(found.span)}: " if found.span else "",
-        Key(counted(found.events, "event")),
+        Highlight(counted(found.events, "event")),
         ", of which the rules would drop ",
-        Key(share(found.drops, found.events)),
+        Highlight(share(found.drops, found.events)),
         ". ",
     ]
     if found.guard is not None:
         lost, through = found.guard.only_guard_drops, found.guard.only_rules_drop
-        told += ["Your guard drops ", Key(number(lost), harm=lost > 0), " that no rule takes for "]
-        told += ["copies, and lets ", Key(number(through), harm=through > 0), " through. "]
+        told += [
+            "Your guard drops ",
+            Highlight(number(lost), harm=lost > 0),
+            " that no rule takes for ",
+        ]
+        told += ["copies, and lets ", Highlight(number(through), harm=through > 0), " through. "]
     told.append(
         "It is safe to switch on: take shadow out of the rules."
         if found.safe

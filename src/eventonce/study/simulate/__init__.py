@@ -16,7 +16,7 @@ from eventonce.study.simulate.cxone import CXone
 from eventonce.study.simulate.genesys import Genesys
 from eventonce.study.simulate.traffic import DAY, Traffic
 from eventonce.study.simulate.unknown import Unknown
-from eventonce.study.simulate.world import Delivery, Rates, World, as_line, cause
+from eventonce.study.simulate.world import Rates, SimulatedDelivery, World, as_line, cause
 
 SOURCES: Final[Mapping[str, Callable[[int], Traffic]]] = {
     "genesys": Genesys,
@@ -27,8 +27,8 @@ BEGIN: Final = 1_794_787_200_000
 """Midnight before a Monday in November 2026, in milliseconds."""
 
 
-class Plan(NamedTuple):
-    """The plan of a simulation; the same plan gives the same lines."""
+class Scenario(NamedTuple):
+    """The numbers of a simulation; the same scenario gives the same lines."""
 
     events: int = 10_000
     """About how many lines."""
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     bare: bool = False
 
 
-class Line(NamedTuple):
+class SimulatedLine(NamedTuple):
     """One line of the capture, and the truth about it."""
 
     text: bytes
@@ -57,22 +57,22 @@ class _Seen:
     def __init__(self, fact: int) -> None:
         self.fact = fact
         self.first = 0
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[SimulatedDelivery] = []
 
 
-def capture(plan: Plan, expected: list[bytes] | None = None) -> Iterator[Line]:
+def capture(scenario: Scenario, expected: list[bytes] | None = None) -> Iterator[SimulatedLine]:
     """The lines in the order they arrive; `expected` collects each fact's event as it was first
     published, the lost ones too."""
-    chance = Random(f"capture {plan.seed}")
-    end = BEGIN + int(plan.days * DAY)
-    worlds = [_opened(name, plan, end) for name in plan.sources]
+    chance = Random(f"capture {scenario.seed}")
+    end = BEGIN + int(scenario.days * DAY)
+    worlds = [_opened(name, scenario, end) for name in scenario.sources]
     facts, lines, serial = count(), count(1), count()
-    waiting: list[tuple[int, int, Delivery, _Seen]] = []
+    waiting: list[tuple[int, int, SimulatedDelivery, _Seen]] = []
     made = 0
     now: float = BEGIN
     # Conversations begin at random instants; how many fit depends on how long they turn out, so
     # the pace is set by the lines that the last ones gave.
-    while made < plan.events:
+    while made < scenario.events:
         traffic, world = chance.choice(worlds)
         for fact in traffic.conversation(int(now), chance):
             seen = _Seen(next(facts))
@@ -81,22 +81,24 @@ def capture(plan: Plan, expected: list[bytes] | None = None) -> Iterator[Line]:
             for delivery in world.deliveries(fact, chance):
                 heappush(waiting, (delivery.arrived, next(serial), delivery, seen))
                 made += 1
-        pace = (end - now) / max(1.0, (plan.events - made) / 20)
+        pace = (end - now) / max(1.0, (scenario.events - made) / 20)
         now = min(end, now + chance.expovariate(1) * pace)
         while waiting and waiting[0][0] < now:
-            yield _told(*heappop(waiting)[2:], next(lines), plan)
+            yield _told(*heappop(waiting)[2:], next(lines), scenario)
     while waiting:
-        yield _told(*heappop(waiting)[2:], next(lines), plan)
+        yield _told(*heappop(waiting)[2:], next(lines), scenario)
 
 
-def _opened(name: str, plan: Plan, end: int) -> tuple[Traffic, World]:
-    traffic = SOURCES[name](plan.seed)
-    return traffic, World(traffic, plan.rates, plan.seed, BEGIN, end)
+def _opened(name: str, scenario: Scenario, end: int) -> tuple[Traffic, World]:
+    traffic = SOURCES[name](scenario.seed)
+    return traffic, World(traffic, scenario.rates, scenario.seed, BEGIN, end)
 
 
-def _told(delivery: Delivery, seen: _Seen, number: int, plan: Plan) -> Line:
+def _told(
+    delivery: SimulatedDelivery, seen: _Seen, number: int, scenario: Scenario
+) -> SimulatedLine:
     why = cause(delivery, seen.deliveries) if seen.deliveries else None
     seen.deliveries.append(delivery)
     first = seen.first or None
     seen.first = seen.first or number
-    return Line(as_line(delivery, bare=plan.bare), seen.fact, first, why)
+    return SimulatedLine(as_line(delivery, bare=scenario.bare), seen.fact, first, why)

@@ -76,7 +76,7 @@ class _Setup:
         return type in self._types and self._begin <= at < self._end
 
 
-class Delivery(NamedTuple):
+class SimulatedDelivery(NamedTuple):
     """One line of a capture."""
 
     arrived: int
@@ -110,7 +110,7 @@ class World:
         # In an outage a publisher cannot know what EventBridge took.
         self._outage = _span(OUTAGE, begin, end, chance)
 
-    def deliveries(self, fact: Fact, chance: Random) -> list[Delivery]:
+    def deliveries(self, fact: Fact, chance: Random) -> list[SimulatedDelivery]:
         """The deliveries of a fact in the order they arrive; none if it is lost."""
         if chance.random() < self._rates.lost:
             return []
@@ -122,12 +122,14 @@ class World:
         """The event of a fact as it is first published."""
         return self._event(fact, uuid(chance), self._traffic.source, fact.at, fact.detail(0, 0))
 
-    def _emissions(self, fact: Fact, chance: Random) -> Iterator[Delivery]:
+    def _emissions(self, fact: Fact, chance: Random) -> Iterator[SimulatedDelivery]:
         yield from self._publications(fact, 0, chance)
         if chance.random() < self._rates.double_emission:
             yield from self._publications(fact, chance.randrange(1, DOUBLE), chance)
 
-    def _publications(self, fact: Fact, emission: int, chance: Random) -> Iterator[Delivery]:
+    def _publications(
+        self, fact: Fact, emission: int, chance: Random
+    ) -> Iterator[SimulatedDelivery]:
         first = fact.at + emission + chance.randrange(260, 700)
         source = self._traffic.source
         yield from self._routes(fact, (emission, 0), None, source, first, chance)
@@ -148,7 +150,7 @@ class World:
         source: str,
         at: int,
         chance: Random,
-    ) -> Iterator[Delivery]:
+    ) -> Iterator[SimulatedDelivery]:
         """A publication, and its copy in another region, which has an id of its own."""
         emission, publication = published
         detail = fact.detail(emission, publication)
@@ -169,13 +171,15 @@ class World:
         at: int,
         region: str,
         chance: Random,
-    ) -> Iterator[Delivery]:
+    ) -> Iterator[SimulatedDelivery]:
         kind = "lambda:calls" if fact.type in self._on_lambda else "sqs:calls"
         channel = kind + region
         before: tuple[Cause | None, ...] = ("double-emission" if published[0] else None, why)
 
-        def route(number: int, cause: Cause | None, at: int, body: bytes) -> Iterator[Delivery]:
-            first = Delivery(
+        def route(
+            number: int, cause: Cause | None, at: int, body: bytes
+        ) -> Iterator[SimulatedDelivery]:
+            first = SimulatedDelivery(
                 at + self._delay(chance) + (chance.randrange(300, 3_000) if region else 0),
                 (*published, number, 0),
                 (*before, cause, None),
@@ -200,7 +204,7 @@ class World:
             # A replay goes through the archive faster than it was filled.
             yield from route(3, "replay", self._replayed_at + (at - begin) // 10, again)
 
-    def _attempts(self, first: Delivery, chance: Random) -> Iterator[Delivery]:
+    def _attempts(self, first: SimulatedDelivery, chance: Random) -> Iterator[SimulatedDelivery]:
         """The same message once more, after its consumer failed or was slow."""
         on_lambda = not first.receives
         cause: Cause = "target-retry" if on_lambda else "redelivery"
@@ -237,10 +241,10 @@ class World:
         return b"%b%b}" % (head.encode(), detail)
 
 
-def cause(one: Delivery, earlier: Sequence[Delivery]) -> Cause:
+def cause(one: SimulatedDelivery, earlier: Sequence[SimulatedDelivery]) -> Cause:
     """Why this delivery is there, beside the earlier delivery that is its nearest relative."""
 
-    def shared(other: Delivery) -> int:
+    def shared(other: SimulatedDelivery) -> int:
         pairs = zip(one.lineage, other.lineage, strict=True)
         return next((place for place, (a, b) in enumerate(pairs) if a != b), len(one.lineage))
 
@@ -267,7 +271,7 @@ def _log_uniform(least: float, most: float, chance: Random) -> float:
     return exp(chance.uniform(log(least), log(most)))
 
 
-def as_line(delivery: Delivery, *, bare: bool) -> bytes:
+def as_line(delivery: SimulatedDelivery, *, bare: bool) -> bytes:
     """The delivery as a line of a capture; bare, it is the event alone."""
     if bare:
         return delivery.event + b"\n"

@@ -42,8 +42,8 @@ _ORGANISATION: Final = '^"aws[.]partner/genesys[.]com([.]test)?/cloud/([^/]+)(/.
 _LONGEST_SOURCE: Final = 500
 
 
-class Source(NamedTuple):
-    """Where the events stand."""
+class Relation(NamedTuple):
+    """The relation of SQL that the events stand in."""
 
     table: str
     """The name of a table or view, or SQL that stands in FROM."""
@@ -58,7 +58,7 @@ class Source(NamedTuple):
     """Columns of the table that the result has too."""
 
 
-def lines_of(file: str) -> Source:
+def lines_of(file: str) -> Relation:
     """The lines of a file, in their order; for DuckDB alone."""
     name = file.replace("'", "''")
     columns = "{'event': 'VARCHAR'}"
@@ -67,10 +67,10 @@ def lines_of(file: str) -> Source:
         f"auto_detect = FALSE, columns = {columns}, max_line_size = {LONGEST_LINE})"
     )
     numbered = f"(SELECT event, ROW_NUMBER() OVER () AS line FROM {lines}) AS lines"
-    return Source(numbered, place="line", keep=("line",))
+    return Relation(numbered, place="line", keep=("line",))
 
 
-def query(rules: Sequence[Rule], dialect: str, source: Source, view: str = "") -> str:
+def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "") -> str:
     """The query, or the statement that makes a view of it."""
     sqlglot = _sqlglot()
     words = DIALECTS[dialect]
@@ -174,7 +174,7 @@ class _Made(NamedTuple):
 class _Query:
     """The parts of one query, each a table that the next one reads."""
 
-    def __init__(self, rules: Sequence[Rule], dialect: Dialect, source: Source) -> None:
+    def __init__(self, rules: Sequence[Rule], dialect: Dialect, source: Relation) -> None:
         self.dialect = dialect
         self.source = source
         self.columns = Columns(dialect)

@@ -14,28 +14,28 @@ from eventonce.cli.infra import command
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.infra import iam
-from eventonce.infra.plan import Infra, Plan, Table, planned
 from eventonce.infra.targets import Place, Target
 from eventonce.infra.template import values
+from eventonce.infra.topology import Infra, Table, Topology, topology_of
 
 SOURCE = "aws.partner/genesys.com"
 BUS = "aws.partner/genesys.com/cloud/5a3b/prod"
 PLACE = Place("eu-central-1", "123456789012")
 
 
-def plan(**said: Any) -> Plan:
-    return planned(Infra(**{"source": SOURCE, **said}), name="calls")
+def topology(**said: Any) -> Topology:
+    return topology_of(Infra(**{"source": SOURCE, **said}), name="calls")
 
 
 def test_everything_is_called_after_the_consumer() -> None:
-    made = plan()
+    made = topology()
     names = (made.queue, made.dead, made.undelivered, made.rule)
     assert names == ("calls", "calls-dead", "calls-undelivered", "calls")
     assert made.table == Table("calls")
 
 
 def test_a_fifo_queue_has_a_fifo_queue_for_its_dead_and_eventbridge_a_standard_one() -> None:
-    for made in (plan(fifo=True), plan(queue="calls.fifo")):
+    for made in (topology(fifo=True), topology(queue="calls.fifo")):
         assert made.fifo
         assert (made.queue, made.dead) == ("calls.fifo", "calls-dead.fifo")
         assert made.undelivered == "calls-undelivered"
@@ -57,7 +57,7 @@ OWN = Rule(name="o", key="detail.id", match={"source": ["com.example.*", "*.shop
 def test_the_rule_matches_the_source_that_the_file_the_bus_or_the_rules_name(
     infra: Infra, rules: list[Any], sources: list[Any]
 ) -> None:
-    assert planned(infra, rules=rules).pattern == {"source": sources}
+    assert topology_of(infra, rules=rules).pattern == {"source": sources}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_rule_matches_the_source_that_the_file_the_bus_or_the_rules_name(
 )
 def test_a_rule_that_would_take_everything_is_refused(rules: list[Any]) -> None:
     with pytest.raises(ConfigError, match="no events are named"):
-        planned(Infra(), rules=rules)
+        topology_of(Infra(), rules=rules)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_rule_that_would_take_everything_is_refused(rules: list[Any]) -> None:
 def test_a_rule_that_waits_for_a_partner_on_another_bus_is_warned_of(
     infra: Infra, rules: list[str], misplaced: bool
 ) -> None:
-    made = planned(infra, rules=rules)
+    made = topology_of(infra, rules=rules)
     assert len(made.warnings) == misplaced
     for warning in made.warnings:
         assert f'bus = "{SOURCE}/…"' in warning
@@ -95,10 +95,10 @@ def test_a_rule_that_waits_for_a_partner_on_another_bus_is_warned_of(
 
 
 def test_nobody_else_puts_events_of_aws_on_a_bus() -> None:
-    assert planned(Infra(), rules=["connect"]).theirs
-    assert planned(Infra(bus=BUS, pattern={"detail-type": ["x"]})).theirs
-    assert not planned(Infra(source="com.example")).theirs
-    assert not planned(Infra(pattern={"detail-type": ["x"]})).theirs
+    assert topology_of(Infra(), rules=["connect"]).theirs
+    assert topology_of(Infra(bus=BUS, pattern={"detail-type": ["x"]})).theirs
+    assert not topology_of(Infra(source="com.example")).theirs
+    assert not topology_of(Infra(pattern={"detail-type": ["x"]})).theirs
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_nobody_else_puts_events_of_aws_on_a_bus() -> None:
 )
 def test_what_aws_would_refuse_is_refused_before(said: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(said))):
-        plan(**said)
+        topology(**said)
 
 
 def test_the_longest_names_are_ones_that_aws_takes() -> None:
-    made = plan(name="x" * 55, queue="q" * 68, fifo=True)
+    made = topology(name="x" * 55, queue="q" * 68, fifo=True)
     assert max(len(name) for name in (made.queue, made.dead, made.undelivered)) <= 80
     assert len(f"{made.name}-function") <= 64
 
@@ -131,12 +131,12 @@ def test_the_longest_names_are_ones_that_aws_takes() -> None:
 @pytest.mark.parametrize("table", ["ab", "a b", "caf\xe9", ""])
 def test_a_table_that_cannot_be_called_so_is_refused_before_anything_is_made(table: str) -> None:
     with pytest.raises(ConfigError, match="table"):
-        planned(Infra(source=SOURCE), store=f"dynamodb://{table}")
+        topology_of(Infra(source=SOURCE), store=f"dynamodb://{table}")
 
 
 def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError, match="endpoint") as refused:
-        plan(endpoint="http://user:hidden@127.0.0.1:4566")
+        topology(endpoint="http://user:hidden@127.0.0.1:4566")
     assert "hidden" not in str(refused.value)
 
 
@@ -163,7 +163,7 @@ def test_the_file_says_it_all(tmp_path: Path) -> None:
         """
     )
     said = load(file)
-    made = planned(
+    made = topology_of(
         said.infra,
         name=said.name,
         store=said.store,
@@ -191,7 +191,7 @@ def test_the_file_says_it_all(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_not_on_dynamodb_has_no_table() -> None:
-    made = planned(Infra(source=SOURCE), store="redis://cache/0")
+    made = topology_of(Infra(source=SOURCE), store="redis://cache/0")
     found = values(made, "lambda", PLACE, {})
     assert found["TableName"] == ""
     assert "StoreUri" not in found, "it may hold a password"
@@ -210,7 +210,7 @@ def test_a_queue_for_dead_letters_is_created_unless_it_is_one_of_ours_or_elsewhe
     letters: str, created: str, arn: str | None
 ) -> None:
     infra = Infra(source="com.example", region="eu-central-1")
-    made = planned(infra, name="calls", letters=letters)
+    made = topology_of(infra, name="calls", letters=letters)
     found = values(made, "worker", PLACE, {})
     assert (found["LetterQueueName"], found.get("LetterQueueArn")) == (created, arn)
     assert len(made.warnings) == ("us-east-1" in letters)
@@ -220,12 +220,12 @@ def test_a_queue_for_dead_letters_is_created_unless_it_is_one_of_ours_or_elsewhe
 def test_dead_letters_do_not_go_where_the_events_come_from(letters: str) -> None:
     for region in ("", "eu-central-1"):
         with pytest.raises(ConfigError, match="would be received again"):
-            planned(Infra(source=SOURCE, region=region), name="calls", letters=letters)
+            topology_of(Infra(source=SOURCE, region=region), name="calls", letters=letters)
 
 
 @pytest.mark.parametrize("where", ["region=us-east-1", "endpoint=http://127.0.0.1:8000"])
 def test_a_table_elsewhere_is_named_where_it_is_and_not_created(where: str) -> None:
-    made = planned(Infra(source=SOURCE), name="calls", store=f"dynamodb://seen?{where}")
+    made = topology_of(Infra(source=SOURCE), name="calls", store=f"dynamodb://seen?{where}")
     region = "us-east-1" if "region" in where else "eu-central-1"
     arn = f"arn:aws:dynamodb:{region}:123456789012:table/seen"
     found = values(made, "lambda", PLACE, {})
@@ -237,7 +237,7 @@ def test_a_table_elsewhere_is_named_where_it_is_and_not_created(where: str) -> N
 
 @pytest.mark.parametrize("role", ["lambda", "worker", "operate", "send", "capture", "apply"])
 def test_no_policy_reaches_beyond_what_it_names(role: iam.Role) -> None:
-    made = planned(
+    made = topology_of(
         Infra(source=SOURCE),
         name="calls",
         letters="sqs://kept",

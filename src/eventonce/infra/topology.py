@@ -1,4 +1,4 @@
-"""The plan: the names of all resources and the events they are for, from the table `[infra]`.
+"""The topology: the names of all resources and the events they are for, from the table `[infra]`.
 
 `template` turns it into the parameters of the two templates, `iam` into policies.
 """
@@ -73,7 +73,7 @@ class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = ""
     """The place of the function's code, `s3://BUCKET/KEY`, for `apply`; a worker needs none."""
     parameters: dict[str, str] = {}
-    """Parameters of the template by their names; they win over those of the plan."""
+    """Parameters of the template by their names; they win over those of the topology."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Table(msgspec.Struct, frozen=True):
         return not self.elsewhere and (region == ANY or self.region in ("", region))
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Topology(msgspec.Struct, frozen=True):
     """All names and numbers."""
 
     name: str
@@ -200,7 +200,7 @@ class Plan(msgspec.Struct, frozen=True):
         return VISIBILITY_TIMEOUTS * self.timeout
 
 
-def planned(
+def topology_of(
     infra: Infra,
     *,
     name: str = "",
@@ -209,8 +209,8 @@ def planned(
     letters: str = "",
     sinks: Sequence[str] = (),
     matching: bool = True,
-) -> Plan:
-    """The plan of a table `[infra]` and the other fields of the file.
+) -> Topology:
+    """The topology of a table `[infra]` and the other fields of the file.
 
     `matching` is whether the rule's pattern is needed: without any, ConfigError is raised.
     """
@@ -239,7 +239,7 @@ def planned(
             f"infra: dead letters must not go to {letters}, the queue that events come from: each "
             f"would be received again. Name another queue, or none: then the store keeps them"
         )
-    return Plan(
+    return Topology(
         name=called,
         consumer=name or called,
         bus=infra.bus,
