@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,8 +61,10 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
         (("fliter",), "Did you mean 'filter'?"),
         (("leters", "list"), "Did you mean 'letters'?"),
         (("letters", "shwo"), "Did you mean 'show'?"),
-        # In click's own words, which differ between its releases.
-        (("filter", "--stroe", "memory:"), "--store"),
+        (("filter", "--stroe", "memory:"), "Did you mean '--store'?"),
+        (("store", "create", "--dry"), "Did you mean '--dry-run'?"),
+        (("store", "check", "--store", "memory:"), "Write URI alone: eventonce store check URI"),
+        (("check", "--config", "eventonce.toml"), "Write CONFIG alone: eventonce check CONFIG"),
     ],
 )
 def test_what_was_probably_meant_is_named(run: Run, typed: tuple[str, ...], meant: str) -> None:
@@ -326,6 +330,17 @@ def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
             assert inner is not None
             yield from ((f"{name} {option}", param) for option, param in _options(inner))
     yield from ((param.opts[-1], param) for param in found)
+
+
+def test_no_command_suggests_an_option_that_is_not_alike(run: Run) -> None:
+    taken: defaultdict[str, set[str]] = defaultdict(set)
+    for path, _ in _options(cli):
+        named, _, option = path.rpartition(" --")
+        taken[named].add(option)
+    for named, options in taken.items():
+        for other in set().union(*taken.values()) - options if named else ():
+            for meant in re.findall("mean '--(.*)'", run(*named.split(), f"--{other}").err):
+                assert other[0] == meant[0] or other in meant or meant in other, (named, other)
 
 
 def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:

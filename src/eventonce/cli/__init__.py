@@ -77,6 +77,12 @@ MODULES: Final = {
 }
 """The module and function of a command; both have the command's name unless they stand here."""
 
+ALIKE: Final = 0.75
+"""The share of its letters that a name has in common with a name it may be a misspelling of."""
+
+ARGUMENTS: Final = {"store": "uri"}
+"""Arguments of some commands that are options of other names elsewhere."""
+
 
 class Subcommands(click.Group):
     """The subcommands of a command, such as `letters list`."""
@@ -88,7 +94,7 @@ class Subcommands(click.Group):
         newer ones know only commands that are imported."""
         names = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in names:
-            near = get_close_matches(args[0], names, n=1)
+            near = _alike(args[0], names)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
@@ -133,7 +139,8 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code: Any = cli.main(given, prog_name="eventonce", standalone_mode=False)
     except click.ClickException as error:
-        complain(error, error.format_message())
+        told = _advised(error) if isinstance(error, click.NoSuchOption) else error
+        complain(told, told.format_message())
         code = error.exit_code
     except click.Abort as error:
         complain(error, "interrupted")
@@ -146,6 +153,28 @@ def main(args: Sequence[str] | None = None) -> None:
         complain(error, str(error) + full * (error.errno == errno.ENOSPC))
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _alike(typed: str, names: Sequence[str]) -> list[str]:
+    begun = [name for name in names if name.startswith(typed)]
+    return begun if len(begun) == 1 else get_close_matches(typed, names, n=1, cutoff=ALIKE)
+
+
+def _advised(error: click.NoSuchOption) -> click.UsageError:
+    """The error with the argument or the option that was meant. Click compares options with their
+    dashes, which all of them share: it finds `--store` to be like `--json`."""
+    typed = error.option_name.lstrip("-")
+    context = error.ctx
+    parameters = context.command.get_params(context) if context else []
+    for one in parameters:
+        if isinstance(one, click.Argument) and one.name == ARGUMENTS.get(typed, typed) and context:
+            value = one.make_metavar(context).strip("[].…")
+            place = f"Write {value} alone: {context.command_path} {value}"
+            return click.UsageError(f"{error.message} {place}", context)
+    options = [option for one in parameters for option in (*one.opts, *one.secondary_opts)]
+    near = _alike(typed, [option[2:] for option in options if option.startswith("--")])
+    meant = f" Did you mean '--{near[0]}'?" if near else ""
+    return click.UsageError(error.message + meant, context)
 
 
 def _complaint(error: BaseException, said: str) -> None:
