@@ -74,7 +74,7 @@ class Consumer:
             if number < 1:
                 raise ConfigError(f"Consumer: {field} must be at least 1, not {number}")
         for observer in observers:
-            if not callable(observer):
+            if not callable(observer) and not hasattr(observer, "batch"):
                 raise ConfigError(f"Consumer: expected a function as an observer, not {observer!r}")
         if name is None:
             if not getattr(opened, "embedded", False):

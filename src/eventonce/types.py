@@ -135,6 +135,10 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     delivery: str = ""
     """Names this delivery where its source may bring it again by itself: the same then. It tells
     attempts apart and is no part of a key that tells copies."""
+    channel: str = ""
+    """Where it came in, such as `sqs:NAME`; empty where what brought it does not say."""
+    receives: int = 0
+    """How often the queue has delivered it by now; 0 where nobody counts."""
     _number: int | None = None
     """Which of the equal events of one HTTP request it is, if there are several events in it."""
     _part: str = ""
@@ -209,6 +213,14 @@ class Outcome(msgspec.Struct, frozen=True):
     shadowed: str = ""
     """The status that an event under `shadow` would have had; empty where it would have run
     anyway."""
+    attempt: int = 0
+    """Which attempt this was, where a handler ran; else 0."""
+    took: float = 0.0
+    """Seconds that the handler took."""
+    same_id: bool | None = None
+    """Of a copy: whether the event that took effect had the same transport id; None for unknown."""
+    order: int | None = None
+    """The version that the event has of its subject; None for a fact."""
 
     @property
     def ack(self) -> bool:

@@ -610,3 +610,25 @@ def test_a_new_envelope_and_a_new_carrier_are_one_function_and_one_line_each(
     monkeypatch.setattr(carriers, "CARRIERS", (*carriers.CARRIERS, _carrier))
     assert read(b'{"our-box":{"our-event":7}}').form == "ours"
     assert read(b'{"their-box":{"our-event":7}}').form == "json"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_message_of_a_queue_says_where_it_came_in_and_how_often(*, known: bool) -> None:
+    event = {"detail-type": "call", "detail": {}, **({"id": "e-1"} if known else {})}
+    record = {
+        "messageId": "m-1",
+        "body": json.dumps(event),
+        "attributes": {"ApproximateReceiveCount": "3"},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:calls.fifo",
+    }
+    for form in (record, json.dumps(record), {"Records": [record]}):
+        found = read(form)
+        assert (found.channel, found.receives) == ("sqs:calls.fifo", 3)
+        assert found.id == ("e-1" if known else "m-1")
+    line = {"eventonce": 1, "channel": "sqs:calls", "receives": 2, "event": event}
+    assert (read(line).channel, read(line).receives) == ("sqs:calls", 2)
+    del record["eventSourceARN"], record["attributes"]
+    assert (read(record).channel, read(record).receives) == ("", 0)
+    record["attributes"] = {"ApproximateReceiveCount": "9" * 5000}
+    assert read(record).receives == 0

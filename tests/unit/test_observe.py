@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.errors import SourceUnavailable
 from eventonce.runtime.observers import Tally, to_log
+from eventonce.types import Outcome
+from tests.helpers import call, ruled
 
 LOG = logging.getLogger("tests.observe")
 
@@ -92,3 +96,57 @@ def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureF
     now = datetime.now(UTC).isoformat()
     (outcome,) = consumer.process([fact("call.end") | {"replay-name": "r", "time": now}])
     assert (outcome.status, caplog.messages) == ("ignored", [])
+
+
+class Batches:
+    """An observer that is told of whole batches."""
+
+    def __init__(self) -> None:
+        self.told: list[list[Outcome]] = []
+
+    def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
+        self.told.append(list(outcomes))
+        raise ZeroDivisionError
+
+
+def test_an_observer_of_batches_is_told_once_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    whole, tally = Batches(), Tally()
+
+    def slow(job: Job) -> None:
+        time.sleep(0.002)
+        if job.event.id == "id-2":
+            raise Retry("later")
+
+    consumer = Consumer("memory:", rules=ruled(), handler=slow, observers=[whole, tally])
+    consumer.process([call(1), call(2)])
+    consumer.process([call(1, id="again")])
+    first, (copy,) = whole.told
+    assert [(one.status, one.attempt, one.same_id) for one in [*first, copy]] == [
+        ("done", 1, None),
+        ("failed", 1, None),
+        ("duplicate", 0, False),
+    ]
+    assert all(one.took >= 0.002 for one in first)
+    assert copy.took == 0
+    # What it raises is its own problem.
+    assert tally.counts == {"done": 1, "failed": 1, "duplicate": 1}
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_outcome_says_which_version_of_a_state_it_is() -> None:
+    rule = Rule(name="call", match="call", subject=["detail.call"], order="detail.version")
+    consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
+    told = consumer.process([call(1, version=7), call(1, version=3), call(1, version=7)])
+    assert [(one.status, one.order) for one in told] == [
+        ("done", 7),
+        ("stale", 3),
+        ("duplicate", 7),
+    ]
+
+
+def test_an_async_handler_says_how_long_it_took() -> None:
+    async def slow(_: Job) -> None:
+        await asyncio.sleep(0.002)
+
+    told = Consumer("memory:", rules=ruled(), handler=slow).process([call(1)])
+    assert told[0].took >= 0.002

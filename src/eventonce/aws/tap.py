@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from eventonce.clock import wall_clock
 from eventonce.envelope.captured import Arrived, line_of
+from eventonce.envelope.carriers import queue_of, receives_of
 from eventonce.log import log
 
 LINE_BYTES: Final = 256_000
@@ -26,13 +27,8 @@ def asked_for(said: bool | None, variable: str) -> bool:  # noqa: FBT001  what a
 
 def of_record(record: Mapping[str, Any]) -> Arrived:
     """A message of an SQS batch."""
-    queue = str(record.get("eventSourceARN", "")).rpartition(":")[2]
-    attributes = record.get("attributes")
-    known = attributes if isinstance(attributes, Mapping) else {}
-    count = str(known.get("ApproximateReceiveCount", ""))
-    receives = int(count) if count.isdecimal() else 1
-    body = record.get("body", "")
-    return Arrived(body, f"sqs:{queue}", record["messageId"], wall_clock(), receives)
+    channel, receives = queue_of(record) or "sqs:", receives_of(record) or 1
+    return Arrived(record.get("body", ""), channel, record["messageId"], wall_clock(), receives)
 
 
 def of_invocation(body: Any, context: Any) -> Arrived:

@@ -177,8 +177,8 @@ class Batch:
                         _unguard(run, verdict)
                         granted.append(run)
                     else:
-                        run.outcome = _suppressed(run, verdict, self._now)
                         run.same_id = verdict.same_id
+                        run.outcome = _suppressed(run, verdict, self._now)
                         refused.append(run)
                         if verdict.kind == "busy":
                             busy.append(run)
@@ -357,6 +357,7 @@ def _followed(run: Run, leader: Run) -> Outcome:
         else:
             again = mine == first if mine and first else None
         why = reason(run.claim, Verdict("duplicate", same_id=again))
+        run.same_id = again
         return _made(run, "duplicate", why, led)
     if led.ack:
         return _made(run, led.status, led.reason, led)
@@ -440,7 +441,21 @@ def settlement(run: Run) -> Settlement:
 def done(run: Run) -> Outcome:
     """The outcome of a run that returned and is settled."""
     plan = run.plan
-    return Outcome(plan.event, "done", run.note, plan.rule.name, run.claim.key, run.value)
+    return Outcome(
+        plan.event,
+        "done",
+        run.note,
+        plan.rule.name,
+        run.claim.key,
+        run.value,
+        None,
+        None,
+        "",
+        run.attempt,
+        run.took,
+        None,
+        run.claim.order,
+    )
 
 
 def _not_done(run: Run, now: int) -> Outcome:
@@ -450,9 +465,8 @@ def _not_done(run: Run, now: int) -> Outcome:
         return _again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
         return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
-    plan, why = run.plan, run.unguarded
-    outcome = Outcome(plan.event, "unguarded", why, plan.rule.name, run.claim.key, run.value)
-    return msgspec.structs.replace(outcome, shadowed=run.shadowed)
+    outcome = _made(run, "unguarded", run.unguarded)
+    return msgspec.structs.replace(outcome, result=run.value, shadowed=run.shadowed)
 
 
 def _raised(run: Run, error: Exception, now: int) -> Outcome:
@@ -550,6 +564,10 @@ def _made(
         result=None if led is None else led.result,
         error=error if led is None else led.error,
         retry_at=None if led is None else led.retry_at,
+        attempt=run.attempt if run.job is not None else 0,
+        took=run.took,
+        same_id=run.same_id,
+        order=run.claim.order,
     )
 
 

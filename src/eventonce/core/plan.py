@@ -95,7 +95,7 @@ class Run(msgspec.Struct, eq=False):
     started: float = 0.0
     """When its handler began, by the monotonic clock; 0 while it waits."""
     took: float = 0.0
-    """Seconds that its handler took, where somebody wants to know."""
+    """Seconds that its handler took."""
     renewed: float = 0.0
     """When the lease was granted or last renewed, by the monotonic clock; 0 while none is held."""
     lost: bool = False

@@ -11,7 +11,16 @@ import msgspec
 from eventonce.core.ledger import Record
 from eventonce.types import Claim, Letter, Outcome, Settlement, SettleResult, Verdict
 
-Observer = Callable[[Outcome, float], None]
+
+class BatchObserver(Protocol):
+    """Told of the outcomes of a whole batch in one call."""
+
+    def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
+        """The outcomes, in the order of their events, and the seconds their batch took."""
+        ...
+
+
+Observer = Callable[[Outcome, float], None] | BatchObserver
 """Told of every outcome and the seconds its batch took; what it raises is its own problem."""
 
 

@@ -107,6 +107,8 @@ class Wrapped(msgspec.Struct, frozen=True):
     replay: str = ""
     headers: Mapping[str, str] = NO_HEADERS
     part: str = ""
+    channel: str = ""
+    receives: int = 0
     keep: bool = False
     """Whether the carrier says something about the event that must not be lost with it."""
 
@@ -169,8 +171,31 @@ def _queue_message(fields: Fields) -> Wrapped | None:
         if name in fields and (
             _any(fields, *_QUEUE_MARKS) or (id_name in fields and fields.keys() <= _QUEUE_FIELDS)
         ):
-            return Wrapped(fields[name], name, id=string(fields.get(id_name)))
+            return Wrapped(
+                fields[name],
+                name,
+                id=string(fields.get(id_name)),
+                channel=queue_of(fields),
+                receives=receives_of(fields),
+            )
     return None
+
+
+def queue_of(fields: Fields) -> str:
+    """The channel of a message that Lambda was given: `sqs:` and the name of its queue."""
+    queue = string(fields.get("eventSourceARN")).rpartition(":")[2]
+    return f"sqs:{queue}" if queue else ""
+
+
+def receives_of(fields: Fields) -> int:
+    """How often the queue has delivered a message; 0 where it does not say."""
+    known = members(fields.get("attributes") or fields.get("Attributes"))
+    return _count(known.get("ApproximateReceiveCount"))
+
+
+def _count(value: object) -> int:
+    text = string(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _topic_record(fields: Fields) -> Wrapped | None:
@@ -219,6 +244,8 @@ def _dead_letter(fields: Fields) -> Wrapped | None:
         id=string(fields.get("id")),
         headers={name: string(value) for name, value in headers.items()},
         part=string(fields.get("part")),
+        channel=string(fields.get("channel")),
+        receives=_count(fields.get("receives")),
     )
 
 

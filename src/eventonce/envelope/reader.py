@@ -91,6 +91,8 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
                 None,
                 "",
                 "",
+                "",
+                0,
                 number,
             )
     except (ValueError, RecursionError):
@@ -238,6 +240,11 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
     own = "" if event.form == "cxone" else event.id.strip()
     if not wrapped.keep:
         if (own or not wrapped.id) and not wrapped.headers:
+            # Nobody else has it yet.
+            if wrapped.channel:
+                msgspec.structs.force_setattr(event, "channel", wrapped.channel)
+            if wrapped.receives:
+                msgspec.structs.force_setattr(event, "receives", wrapped.receives)
             return event
         carrier = None
     found = msgspec.structs.replace(
@@ -250,6 +257,8 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         own_org=event.org or organisation(wrapped.source),
         time=event.time or wrapped.time,
         replay=event.replay or wrapped.replay,
+        channel=wrapped.channel or event.channel,
+        receives=wrapped.receives or event.receives,
         _part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers

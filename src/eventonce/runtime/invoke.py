@@ -113,6 +113,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         if value is not None:
             check_it_ran(handler, value)
     except BaseException as error:
+        run.took = time.monotonic() - run.started
         if scope is not None:
             scope.undo(error)
         # Also where it means the process: a handler that always exits is given up at last.
@@ -120,6 +121,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         if _ends_the_process(error):
             raise
     else:
+        run.took = time.monotonic() - run.started
         if value is None:
             run.finished = True
         else:

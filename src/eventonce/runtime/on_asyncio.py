@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -318,6 +319,7 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
         # asyncio would let some of these through its loop, and end it with all that runs on it.
         raised, failure = error, as_failure(error)
+    run.took = time.monotonic() - run.started
     if raised is None:
         engine.finish(run, value)
     # Where its loop is gone nothing can be awaited any more.

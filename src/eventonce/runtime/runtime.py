@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from os import urandom
 from typing import TYPE_CHECKING, Final
@@ -126,9 +126,14 @@ class Runtime:
             return outcomes
         seconds = time.perf_counter() - started
         for observer in self.observers:
-            for outcome in outcomes:
+            calls = (
+                [partial(observer, outcome) for outcome in outcomes]
+                if callable(observer)
+                else [partial(observer.batch, outcomes)]
+            )
+            for call in calls:
                 try:
-                    observer(outcome, seconds)
+                    call(seconds)
                 except Exception:  # noqa: BLE001  what an observer raises is its own problem
                     log().exception("observer %r failed", observer)
         return outcomes

@@ -8,7 +8,6 @@ are quick: it claims for some requests, runs them one by one and settles them to
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -418,7 +417,6 @@ class Stages:
         self._returned(ticket, run)
 
     def _returned(self, ticket: Ticket, run: Run) -> None:
-        run.took = time.monotonic() - run.started
         hold = ticket.hold
         if hold is not None and hold.shared:
             hold.finished.append(run)

@@ -272,6 +272,8 @@ def _incoming(delivery: Delivery) -> bytes | Event:
         event = envelope.read(delivery.body, max_bytes=maxsize)
     except EnvelopeError:
         return delivery.body
+    # Nobody else has it yet.
+    msgspec.structs.force_setattr(event, "receives", delivery.times)
     if event.id.strip() and event.form != "cxone":
         return event
     # An id that stands in the event itself may be an entity's: the transport's comes before it.

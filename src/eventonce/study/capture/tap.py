@@ -7,7 +7,7 @@ faster than the disk takes it is left out, counted and reported.
 from __future__ import annotations
 
 import logging
-import threading
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -15,12 +15,13 @@ from typing import Final, Generic, TypeVar
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Delivery, Source
 from eventonce.envelope.captured import Arrived, line_of
+from eventonce.errors import EventonceError
+from eventonce.runtime.background import Background
 from eventonce.study.capture.recorder import Recorder
 from eventonce.types import Event
 
 BUFFER_BYTES: Final = 32 << 20
 """Bytes of events that may wait for the disk: about half a minute of a thousand events a second."""
-WRITE_INTERVAL: Final = 1.0  # seconds
 
 log = logging.getLogger("eventonce.capture")
 
@@ -33,57 +34,35 @@ class BackgroundLines(Generic[T]):
 
     def __init__(self, path: Path, name: str, line: Callable[[T], bytes]) -> None:
         """`name` says in the log and beside the file what is written; `line` makes a line of it."""
-        self.written = 0
-        self.dropped = 0
-        """Lines that were left out."""
         self._name = name
         self._line = line
         self._recorder = Recorder(path, f"a {name}")
-        self._waiting: list[tuple[T, int]] = []
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"eventonce-{name}", daemon=True)
-        self._thread.start()
+        self._process = os.getpid()
+        self._background = Background[T](name, self._write, BUFFER_BYTES)
+        self.add = self._background.add
 
-    def add(self, some: Sequence[tuple[T, int]]) -> None:
-        """Have these written, each with the bytes that it takes until then."""
-        size = sum(size for _, size in some)
-        with self._lock:
-            if self._bytes + size > BUFFER_BYTES:
-                self.dropped += len(some)
-                return
-            self._bytes += size
-            self._waiting += some
+    @property
+    def written(self) -> int:
+        """Lines in the file."""
+        return self._background.written
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were left out."""
+        return self._background.dropped
 
     def close(self) -> None:
         """Write what waits, and say how much was written and left out."""
-        self._ended.set()
-        self._thread.join()
+        self._background.close()
         self._recorder.close()
         told = log.warning if self.dropped else log.info
         path = self._recorder.path
         told("%s: %d events in %s, %d left out", self._name, self.written, path, self.dropped)
 
-    def _run(self) -> None:
-        while not self._ended.wait(WRITE_INTERVAL):
-            self._write()
-        self._write()
-
-    def _write(self) -> None:
-        with self._lock:
-            some, self._waiting = self._waiting, []
-        if not some:
-            return
-        try:
-            self._recorder.commit([self._line(one) for one, _ in some], None)
-        except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
-            log.warning("%s: %d events are left out: %s", self._name, len(some), error)
-            self.dropped += len(some)
-        else:
-            self.written += len(some)
-        with self._lock:
-            self._bytes -= sum(size for _, size in some)
+    def _write(self, some: Sequence[T]) -> None:
+        if os.getpid() != self._process:
+            raise EventonceError(f"{self._recorder.path} is written by the process that forked")
+        self._recorder.commit([self._line(one) for one in some], None)
 
 
 class FileTap:
@@ -104,7 +83,7 @@ class FileTap:
         return self._lines.dropped
 
     def __call__(self, arrived: Sequence[Arrived]) -> None:
-        self._lines.add([(one, _size(one)) for one in arrived])
+        self._lines.add(arrived, sum(map(_size, arrived)))
 
 
 class TappedSource:

@@ -1,0 +1,107 @@
+"""A writer in the background: many threads hand it what is to be written, and none waits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+from eventonce.errors import StoreUnavailable
+from eventonce.log import log
+
+INTERVAL: Final = 1.0
+"""Seconds between two writes."""
+
+Item = TypeVar("Item")
+
+
+class Background(Generic[Item]):
+    """Writes from a thread of its own, once a second. What comes faster than it can be written is
+    left out and counted; what cannot be written, too."""
+
+    def __init__(self, name: str, write: Callable[[list[Item]], None], most: int) -> None:
+        """`most` is how much may wait, by the sizes that `add` is told."""
+        self.written = 0
+        self.dropped = 0
+        """Items that were left out."""
+        self._name = name
+        self._write = write
+        self._most = most
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        """Also in the child of a fork, where no thread lives on: its parent writes what waits."""
+        self._waiting: list[Item] = []
+        self._size = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, items: Sequence[Item], size: int) -> None:
+        """Have these written, which take so much until then."""
+        with self._lock:
+            if self._size + size > self._most:
+                self.dropped += len(items)
+                return
+            self._size += size
+            self._waiting += items
+            if self._thread is None:
+                self._start()
+
+    def flush(self) -> None:
+        """Write what waits, in this thread."""
+        with self._lock:
+            some, size = self._waiting, self._size
+            self._waiting = []
+        if some:
+            try:
+                self._write(some)
+            except StoreUnavailable as error:
+                # It waits for better times, as long as there is room.
+                with self._lock:
+                    self._waiting[:0] = some
+                log().warning("%s: %d events are not written yet: %s", self._name, len(some), error)
+                return
+            except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
+                log().warning("%s: %d events are left out: %s", self._name, len(some), error)
+                self.dropped += len(some)
+            else:
+                self.written += len(some)
+        with self._lock:
+            self._size -= size
+
+    def close(self) -> None:
+        """Write what waits, and end the thread."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"eventonce-{self._name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # No thread can be started now; the next to come tries again.
+            log().warning("%s: nothing is written yet: %s", self._name, error)
+            return
+        self._thread = thread
+
+    def _run(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            self.flush()
+
+
+_all: Final = WeakSet["Background[Any]"]()
+
+
+def _begin_anew() -> None:
+    for one in _all:
+        one._begin()  # noqa: SLF001  the module's own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
