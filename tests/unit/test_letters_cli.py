@@ -65,7 +65,7 @@ def test_letters_are_chosen_by_time(run: Run) -> None:
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (("--since", "yesterday"), "2026-11-15T13:30"),
+        (("--since", "yesterday"), "2026-11-16T08:00Z"),
         (("--status", "done"), "'conflict', 'dead', 'invalid'"),
     ],
 )

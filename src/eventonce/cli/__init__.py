@@ -57,6 +57,7 @@ GROUPS: Final = {
     },
     "Operate": {
         "stats": "Count the records and dead letters of the store.",
+        "history": "Tell what was decided about a conversation or an event, and why.",
         "show": "Show the record of an event.",
         "letters": "List, show, export, redrive and drop dead letters.",
         "sweep": "Delete expired records.",

@@ -22,13 +22,13 @@ from eventonce.cli import FAILED, started_as
 from eventonce.cli.options import (
     Settings,
     endpoint_option,
+    instant,
     json_option,
     region_option,
     with_settings,
 )
 from eventonce.cli.output import check_files, counted, emit, notice, one_line
 from eventonce.cli.signals import ended_by_signals
-from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
 from eventonce.study.capture import Feed, Progress, record
@@ -61,22 +61,6 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     if not found:
         raise click.BadParameter("must be greater than 0.")
     return found
-
-
-def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    """Milliseconds; a duration is so long ago."""
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return wall_clock() - duration(text)
-        except ValueError:
-            raise click.BadParameter(
-                f"{text!r} must be a time, such as 2026-11-16T08:00Z, or so long ago, such as 7d."
-            ) from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @click.command()
@@ -113,12 +97,12 @@ def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 )
 @click.option(
     "--since",
-    callback=_instant,
+    callback=instant,
     metavar="TIME",
     help="With --log-group: lines of this time or later, such as 2026-11-16T08:00Z or 7d.",
 )
 @click.option(
-    "--until", callback=_instant, metavar="TIME", help="With --log-group: lines up to this time."
+    "--until", callback=instant, metavar="TIME", help="With --log-group: lines up to this time."
 )
 @click.option(
     "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.  [default: end when empty]"

@@ -25,6 +25,7 @@ from eventonce.cli.options import (
     Settings,
     confirmed,
     handler_option,
+    instant,
     json_option,
     options,
     presets_option,
@@ -57,16 +58,6 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 # The dead letters that a command is for
 
 
-def _moment(text: str) -> datetime:
-    """A time as people and `letters list` write it, in UTC if it names no offset."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        expected = "expected a time such as 2026-11-15, 2026-11-15T13:30 or 2026-11-15T13:30:00Z"
-        raise click.BadParameter(f"{text!r}: {expected}") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
 class Selection(msgspec.Struct):
     """The dead letters that a command is for, and the ids that none of them has."""
 
@@ -76,8 +67,8 @@ class Selection(msgspec.Struct):
     status: str | None
     rule: str | None
     reason: str | None
-    since: datetime | None
-    until: datetime | None
+    since: int | None
+    until: int | None
     _met: set[str] = msgspec.field(default_factory=set)
 
     def open(self, *, to_run: bool = False) -> Stored | Queued:
@@ -86,7 +77,7 @@ class Selection(msgspec.Struct):
 
     def among(self, held: Iterable[Held]) -> Iterator[Held]:
         """The selected ones of these, in their order."""
-        since, until = _millis(self.since, 0), _millis(self.until, 1 << 62)
+        since, until = self.since or 0, self.until or 1 << 62
         for one in held:
             letter = one.letter
             named = [begin for begin in self.ids if letter.id.startswith(begin)]
@@ -112,10 +103,6 @@ class Selection(msgspec.Struct):
         return FAILED if self.missed else 0
 
 
-def _millis(at: datetime | None, default: int) -> int:
-    return default if at is None else int(at.timestamp() * 1000)
-
-
 def _selects(function: Any) -> Any:
     """Give a command the arguments and options of a `Selection`."""
 
@@ -134,10 +121,16 @@ def _selects(function: Any) -> Any:
         click.option("--rule", help="Only dead letters of this rule."),
         click.option("--reason", help="Only dead letters whose reason contains this text."),
         click.option(
-            "--since", type=_moment, metavar="TIME", help="Only dead letters since TIME (UTC)."
+            "--since",
+            callback=instant,
+            metavar="TIME",
+            help="Only dead letters since TIME (UTC), such as 2026-11-16T08:00Z or 7d.",
         ),
         click.option(
-            "--until", type=_moment, metavar="TIME", help="Only dead letters before TIME (UTC)."
+            "--until",
+            callback=instant,
+            metavar="TIME",
+            help="Only dead letters before TIME (UTC).",
         ),
         click.option(
             "--from",

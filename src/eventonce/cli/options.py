@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,14 +14,17 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import s3
-from eventonce.config import DEFAULT_STORE, Config, load
+from eventonce.clock import wall_clock
+from eventonce.config import DEFAULT_STORE, Config, Kept, load
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.rules.instants import duration
 from eventonce.sinks import imported
 from eventonce.stores import adapter_of, open_schema, open_store
 
 if TYPE_CHECKING:
+    from eventonce.history import History
     from eventonce.study.capture.tap import FileTap
 
 SIZE: Final = 4096
@@ -38,6 +42,22 @@ def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
     long = next(name for name in names if name.startswith("--"))
     twin = "EVENTONCE_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=twin, show_envvar=True, **attributes)
+
+
+def instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """Milliseconds; a duration is so long ago."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return wall_clock() - duration(text)
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} must be a time, such as 2026-11-16T08:00Z, or so long ago, such as 7d."
+            ) from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class CapturePath(click.Path):
@@ -255,6 +275,19 @@ def tapping(path: str) -> Iterator[FileTap | None]:
 
 
 @contextmanager
+def keeping_history(table: Kept, consumer: Consumer, channel: str) -> Iterator[History | None]:
+    """Keep what the consumer decides, where the table says so."""
+    if not table.store:
+        yield None
+        return
+    from eventonce.history import History  # noqa: PLC0415  for those who keep one
+
+    with History(table.store, keep=table.keep, most=table.most) as history:
+        consumer.observers.append(history.observer(consumer.name, channel))
+        yield history
+
+
+@contextmanager
 def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
     """Record in this file what rules in shadow mode decide; nothing without a file."""
     if not path:
@@ -266,5 +299,5 @@ def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
 
     with closing(BackgroundLines(Path(path), "shadow", line_of)) as lines:
         rules = consumer.rules.rules
-        consumer.observers.append(shadow_observer(rules, lambda one: lines.add([(one, SIZE)])))
+        consumer.observers.append(shadow_observer(rules, lambda one: lines.add([one], SIZE)))
         yield

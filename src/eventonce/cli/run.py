@@ -23,6 +23,7 @@ from eventonce.cli.options import (
     configured,
     handler_option,
     json_option,
+    keeping_history,
     recording_shadows,
     tap_option,
     tapping,
@@ -114,10 +115,12 @@ def run(
             # A person waits for this run, and must know at once that it cannot begin.
             consumer.store.claim([PROBE])
         with ExitStack() as stack:
+            channel = "file" if captured else f"sqs:{parse(asked.queue).name}"
+            stack.enter_context(keeping_history(settings.file.history, consumer, channel))
             stack.enter_context(recording_shadows(settings.file.shadow_log, consumer))
             tapped = stack.enter_context(tapping("" if captured else tap or settings.file.tap))
             if tapped is not None:
-                source = TappedSource(source, tapped, f"sqs:{parse(asked.queue).name}")
+                source = TappedSource(source, tapped, channel)
             worker = Worker(
                 consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
             )

@@ -13,6 +13,7 @@ from eventonce.cli.options import (
     Settings,
     handler_option,
     json_option,
+    keeping_history,
     recording_shadows,
     tap_option,
     tapping,
@@ -73,6 +74,7 @@ def serve(
     from eventonce.web import receiver, server  # noqa: PLC0415  an extra that --help does without
     from eventonce.web.admission import limits  # noqa: PLC0415  likewise
     from eventonce.web.authentication import Authenticator  # noqa: PLC0415  likewise
+    from eventonce.web.events import CHANNEL  # noqa: PLC0415  likewise
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -96,6 +98,7 @@ def serve(
         server.listen(asked) as listening,
         tapping(tap or settings.file.tap) as tapped,
         recording_shadows(settings.file.shadow_log, consumer),
+        keeping_history(settings.file.history, consumer, CHANNEL),
     ):
         # `listen` has refused every address but loopback unless somebody is asked for.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)

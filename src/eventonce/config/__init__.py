@@ -111,6 +111,17 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Serve(host={self.host!r}, port={self.port!r})"
 
 
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[history]`: where `run` and `serve` keep what they decide, and for how long."""
+
+    store: str = ""
+    """`sqlite:///PATH` or `postgresql://…`; empty for no history."""
+    keep: float | str = "30d"
+    """How long a decision is kept."""
+    most: int = 5_000_000
+    """Decisions that are kept at most."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of the file."""
 
@@ -134,6 +145,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file that `run` and `serve` write events to as they arrive; empty for none."""
     shadow_log: str = ""
     """The file where `run` and `serve` record what rules with `shadow` decide; empty for none."""
+    history: Kept = Kept()
     worker: Worker = Worker()
     serve: Serve = Serve()
     infra: Infra = Infra()

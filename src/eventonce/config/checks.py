@@ -15,6 +15,7 @@ from eventonce.aws.sqs import parse
 from eventonce.config import CIRCULAR, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
+from eventonce.history.recorder import check as check_history
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.runtime.unhandled import POLICIES
@@ -150,6 +151,9 @@ CHECKS: Final[Checks] = {
     ("letters",): lambda uri: parse(uri) if uri else None,
     ("unhandled",): _policy,
     ("keep_headers",): header_names,
+    ("history", "store"): lambda uri: check_history(uri) if uri else None,
+    ("history", "keep"): _some_time,
+    ("history", "most"): _from(1),
     ("worker", "queue"): lambda uri: open_source(uri) if uri else None,
     ("worker", "concurrency"): _from(1, MOST_THREADS),
     ("worker", "receivers"): _from(1, MOST_RECEIVERS),

@@ -1,0 +1,130 @@
+"""`eventonce history`: what was decided about a conversation or an event, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from eventonce.cli import FAILED
+from eventonce.cli.options import Settings, configured, instant, json_option, with_settings
+from eventonce.cli.output import counted, emit, notice, one_line
+from eventonce.core.status import MEANINGS
+from eventonce.errors import ConfigError
+from eventonce.history import Decision, History, Search
+from eventonce.history.story import Chapter, moment, told
+
+NOT_KEPT: Final = (
+    "no history is kept: name a database in eventonce.toml, such as\n\n"
+    '  [history]\n  store = "sqlite:///history.db"\n\n'
+    "and `run` and `serve` keep what they decide from then on; or name one with --history URI"
+)
+
+
+@click.command()
+@click.option("--conversation", metavar="ID", help="The conversation, contact, call or case.")
+@click.option("--event", "event_id", metavar="ID", help="The event of this transport id.")
+@click.option("--key", metavar="KEY", help="The key of an event, in hexadecimal.")
+@click.option("--status", type=click.Choice(sorted(MEANINGS)), help="Only decisions of this kind.")
+@click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
+@click.option("--rule", help="Only decisions by this rule.")
+@click.option("--reason", help="Only decisions whose reason contains this text.")
+@click.option("--since", callback=instant, metavar="TIME", help="Since TIME (UTC), or so long ago.")
+@click.option(
+    "--until", callback=instant, metavar="TIME", help="Before TIME (UTC), or so long ago."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="The latest decisions, at most so many.",
+)
+@configured(
+    "--history",
+    "uri",
+    metavar="URI",
+    help="The history, such as sqlite:///history.db.  [default: store of the file's [history]]",
+)
+@with_settings("name", "config")
+@json_option
+def history(
+    settings: Settings,
+    conversation: str | None,
+    event_id: str | None,
+    key: str | None,
+    status: str | None,
+    event_type: str | None,
+    rule: str | None,
+    reason: str | None,
+    since: int | None,
+    until: int | None,
+    limit: int,
+    uri: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Tell what was decided about a conversation, an event or a key; or the latest decisions.
+
+    All options that are given must be true of a decision. The decisions of all consumers that
+    share the history are told; --name selects one.
+    """
+    store = uri or settings.file.history.store
+    if not store:
+        raise ConfigError(NOT_KEPT)
+    search = Search(
+        conversation=conversation or "",
+        id=event_id or "",
+        key=_key(key),
+        consumer=settings.given_name or "",
+        status=status or "",
+        type=event_type or "",
+        rule=rule or "",
+        reason=reason or "",
+        since=since or 0,
+        until=until or 0,
+    )
+    with History(store, look=True) as opened:
+        found = opened.find(search, limit)
+    chapters = told(found)
+    emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
+    if len(found) == limit and not as_json:
+        notice(f"these are the latest {limit}; --limit tells more")
+    if not found:
+        notice("the history has no such decision", as_json=as_json)
+        return FAILED
+    return 0
+
+
+def _key(text: str | None) -> bytes:
+    try:
+        return bytes.fromhex(text or "")
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not hexadecimal", param_hint="--key") from None
+
+
+def _document(chapter: Chapter) -> dict[str, object]:
+    decisions = [_plain(one) for one in chapter.decisions]
+    return {"sentences": chapter.sentences, "decisions": decisions}
+
+
+def _plain(one: Decision) -> dict[str, object]:
+    return {**msgspec.structs.asdict(one), "key": one.key.hex()}
+
+
+def _text(chapters: Sequence[Chapter]) -> str:
+    consumers = {chapter.first.consumer for chapter in chapters}
+    lines = []
+    for chapter in chapters:
+        first = chapter.first
+        whose = f"  [{first.consumer}]" if len(consumers) > 1 else ""
+        name = one_line(first.type) or "not an event"
+        lines.append(f"{moment(first.at)}  {name}{whose}")
+        lines += [f"  {one_line(sentence)}" for sentence in chapter.sentences]
+    if not lines:
+        return ""
+    decisions = counted(sum(len(chapter.decisions) for chapter in chapters), "decision")
+    facts = counted(len(chapters), "event")
+    return "\n".join([*lines, "", f"{facts}, {decisions}"])

@@ -1,0 +1,104 @@
+"""A decision: what was decided about one event when, and everything people look it up by."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from eventonce.core.status import Status
+from eventonce.rules.instants import instant
+from eventonce.types import Event, Outcome
+
+CONVERSATION: Final = (
+    *("conversationId", "contactId", "interactionId", "ContactId", "contactID"),
+    *("conversation_id", "contact_id", "interaction_id", "interaction-id", "caseId"),
+)
+"""The fields of a conversation, a contact or a call in the events of contact centres, by which its
+story is found; the first of them that an event has counts."""
+
+LONGEST: Final = 400
+"""Characters of a text that are kept: what a sender writes must not fill the disk."""
+
+_NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
+_VALUE: Final = re.compile(rb'\s*:\s*(?:"([^"\\]{1,200})"|(\d{1,20})\b)')
+_SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
+"""Topics whose body is the conversation itself, and has its id as `id`."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """One decision about one event."""
+
+    consumer: str
+    worker: str
+    """The process that decided."""
+    channel: str
+    status: Status
+    same_id: bool | None
+    """Of a copy: whether the event that took effect had the same transport id; None for unknown."""
+    rule: str
+    type: str
+    source: str
+    at: int
+    """When it was decided, in milliseconds."""
+    reason: str
+    id: str
+    """The transport id of the event, empty if it has none."""
+    conversation: str
+    key: bytes
+    version: int | None
+    """The version that the event has of its subject; None for a fact."""
+    attempt: int
+    """Which attempt this was, where a handler ran; else 0."""
+    took: int
+    """Microseconds that the handler took."""
+    receives: int
+    """How often the queue had delivered the event; 0 where nobody counts."""
+    happened: int
+    """The time of the event as its envelope has it, in milliseconds; 0 for none."""
+
+
+def decided(outcome: Outcome, at: int, consumer: str, worker: str, channel: str) -> Decision:
+    """The decision behind an outcome."""
+    event = outcome.event if outcome.event is not None else _NO_EVENT
+    return Decision(
+        consumer,
+        worker,
+        event.channel or channel,
+        outcome.status,
+        outcome.same_id,
+        outcome.rule,
+        event.type[:LONGEST],
+        event.source[:LONGEST],
+        at,
+        outcome.reason[:LONGEST],
+        event.id[:LONGEST],
+        conversation_of(event),
+        outcome.key,
+        outcome.order,
+        outcome.attempt,
+        round(outcome.took * 1_000_000),
+        event.receives,
+        (instant(event.time) or 0) if event.time else 0,
+    )
+
+
+_NO_EVENT: Final = Event(b"", b"")
+
+
+def conversation_of(event: Event) -> str:
+    """The conversation that an event belongs to, empty where it names none. Looked for in its
+    text: to unpack every event would cost more than all else that is kept of it."""
+    raw = bytes(event.detail_raw)
+    for name in _NAMES:
+        at = raw.find(name)
+        if at >= 0:
+            found = _VALUE.match(raw, at + len(name))
+            if found:
+                return (found[1] or found[2]).decode("utf-8", "replace")
+    if _SNAPSHOT.fullmatch(event.type):
+        body = event.body
+        if isinstance(body, dict) and isinstance(body.get("id"), str):
+            return str(body["id"])[:200]
+    return ""

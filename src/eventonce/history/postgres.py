@@ -1,0 +1,69 @@
+"""A history in PostgreSQL, for the processes of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from eventonce.errors import StoreUnavailable
+from eventonce.stores.postgres.uri import read
+
+
+class PostgresDriver:
+    """Tables in the schema that the URI names; a connection that is gone is opened anew."""
+
+    number = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    octets = "BYTEA"
+
+    def __init__(self, uri: str) -> None:
+        self._address = read(uri)
+        self._connection: psycopg.Connection[Any] | None = None
+        self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
+
+    def run(self, query: str, values: Sequence[Any] = ()) -> int:
+        return self._cursor().execute(query.replace("?", "%s"), values or None).rowcount
+
+    def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._cursor().executemany(query.replace("?", "%s"), rows)
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._cursor().execute(query.replace("?", "%s"), values or None).fetchall()
+
+    def commit(self) -> None:
+        if self._connection is not None:
+            self._connection.commit()
+
+    def rollback(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.rollback()
+                if not connection.closed:
+                    self._connection = connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _cursor(self) -> psycopg.Cursor[Any]:
+        connection = self._connection
+        if connection is None or connection.closed:
+            connection = self._connection = self._connected()
+        cursor = connection.cursor()
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            # For each transaction: behind PgBouncer the next one has another server.
+            cursor.execute(f"SET LOCAL search_path TO {self._address.quoted}")
+        return cursor
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        parameters = dict(self._address.parameters)
+        if self._address.password is not None:
+            parameters["password"] = self._address.password()
+        try:
+            return psycopg.connect(prepare_threshold=None, **parameters)
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(f"{self._address.shown}: {error}") from None

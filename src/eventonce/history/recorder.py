@@ -1,0 +1,203 @@
+"""The recorder: keeps what observers are told, in the background, and never makes the work wait."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from eventonce.clock import wall_clock
+from eventonce.core.masking import masked
+from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.history.decision import Decision, decided
+from eventonce.history.sqlite import SqliteDriver, path_of
+from eventonce.history.tables import Kind, Search, Tables
+from eventonce.log import log
+from eventonce.rules.instants import duration
+from eventonce.runtime.background import Background
+from eventonce.stores import check_uri
+from eventonce.types import Outcome
+
+POSTGRES: Final = ("postgresql", "postgres")
+KEEP: Final = "30d"
+MOST: Final = 5_000_000
+"""Decisions that are kept: about 1.5 GB."""
+WAITING: Final = 50_000
+"""Decisions that may wait to be written: some seconds of the busiest worker."""
+TIDY_INTERVAL: Final = 60.0
+"""Seconds between two looks for what is too old or too much."""
+TIDY: Final = 50_000
+"""Decisions that are dropped in one transaction."""
+
+Told = tuple[Outcome, int, str, str]
+"""What, when, by which consumer, through which channel."""
+
+
+class History:
+    """What was decided, in a database; of all consumers that are given its observers."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        keep: float | str = KEEP,
+        most: int = MOST,
+        worker: str = "",
+        look: bool = False,
+    ) -> None:
+        """`sqlite:///PATH` or `postgresql://…`. Decisions are kept for so long, and no more than
+        so many of them. `worker` names this process, by default its host and process id. With
+        `look` nothing is made: the history must be there."""
+        self._uri = uri
+        self._keep = duration(keep)
+        self._most = most
+        if self._keep <= 0 or most < 1:
+            raise ConfigError(
+                f"history {masked(uri)}: keep must be a duration such as '30d', and most at least 1"
+            )
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._process = 0
+        self._tidied = time.monotonic()
+        self._told = 0
+        self._background = Background[Told]("history", self._write, WAITING)
+        if look and uri.startswith("sqlite:") and not Path(path_of(uri)).exists():
+            raise ConfigError(f"history {uri}: there is no such file")
+        if not look:
+            with self._tables() as tables:
+                tables.make()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def observer(self, consumer: str, channel: str = "") -> _Observer:
+        """An observer for the consumer of this name, whose events come in by this channel."""
+        return _Observer(self._background, consumer, channel)
+
+    @property
+    def dropped(self) -> int:
+        """Decisions that could not be kept."""
+        return self._background.dropped
+
+    def find(self, search: Search, limit: int = 1000) -> list[Decision]:
+        """The latest decisions of which all this is true, in their order."""
+        with self._tables() as tables:
+            return tables.find(search, limit)
+
+    def counts(self, since: int, until: int) -> list[tuple[int, Kind, int, int]]:
+        """By minute and kind: how many there were, and the microseconds of their handlers."""
+        with self._tables() as tables:
+            return list(tables.counts(since, until))
+
+    def forget(self, conversation: str) -> int:
+        """Drop all decisions about this conversation; answers how many there were."""
+        with self._tables() as tables:
+            return tables.forget(conversation)
+
+    def tidy(self) -> int:
+        """Drop what is too old or too much; answers how many decisions that were."""
+        total = 0
+        while True:
+            with self._tables() as tables:
+                dropped = tables.drop(wall_clock() - self._keep, self._most, TIDY)
+            total += dropped
+            if dropped < TIDY:
+                return total
+
+    def flush(self) -> None:
+        """Write what waits now."""
+        self._background.flush()
+
+    def close(self) -> None:
+        """Write what waits, and close the database."""
+        self._background.close()
+        self._say_dropped()
+        with self._lock:
+            if self._process == os.getpid():
+                self._opened.close()
+                self._process = 0
+
+    def _write(self, some: list[Told]) -> None:
+        worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
+        decisions = [
+            decided(outcome, at, consumer, worker, channel)
+            for outcome, at, consumer, channel in some
+        ]
+        with self._tables() as tables:
+            tables.add(decisions)
+        self._say_dropped()
+        if time.monotonic() - self._tidied > TIDY_INTERVAL:
+            self._tidied = time.monotonic()
+            self.tidy()
+
+    def _say_dropped(self) -> None:
+        dropped = self._background.dropped
+        if dropped > self._told:
+            log().warning(
+                "history: %d decisions are not kept: they came faster than they could be written",
+                dropped - self._told,
+            )
+            self._told = dropped
+
+    @contextmanager
+    def _tables(self) -> Iterator[Tables]:
+        """The tables, for this thread alone; opened when first used in a process."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._opened, self._errors = _opened(self._uri)
+                self._process = os.getpid()
+            try:
+                yield self._opened
+            except self._errors as error:
+                self._opened.rollback()
+                raise StoreUnavailable(f"history {masked(self._uri)}: {error}") from error
+
+
+class _Observer:
+    """Told of the batches of one consumer."""
+
+    def __init__(self, background: Background[Told], consumer: str, channel: str) -> None:
+        self._background = background
+        self._consumer = consumer
+        self._channel = channel
+
+    def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
+        """Have these kept."""
+        now, consumer, channel = wall_clock(), self._consumer, self._channel
+        told = [(outcome, now, consumer, channel) for outcome in outcomes]
+        self._background.add(told, len(told))
+
+
+def check(uri: str) -> None:
+    """ConfigError for a URI that is no history's; nothing is connected to."""
+    scheme = uri.partition(":")[0]
+    if scheme == "sqlite":
+        path_of(uri)
+    elif scheme in POSTGRES:
+        check_uri(uri)
+    else:
+        raise ConfigError(
+            f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…, not {scheme!r}"
+        )
+
+
+def _opened(uri: str) -> tuple[Tables, tuple[type[Exception], ...]]:
+    """The tables at this URI, and the errors of their database."""
+    check(uri)
+    if uri.startswith("sqlite:"):
+        return Tables(SqliteDriver(path_of(uri))), (sqlite3.Error,)
+    # An extra, which `check` has found installed.
+    import psycopg  # noqa: PLC0415
+
+    from eventonce.history.postgres import PostgresDriver  # noqa: PLC0415
+
+    return Tables(PostgresDriver(uri)), (psycopg.Error,)

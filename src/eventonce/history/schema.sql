@@ -1,0 +1,45 @@
+-- The tables of a history. What stands in braces is the type of a column that counts by itself,
+-- or of bytes, which SQLite and PostgreSQL call differently.
+
+CREATE TABLE IF NOT EXISTS eventonce_history_kinds (
+  kind {number},
+  consumer TEXT NOT NULL,
+  worker TEXT NOT NULL,
+  channel TEXT NOT NULL,
+  status TEXT NOT NULL,
+  same_id SMALLINT NOT NULL,
+  rule TEXT NOT NULL,
+  type TEXT NOT NULL,
+  source TEXT NOT NULL,
+  seen BIGINT NOT NULL,
+  UNIQUE (consumer, worker, channel, status, same_id, rule, type, source)
+);
+
+CREATE TABLE IF NOT EXISTS eventonce_history (
+  number {number},
+  kind BIGINT NOT NULL,
+  at BIGINT NOT NULL,
+  reason TEXT NOT NULL,
+  id TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  key {octets} NOT NULL,
+  version BIGINT,
+  attempt INTEGER NOT NULL,
+  took BIGINT NOT NULL,
+  receives INTEGER NOT NULL,
+  happened BIGINT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS eventonce_history_minutes (
+  minute BIGINT NOT NULL,
+  kind BIGINT NOT NULL,
+  events BIGINT NOT NULL,
+  took BIGINT NOT NULL,
+  PRIMARY KEY (minute, kind)
+);
+
+CREATE INDEX IF NOT EXISTS eventonce_history_conversation
+  ON eventonce_history (conversation) WHERE conversation <> '';
+CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id) WHERE id <> '';
+CREATE INDEX IF NOT EXISTS eventonce_history_key ON eventonce_history (key);
+CREATE INDEX IF NOT EXISTS eventonce_history_kind ON eventonce_history (kind, at);

@@ -1,0 +1,68 @@
+"""A history in a file of its own, by SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from eventonce.errors import ConfigError, StoreUnavailable
+
+WAIT: Final = 10.0
+"""Seconds to wait for another process that writes."""
+
+
+class SqliteDriver:
+    """A file that all processes of a machine may write to."""
+
+    number = "INTEGER PRIMARY KEY AUTOINCREMENT"
+    octets = "BLOB"
+
+    def __init__(self, path: str) -> None:
+        # It holds ids of conversations: it is for its owner alone.
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise ConfigError(f"history sqlite:///{path}: {error.strerror}") from error
+        self._database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
+        try:
+            # A crash of the machine may cost the last seconds of a history, and never the file.
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"history sqlite:///{path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(f"history sqlite:///{path}: {error}") from error
+
+    def run(self, query: str, values: Sequence[Any] = ()) -> int:
+        return self._database.execute(query, values).rowcount
+
+    def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._database.executemany(query, rows)
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._database.execute(query, values).fetchall()
+
+    def commit(self) -> None:
+        self._database.commit()
+
+    def rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            self._database.rollback()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def path_of(uri: str) -> str:
+    """The path of `sqlite:///PATH`."""
+    path = uri.removeprefix("sqlite:///")
+    if not path or path == uri:
+        raise ConfigError(f"history {uri!r}: expected sqlite:///PATH, such as sqlite:///history.db")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}")
+    return path

@@ -1,0 +1,254 @@
+"""The tables of a history, the same in SQLite and PostgreSQL.
+
+What repeats from decision to decision (consumer, worker, channel, status, rule, type, source) is a
+kind, and stands once; a decision has the number of its kind. Counts by minute and kind tell how
+many there were without a look at the decisions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from eventonce.history.decision import Decision
+
+MINUTE: Final = 60_000
+
+KIND: Final = 8
+"""Fields of a decision that make its kind: the first ones."""
+
+MOST_KINDS: Final = 20_000
+"""Kinds that one process knows at a time: whoever sends events of ever new types has those beyond
+kept without their type."""
+
+UNUSED: Final = 3_600_000
+"""Milliseconds after which a kind that no decision has is dropped: no process remembers the numbers
+of kinds for nearly as long."""
+
+COLUMNS: Final = Decision.__struct_fields__
+_KIND: Final = COLUMNS[:KIND]
+_OWN: Final = COLUMNS[KIND:]
+_SELECTED: Final = ", ".join([f"k.{name}" for name in _KIND] + [f"h.{name}" for name in _OWN])
+
+Kind = tuple[Any, ...]
+
+
+class Driver(Protocol):
+    """A database: what differs between the two. `?` stands for a value in all queries."""
+
+    number: str
+    """The type of a column that counts by itself."""
+    octets: str
+    """The type of bytes."""
+
+    def run(self, query: str, values: Sequence[Any] = ()) -> int:
+        """Execute a query; answers how many rows it changed."""
+        ...
+
+    def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a query for each of these rows."""
+        ...
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        ...
+
+    def commit(self) -> None:
+        """End the transaction."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction, whatever has become of the connection."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Search(msgspec.Struct, frozen=True):
+    """What decisions are looked for; all that is given must be true of them."""
+
+    conversation: str = ""
+    id: str = ""
+    key: bytes = b""
+    consumer: str = ""
+    status: str = ""
+    type: str = ""
+    rule: str = ""
+    reason: str = ""
+    """A part of the reason."""
+    since: int = 0
+    until: int = 0
+    """In milliseconds; 0 for no end."""
+
+
+class Tables:
+    """A history in a database; for one thread at a time."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._kinds: dict[Kind, int] = {}
+        self.close = driver.close
+        self.rollback = driver.rollback
+
+    def make(self) -> None:
+        """Make the tables, unless they are there."""
+        schema = files("eventonce.history").joinpath("schema.sql").read_text()
+        typed = schema.format(number=self._driver.number, octets=self._driver.octets)
+        for statement in typed.split(";")[:-1]:
+            self._driver.run(statement)
+        self._driver.commit()
+
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Keep these, all or none."""
+        events: Counter[tuple[int, int]] = Counter()
+        took: Counter[tuple[int, int]] = Counter()
+        rows: list[tuple[Any, ...]] = []
+        try:
+            for one in decisions:
+                fields = msgspec.structs.astuple(one)
+                kind = self._numbered(fields[:KIND], one.at)
+                rows.append((kind, *fields[KIND:]))
+                events[one.at // MINUTE, kind] += 1
+                took[one.at // MINUTE, kind] += one.took
+            self._driver.run_many(
+                f"INSERT INTO eventonce_history (kind, {', '.join(_OWN)}) "  # noqa: S608  ours
+                f"VALUES ({_places(1 + len(_OWN))})",
+                rows,
+            )
+            self._driver.run_many(
+                "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
+                "VALUES (?, ?, ?, ?) ON CONFLICT (minute, kind) DO UPDATE SET "
+                "events = eventonce_history_minutes.events + excluded.events, "
+                "took = eventonce_history_minutes.took + excluded.took",
+                [(*which, many, took[which]) for which, many in sorted(events.items())],
+            )
+            self._driver.commit()
+        except BaseException:
+            self._kinds.clear()
+            self._driver.rollback()
+            raise
+
+    def _numbered(self, kind: Kind, at: int) -> int:
+        known = self._kinds.get(kind)
+        if known is not None:
+            return known
+        if len(self._kinds) >= MOST_KINDS:
+            kind = (*kind[:-2], "", "")
+        same_id = kind[_KIND.index("same_id")]
+        values = [*kind]
+        values[_KIND.index("same_id")] = -1 if same_id is None else int(same_id)
+        equal = " AND ".join(f"{name} = ?" for name in _KIND)
+        self._driver.run(
+            f"INSERT INTO eventonce_history_kinds ({', '.join(_KIND)}, seen) "  # noqa: S608  ours
+            f"VALUES ({_places(KIND + 1)}) ON CONFLICT ({', '.join(_KIND)}) "
+            "DO UPDATE SET seen = excluded.seen",
+            (*values, at),
+        )
+        query = f"SELECT kind FROM eventonce_history_kinds WHERE {equal}"  # noqa: S608  ours
+        ((number,),) = self._driver.rows(query, values)
+        self._kinds[kind] = number
+        return int(number)
+
+    def drop(self, before: int, most: int, limit: int) -> int:
+        """Drop decisions of before this moment, and those beyond so many, the oldest first; up to
+        `limit` in one call. Answers how many were dropped."""
+        self._kinds.clear()
+        ends = "SELECT min(number), max(number), max(at) FROM eventonce_history"
+        ((first, last, now),) = self._driver.rows(ends)
+        if first is None:
+            return 0
+        dropped = self._driver.run(
+            "DELETE FROM eventonce_history WHERE number < ? AND (at < ? OR number <= ?)",
+            (first + limit, before, last - most),
+        )
+        if dropped:
+            oldest = "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
+            ((at,),) = self._driver.rows(oldest) or ((now,),)
+            self._driver.run(
+                "DELETE FROM eventonce_history_minutes WHERE minute < ?", (at // MINUTE,)
+            )
+            self._driver.run(
+                "DELETE FROM eventonce_history_kinds WHERE seen < ? AND NOT EXISTS (SELECT 1 FROM "
+                "eventonce_history h WHERE h.kind = eventonce_history_kinds.kind)",
+                (now - UNUSED,),
+            )
+        self._driver.commit()
+        return dropped
+
+    def find(self, search: Search, limit: int) -> list[Decision]:
+        """The latest decisions of which all this is true, in their order."""
+        where, values = _where(search)
+        rows = self._driver.rows(
+            f"SELECT {_SELECTED} FROM eventonce_history h "  # noqa: S608  ours
+            "JOIN eventonce_history_kinds k ON k.kind = h.kind "
+            f"WHERE {where} ORDER BY h.at DESC, h.number DESC LIMIT ?",
+            (*values, limit),
+        )
+        self._driver.commit()
+        return [_decision(row) for row in reversed(rows)]
+
+    def counts(self, since: int, until: int) -> Iterator[tuple[int, Kind, int, int]]:
+        """By minute and kind: how many there were, and the microseconds of their handlers."""
+        rows = self._driver.rows(
+            "SELECT m.minute, m.events, m.took, "  # noqa: S608  ours
+            f"{', '.join(f'k.{name}' for name in _KIND)} FROM eventonce_history_minutes m "
+            "JOIN eventonce_history_kinds k ON k.kind = m.kind "
+            "WHERE m.minute >= ? AND m.minute < ? ORDER BY m.minute",
+            (since // MINUTE, -(-until // MINUTE)),
+        )
+        self._driver.commit()
+        for minute, events, took, *kind in rows:
+            yield minute * MINUTE, tuple(kind), events, took
+
+    def forget(self, conversation: str) -> int:
+        """Drop all decisions about this conversation; answers how many there were."""
+        dropped = self._driver.run(
+            "DELETE FROM eventonce_history WHERE conversation = ?", (conversation,)
+        )
+        self._driver.commit()
+        return dropped
+
+
+def _places(many: int) -> str:
+    return ", ".join("?" * many)
+
+
+def _where(search: Search) -> tuple[str, list[Any]]:
+    wanted: list[tuple[str, Any]] = [
+        # The second condition tells the planner that the index has it.
+        ("h.conversation = ? AND h.conversation <> ''", search.conversation),
+        ("h.id = ? AND h.id <> ''", search.id),
+        ("h.key = ?", search.key),
+        ("k.consumer = ?", search.consumer),
+        ("k.status = ?", search.status),
+        ("k.type = ?", search.type),
+        ("k.rule = ?", search.rule),
+        ("h.reason LIKE ? ESCAPE '!'", _containing(search.reason)),
+        ("h.at >= ?", search.since),
+        ("h.at < ?", search.until),
+    ]
+    given = [(condition, value) for condition, value in wanted if value]
+    where = " AND ".join(condition for condition, _ in given)
+    return where or "1 = 1", [value for _, value in given]
+
+
+def _containing(text: str) -> str:
+    if not text:
+        return ""
+    for special in "!%_":
+        text = text.replace(special, f"!{special}")
+    return f"%{text}%"
+
+
+def _decision(row: Sequence[Any]) -> Decision:
+    fields = dict(zip(COLUMNS, row, strict=True))
+    same_id = fields["same_id"]
+    fields["same_id"] = None if same_id < 0 else bool(same_id)
+    fields["key"] = bytes(fields["key"])
+    return Decision(**fields)

@@ -1,0 +1,235 @@
+"""The history on both databases: what was decided is kept, found, counted and dropped in time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.errors import ConfigError
+from eventonce.history import History, Search, recorder
+from eventonce.history import tables as tables_module
+from eventonce.history.decision import LONGEST
+from eventonce.history.story import told
+from eventonce.runtime import background
+from tests.helpers import call, ruled
+from tests.servers.postgres import Cluster, serving
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    cluster: Cluster = request.getfixturevalue("cluster")
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    return cluster.uri()
+
+
+@pytest.fixture
+def history(uri: str) -> Iterator[History]:
+    with History(uri, worker="w1") as history:
+        yield history
+
+
+def consumer(history: History, name: str = "crm", handler: Any = print, **rule: Any) -> Consumer:
+    made = Consumer("memory:", name=name, rules=ruled(**rule), handler=handler)
+    made.observers.append(history.observer(name, "sqs:calls"))
+    return made
+
+
+def test_what_was_decided_is_kept_and_found(history: History) -> None:
+    def fails_once(job: Job) -> None:
+        if job.attempt == 1:
+            raise ValueError("no line")
+
+    crm = consumer(history, handler=fails_once)
+    billing = consumer(history, "billing", handler=lambda _: None)
+    spoken = call(1, conversationId="c-1")
+    crm.process([spoken])
+    crm.process([spoken, call(2, conversationId="c-2"), b"no event"])
+    crm.process([spoken, call(1, id="again", conversationId="c-1")])
+    billing.process([spoken])
+    history.flush()
+
+    found = history.find(Search(conversation="c-1"))
+    assert [(one.consumer, one.status, one.attempt) for one in found] == [
+        ("crm", "failed", 1),
+        ("crm", "done", 2),
+        ("crm", "duplicate", 0),
+        ("crm", "duplicate", 0),
+        ("billing", "done", 1),
+    ]
+    assert [one.same_id for one in found] == [None, None, True, False, None]
+    assert {(one.worker, one.channel, one.rule, one.type) for one in found} == {
+        ("w1", "sqs:calls", "call", "call")
+    }
+    crm_chapter, billing_chapter = told(found)
+    failed, ran, copies = crm_chapter.sentences
+    assert failed.startswith("failed once, the last time at ")
+    assert failed.endswith(": ValueError: no line")
+    assert " as attempt 2 on worker w1" in ran
+    assert copies.startswith("2 copies since, the last at ")
+    assert copies.endswith("under another transport id: published again")
+    assert billing_chapter.sentences[0].startswith("ran on worker w1")
+
+    assert [one.conversation for one in history.find(Search(id="again"))] == ["c-1"]
+    assert len(history.find(Search(key=found[0].key, consumer="crm"))) == 4
+    assert [one.id for one in history.find(Search(status="failed", since=found[0].at))] == [
+        "id-1",
+        "id-2",
+    ]
+    assert history.find(Search(status="failed", until=found[0].at)) == []
+    assert [one.status for one in history.find(Search(reason="no line"), limit=1)] == ["failed"]
+    assert history.find(Search(reason="no%line")) == []
+    (invalid,) = history.find(Search(status="invalid"))
+    assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
+
+
+def test_decisions_are_counted_by_minute(history: History) -> None:
+    made = consumer(history, handler=lambda _: None)
+    made.process([call(number % 3) for number in range(10)])
+    history.flush()
+    made.process([call(0)])
+    history.flush()
+    (first, *_) = history.find(Search())
+    counts = history.counts(first.at, first.at + 1)
+    by_status = {kind[3]: events for _, kind, events, _ in counts}
+    later = history.counts(first.at, first.at + 2 * tables_module.MINUTE)
+    assert by_status["done"] == 3
+    assert sum(events for _, _, events, _ in later) == 11
+    assert history.counts(0, first.at - 2 * tables_module.MINUTE) == []
+
+
+def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_800_000_000_000
+    monkeypatch.setattr(recorder, "wall_clock", lambda: now)
+    monkeypatch.setattr(recorder, "TIDY", 4)
+    with History(uri, keep="1d", most=5, worker="old") as old:
+        consumer(old, handler=lambda _: None).process([call(n) for n in range(10)])
+        old.flush()
+        # A step drops no more than so many, and there are as many steps as it takes.
+        assert old.tidy() == 5
+        assert [one.id for one in old.find(Search())] == [f"id-{n}" for n in range(5, 10)]
+    now += 2 * 86_400_000
+    with History(uri, keep="1d", worker="new") as new:
+        consumer(new, "b", handler=lambda _: None).process([call(11)])
+        new.flush()
+        assert new.tidy() == 5
+        assert [one.id for one in new.find(Search())] == ["id-11"]
+        # With the decisions go their counts and the kinds that none has any more.
+        assert [kind[0] for _, kind, _, _ in new.counts(0, now + 120_000)] == ["b"]
+        with new._tables() as tables:
+            rows = tables._driver.rows("SELECT consumer FROM eventonce_history_kinds")
+            tables._driver.commit()
+        assert rows == [("b",)]
+
+
+def test_a_conversation_is_forgotten(history: History) -> None:
+    made = consumer(history, handler=lambda _: None)
+    made.process([call(n, conversationId=f"c-{n % 2}") for n in range(4)])
+    history.flush()
+    assert history.forget("c-1") == 2
+    assert {one.conversation for one in history.find(Search())} == {"c-0"}
+    assert history.forget("c-1") == 0
+
+
+def test_ever_new_types_do_not_fill_the_disk(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_module, "MOST_KINDS", 3)
+    made = Consumer("memory:", handler=lambda _: None)
+    made.observers.append(history.observer("any"))
+    made.process([call(n, type=f"type-{n}", text="x" * 999) for n in range(6)])
+    made.process([call(7, type="t" * 999)])
+    history.flush()
+    found = history.find(Search())
+    assert [one.type for one in found[:3]] == ["type-0", "type-1", "type-2"]
+    assert {one.type for one in found[3:]} == {""}
+    assert all(len(one.reason) <= LONGEST for one in found)
+
+
+def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.db"
+    with History(f"sqlite:///{path}") as history:
+        made = consumer(history, handler=lambda _: None)
+        with history._tables() as tables:
+            tables._driver.run("DROP TABLE eventonce_history")
+            tables._driver.commit()
+        assert made.process([call(1)])[0].status == "done"
+        history.flush()
+        assert "1 events are not written yet" in caplog.text
+        with history._tables() as tables:
+            tables.make()
+        history.flush()
+        assert [one.id for one in history.find(Search())] == ["id-1"]
+
+
+def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "WAITING", 5)
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        made = consumer(history, handler=lambda _: None)
+        for number in range(3):
+            made.process([call(10 * number + n) for n in range(3)])
+        history.flush()
+        assert history.dropped == 6
+        assert len(history.find(Search())) == 3
+    assert "decisions are not kept: they came faster" in caplog.text
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    History(f"sqlite:///{path}").close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(1)])
+        child = os.fork()
+        if not child:
+            made.process([call(2)])
+            history.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        history.flush()
+        found = history.find(Search())
+        assert sorted(one.id for one in found) == ["id-1", "id-2"]
+        assert len({one.worker for one in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("redis://127.0.0.1", "expected sqlite:///PATH or postgresql://"),
+        ("sqlite:///", "expected sqlite:///PATH"),
+        ("history.db", "expected sqlite:///PATH or postgresql://"),
+        ("sqlite:////no/such/folder/h.db", "there is no folder"),
+    ],
+)
+def test_a_wrong_address_is_told(wrong: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        History(wrong)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_text("not a database, and long enough to be seen as none" * 20)
+    with pytest.raises(ConfigError, match="not a database"):
+        History(f"sqlite:///{path}")
