@@ -11,6 +11,13 @@ from os import PathLike
 from typing import Any, Final, Self, TypeVar, overload
 
 from eventonce import envelope, presets
+from eventonce.arguments import (
+    check_count,
+    check_function,
+    check_iterable,
+    check_seconds,
+    check_texts,
+)
 from eventonce.clock import wall_clock
 from eventonce.core import engine
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
@@ -70,12 +77,10 @@ class Consumer:
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
                 f"not {type(store).__name__}"
             )
-        for field, number in (("threads", threads), ("max_bytes", max_bytes)):
-            if number < 1:
-                raise ConfigError(f"Consumer: {field} must be at least 1, not {number}")
-        for observer in observers:
-            if not callable(observer) and not hasattr(observer, "batch"):
-                raise ConfigError(f"Consumer: expected a function as an observer, not {observer!r}")
+        check_count("Consumer: threads", threads)
+        check_count("Consumer: max_bytes", max_bytes)
+        check_function("Consumer: clock", clock)
+        _check_observers(observers)
         if name is None:
             if not getattr(opened, "embedded", False):
                 raise ConfigError(
@@ -88,6 +93,7 @@ class Consumer:
         self.store: Store = opened
         self.admin: StoreAdmin = opened
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
+        check_texts("Consumer: keep_headers", keep_headers)
         self._keep_headers = header_names(keep_headers)
         self.runtime = Runtime(
             name,
@@ -108,6 +114,7 @@ class Consumer:
 
     @observers.setter
     def observers(self, observers: Sequence[Observer]) -> None:
+        _check_observers(observers)
         self.runtime.observers = list(observers)
 
     @cached_property
@@ -145,8 +152,9 @@ class Consumer:
         """Run the new events; one outcome per event, in order.
 
         `deadline` is the number of seconds until somebody ends this process: no lease is renewed
-        beyond that moment, and the lease of a fact does not last longer in the first place. Once no
-        more than `margin` seconds are left, no handler begins: events that wait are freed.
+        beyond that moment, and the lease of a fact does not last longer in the first place. A
+        number below 0 is taken for 0. Once no more than `margin` seconds are left, no handler
+        begins: events that wait are freed.
 
         `deliveries` is the number of deliveries after which the transport drops an event: the event
         is given up at that attempt, and so kept as a dead letter, where its rule would allow more.
@@ -155,17 +163,22 @@ class Consumer:
         process, before it is `busy`. A run of this process is waited for in any case.
         """
         started = time.perf_counter()
-        end = None if deadline is None else _deadline(deadline, margin)
-        planned = self.runtime.plan(events, deadline=end, deliveries=deliveries or inf)
-        here = COPY_WAIT if deadline is None else max(0.0, min(COPY_WAIT, deadline - margin))
-        return self.runtime.tell(
-            self.runtime.run(planned, CopyWait(here, min(wait, here))), started
-        )
+        end, most, copy_wait = None, inf, CopyWait(COPY_WAIT)
+        if deadline is not None or deliveries is not None or margin or wait:
+            if deliveries is not None:
+                check_count("process: deliveries", deliveries)
+                most = deliveries
+            end, left = _deadline(deadline, margin)
+            check_seconds("process: wait", wait)
+            copy_wait = CopyWait(min(COPY_WAIT, left), min(wait, left))
+        planned = self.runtime.plan(events, deadline=end, deliveries=most)
+        return self.runtime.tell(self.runtime.run(planned, copy_wait), started)
 
     async def process_async(
         self, events: Iterable[Incoming] | Incoming, *, wait: float = 0.0
     ) -> list[Outcome]:
         """The same on an event loop: async handlers run on it, plain ones in threads."""
+        check_seconds("process_async: wait", wait)
         started = time.perf_counter()
         runtime = self.runtime
         planned = runtime.plan(events)
@@ -188,6 +201,10 @@ class Consumer:
         """
         if isinstance(event, ONE):
             return self._block(event)
+        if not callable(event):
+            raise ConfigError(
+                f"once: expected one event, or a function, not {type(event).__name__}"
+            )
         route = route_to(event)
         if route.asynchronous:
 
@@ -258,7 +275,15 @@ class Consumer:
 
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
         """Run dead letters again, all if none are named; one that is settled by it is dropped."""
+        if letters is not None:
+            check_iterable("redrive", letters, "dead letters")
         chosen = list(self.letters() if letters is None else letters)
+        for letter in chosen:
+            if not isinstance(letter, Letter):
+                raise ConfigError(
+                    "redrive: expected dead letters, as consumer.letters() gives them, not "
+                    f"{type(letter).__name__}"
+                )
         others = {letter.consumer for letter in chosen} - {self.name}
         if others:
             # An event that is done for one consumer would be dropped as a copy for the other.
@@ -303,9 +328,25 @@ def _is_store(opened: object) -> bool:
     return isinstance(opened, Store)
 
 
-def _deadline(seconds: float, margin: float) -> Deadline:
+def _check_observers(observers: Sequence[Observer]) -> None:
+    check_iterable("Consumer: observers", observers, "functions")
+    for observer in observers:
+        if not hasattr(observer, "batch"):
+            check_function("Consumer: an observer", observer)
+
+
+def _deadline(seconds: float | None, margin: float) -> tuple[Deadline | None, float]:
+    """The moment, and the seconds until handlers may begin no more."""
+    check_seconds("process: margin", margin)
+    if seconds is None:
+        return None, inf
+    check_seconds("process: deadline", seconds, negative=True)
+    if seconds == inf:
+        return None, inf
+    seconds = max(0.0, seconds)
     at = time.monotonic() + seconds
-    return Deadline(at, int(seconds * 1000), at - margin if margin else inf)
+    until = Deadline(at, int(seconds * 1000), at - margin if margin else inf)
+    return until, max(0.0, seconds - margin)
 
 
 def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterSink:

@@ -58,7 +58,7 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
-        if after is not None and not 0 <= after <= LONGEST:
+        if after is not None and not (isinstance(after, int | float) and 0 <= after <= LONGEST):
             raise ValueError(f"Retry: after is {after!r}, 0 to {LONGEST} seconds were expected")
         self.after = after
 

@@ -287,7 +287,7 @@ def test_a_long_secret_counts_to_its_end() -> None:
 
 
 def test_a_consumer_without_a_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="name of its consumer"):
+    with pytest.raises(ConfigError, match="expected the name of the consumer"):
         Ruleset([KEYED], name="")
 
 

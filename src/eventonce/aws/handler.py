@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from eventonce.arguments import check_count, check_flag, check_function, check_seconds
 from eventonce.aws.invocation import MARGIN, Invocation, Pace, report
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sqs_batch import (
@@ -98,8 +99,19 @@ def lambda_handler(
     without it, the variable `EVENTONCE_SHADOW_LOG=log` is asked. `eventonce shadow report` reads
     an export of the log.
     """
-    if attempts < 1:
-        raise ConfigError(f"lambda_handler: attempts must be at least 1, not {attempts}")
+    if not isinstance(consumer, Consumer):
+        raise ConfigError(
+            "lambda_handler: expected a Consumer, as in lambda_handler(Consumer(…)), not "
+            f"{type(consumer).__name__}"
+        )
+    check_count("lambda_handler: attempts", attempts)
+    check_seconds("lambda_handler: margin", margin)
+    check_flag("lambda_handler: partial", partial)
+    for name, asked in (("tap", tap), ("shadow_log", shadow_log)):
+        if asked is not None:
+            check_flag(f"lambda_handler: {name}", asked)
+    if admits is not None:
+        check_function("lambda_handler: admits", admits)
     pace, visibility = Pace(), Visibility()
     tapped = to_log if asked_for(tap, "EVENTONCE_TAP") else None
     if asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError, unreadable
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
-from eventonce.rules.keys import key_of
+from eventonce.rules.keys import check_secrets, key_of
 from eventonce.rules.rule import each_checked
 from eventonce.rules.tomltext import Document, Fault, Place, holds_tables, label, rules_in
 from eventonce.sinks import Sink, open_sink
@@ -230,7 +231,7 @@ def table_needs(sink: Sink) -> str:
     )
 
 
-def load(path: Path | None = None) -> Config:
+def load(path: str | PathLike[str] | None = None) -> Config:
     """The settings of the file; the defaults if no file is named and there is none.
 
     `${NAME}` in a string stands for that environment variable, so that no secret need be written.
@@ -240,7 +241,9 @@ def load(path: Path | None = None) -> Config:
         if not FILE.exists():
             return Config()
         path = FILE
-    reading = read(path)
+    elif not isinstance(path, str | PathLike):
+        raise ConfigError(f"load: expected the path of a file, not {type(path).__name__}")
+    reading = read(Path(path))
     if reading.faults:
         raise reading.document.complaint(reading.faults)
     return reading.config
@@ -370,7 +373,10 @@ def _secret_faults(secrets: Sequence[str]) -> list[Fault]:
     faults = []
     for number, secret in enumerate(secrets):
         try:
-            key_of(secret.encode())
+            if number == 0:
+                check_secrets([secret.encode()])
+            else:
+                key_of(secret.encode())
         except ConfigError as error:
-            faults.append(Fault(("secrets", number), f"secrets: {error}"))
+            faults.append(Fault(("secrets", number), str(error)))
     return faults

@@ -49,9 +49,13 @@ class Routes:
 
     def wrapped(self, around: Callable[[Handler], Handler]) -> Routes:
         """The same routes with something around every handler."""
-        routes = Routes(None if self._fallback is None else around(self._fallback.handler))
+        routes = Routes()
         for types, route in self._registered:
             routes._add(types, around(route.handler))
+        if self._fallback is not None:
+            # Given to the constructor, None of an `around` that returns nothing is no handler.
+            routes._fallback = route_to(around(self._fallback.handler))
+            routes.asynchronous |= routes._fallback.asynchronous
         return routes
 
     def of(self, type: str) -> Route | None:

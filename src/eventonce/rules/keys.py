@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, Final
 
@@ -106,8 +106,23 @@ def decode_exact(raw: bytes | msgspec.Raw) -> Any:
 def key_of(secret: bytes) -> bytes:
     """The secret as BLAKE2b takes it, which is up to 64 bytes; empty for none."""
     if secret and len(secret) < MIN_SECRET:
-        raise ConfigError(f"a secret needs at least {MIN_SECRET} bytes, this one has {len(secret)}")
+        raise ConfigError(
+            f"secrets: a secret needs at least {MIN_SECRET} bytes, this one has {len(secret)}"
+        )
     return secret if len(secret) <= blake2b.MAX_KEY_SIZE else blake2b(secret).digest()
+
+
+def check_secrets(secrets: object) -> None:
+    """Refuse secrets that key nothing. An older one may be empty: it finds the records from before
+    the first secret."""
+    if isinstance(secrets, str | bytes) or not isinstance(secrets, Sequence):
+        raise ConfigError("secrets: expected a list of bytes, such as [b'…'], the one in use first")
+    for secret in secrets:
+        if not isinstance(secret, bytes):
+            raise ConfigError(f"secrets: expected bytes, not {type(secret).__name__}")
+        key_of(secret)
+    if secrets and not secrets[0]:
+        raise ConfigError("secrets: the first is empty, and no digest would be keyed by it")
 
 
 def hasher(size: int, secret: bytes = b"") -> Hasher:

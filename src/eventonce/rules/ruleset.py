@@ -20,7 +20,7 @@ from eventonce.rules.claims import (
 )
 from eventonce.rules.explanation import Explanation, explanation, refusal
 from eventonce.rules.expressions import Path, parse, parse_path, paths
-from eventonce.rules.keys import ABSENT, is_empty
+from eventonce.rules.keys import ABSENT, check_secrets, is_empty
 from eventonce.rules.parts import Extract, Incomplete, extractor, places_for, walk
 from eventonce.rules.rule import Rule, legacy_path
 from eventonce.types import Claim, Event
@@ -93,7 +93,11 @@ class Ruleset:
 
     def __init__(self, rules: Sequence[Rule], *, name: str, secrets: Sequence[bytes] = ()) -> None:
         if not isinstance(name, str) or not name:
-            raise ConfigError("a ruleset needs the name of its consumer: it is part of every key")
+            raise ConfigError(
+                f"name: expected the name of the consumer, such as 'crm-sync', not {name!r}: it is "
+                "part of every key"
+            )
+        check_secrets(secrets)
         self.name = name
         self.rules = tuple(rules)
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
@@ -144,6 +148,11 @@ class Ruleset:
 
     def explain(self, event: Event) -> Explanation:
         """The rule, the parts and the key of an event; a missing part is named, not raised."""
+        if not isinstance(event, Event):
+            raise ConfigError(
+                f"explain: expected an Event, not {type(event).__name__}; eventonce.envelope.read "
+                "makes one of bytes, text or a dict"
+            )
         keys = self._chosen(event).keys
         try:
             key, claim = self._made(keys, event, 0, self._keyring)

@@ -9,7 +9,7 @@ from typing import Final
 
 from eventonce.core.ports import Observer
 from eventonce.core.status import USUAL
-from eventonce.errors import EventonceError, Reject, Retry
+from eventonce.errors import ConfigError, EventonceError, Reject, Retry
 from eventonce.log import on_one_line
 from eventonce.types import Outcome
 
@@ -38,6 +38,8 @@ def to_log(logger: logging.Logger | None = None) -> Observer:
     A handler's error brings its traceback. The first event of each type that no handler takes is a
     warning of the consumer itself, whoever observes.
     """
+    if logger is not None and not hasattr(logger, "log"):
+        raise ConfigError(f"to_log: expected a logger, not {type(logger).__name__}")
     target = logger or logging.getLogger("eventonce.outcomes")
 
     def write(outcome: Outcome, _seconds: float) -> None:

@@ -12,6 +12,7 @@ from math import inf
 from os import urandom
 from typing import TYPE_CHECKING, Final
 
+from eventonce.arguments import check_function, check_iterable
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
 from eventonce.core.ports import LetterSink, Observer, Store, Transactional
@@ -73,6 +74,7 @@ class Runtime:
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
         """Put something around every handler registered so far, such as a tracer or a fault."""
+        check_function("wrap", around)
         self.routes = self.routes.wrapped(around)
 
     def plan(
@@ -89,8 +91,13 @@ class Runtime:
             raise ConfigError(
                 "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
             )
+        if type(events) is not list:
+            if isinstance(events, ONE):
+                events = [events]
+            else:
+                check_iterable("process", events, "events: dicts, JSON text or bytes")
         return self.planner.plan_all(
-            events if type(events) is list or not isinstance(events, ONE) else [events],
+            events,
             route_of or self.routes.of,
             self.unhandled,
             new_nonce(),

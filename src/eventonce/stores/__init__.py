@@ -103,6 +103,10 @@ def _named(place: str) -> Any:
 
 def adapter_of(uri: str) -> Adapter:
     """The adapter of this URI's scheme."""
+    if not isinstance(uri, str):
+        raise ConfigError(
+            f"store: a URI was expected, such as 'sqlite:///eventonce.db', not {type(uri).__name__}"
+        )
     scheme, colon, rest = uri.partition(":")
     if not colon:
         raise ConfigError(_no_uri(uri))

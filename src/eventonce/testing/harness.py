@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
+from eventonce.arguments import check_count, check_iterable
 from eventonce.consumer import Consumer, RuleSpec
 from eventonce.core.plan import Handler
 from eventonce.core.planner import Incoming
@@ -94,13 +95,13 @@ class Harness:
         acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
         answered.
         """
-        if copies < 1:
-            raise ConfigError(f"deliver: copies must be at least 1, not {copies}")
+        check_count("deliver: copies", copies)
         if crash_after not in (None, "claim", "effect"):
             raise ConfigError(
                 f'deliver: crash_after must be "claim" or "effect", not {crash_after!r}'
             )
         given = [events] if isinstance(events, ONE) else events
+        check_iterable("deliver", given, "events: dicts, JSON text or bytes")
         deliveries = [event for event in given for _ in range(copies)]
         if shuffle is not None and shuffle is not False:
             random.Random(shuffle).shuffle(deliveries)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 import eventonce
+from eventonce.arguments import check_function
 from eventonce.config import Serve
 from eventonce.consumer import Consumer
 from eventonce.envelope.captured import Tap
@@ -36,7 +37,18 @@ def receiver(
     The settings are those of the `[serve]` table; where it listens is the server's business. The
     consumer stays the caller's, who closes it. `tap` is told of the events as they arrive.
     """
-    return Receiver(consumer, settings or Serve(), tap)
+    if not isinstance(consumer, Consumer):
+        raise ConfigError(f"receiver: expected a Consumer, not {type(consumer).__name__}")
+    if settings is None:
+        settings = Serve()
+    elif not isinstance(settings, Serve):
+        raise ConfigError(
+            "receiver: expected settings such as eventonce.config.Serve(api_keys=[…]), not "
+            f"{type(settings).__name__}"
+        )
+    if tap is not None:
+        check_function("receiver: tap", tap)
+    return Receiver(consumer, settings, tap)
 
 
 class Receiver:
