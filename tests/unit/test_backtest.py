@@ -47,8 +47,12 @@ def test_a_guard_of_the_user_is_tried_by_what_it_decided(run: Run, tmp_path: Pat
     more = [*rows, {"line": len(rows) + 1, "copy_of": None}]
     mine.write_text("".join(f"{json.dumps(row)}\n" for row in more))
     assert f"mine.jsonl goes on after line {len(rows)}" in run(*words).err
-    mine.write_text('{"line": 1, "copy_of": null}\n\n{"line": 2, "copy_of": 2}\n')
-    assert "copy_of must be null or a line before 2, found 2" in run(*words).err
+    for wrong in (0, 2, 3):
+        decided = ({"line": 1, "copy_of": None}, {"line": 2, "copy_of": wrong})
+        mine.write_text("".join(f"{json.dumps(row)}\n" for row in decided))
+        assert f"copy_of must be null or a line before 2, found {wrong}" in run(*words).err
+    mine.write_text("rubbish\n")
+    assert "mine.jsonl:1: no decision on a line" in run(*words).err
 
 
 def test_a_capture_that_breaks_off_is_named_and_not_its_truth(run: Run, tmp_path: Path) -> None:

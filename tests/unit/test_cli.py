@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -125,8 +127,11 @@ def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: 
 class FullDisk:
     """Takes nothing."""
 
+    def __init__(self, error: int = errno.ENOSPC) -> None:
+        self._error = error
+
     def write(self, _: bytes) -> int:
-        raise OSError(28, "No space left on device")
+        raise OSError(self._error, os.strerror(self._error))
 
 
 def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
@@ -137,7 +142,11 @@ def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
         patch.setattr("eventonce.cli.filter.standard_output", FullDisk)
         failed = run("filter", capture, "--store", "sqlite:///seen.db")
     assert failed.code == 1
-    assert "No space left" in failed.err
+    assert "No space left on device; what was written is not complete: make room" in failed.err
+    with monkeypatch.context() as patch:
+        patch.setattr("eventonce.cli.filter.standard_output", lambda: FullDisk(errno.EIO))
+        other = run("filter", capture, "--store", "sqlite:///seen.db")
+    assert (other.code, "make room" in other.err) == (1, False)
     again = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
     assert json.loads(again.err)["statuses"] == {"done": 1}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import Run
+from tests.helpers import Run, write_lines
 
 Explain = Callable[..., str]
 
@@ -201,6 +202,32 @@ def test_lines_of_two_captures_and_of_three_events_are_not_compared(run: Run) ->
     Path("c").write_text("{}")
     assert "one capture" in run("explain", "c", "c", "--line", "1").err
     assert "twice at most" in run("explain", "c", *("--line", "1") * 3).err
+
+
+def test_two_lines_are_compared_in_the_order_in_which_they_are_named(
+    run: Run, tmp_path: Path
+) -> None:
+    both = [order(**{**COMPLETE, "note": note}) for note in ("a", "b")]
+    capture = write_lines(tmp_path / "c.jsonl", *both, "{")
+    shown = run("explain", capture, "--line", "2", "--line", "1").out
+    assert re.search(r'detail.note +"b" +"a"', shown)
+    (same,) = run("explain", capture, "--line", "1", "--line", "1", "--json").documents
+    assert (same["same"], same["outside"]) == (True, [])
+    assert f"{capture}:3: not JSON" in run("explain", capture, "--line", "3").err
+
+
+def test_the_fault_of_a_broken_event_over_lines_is_that_of_the_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("event.json").write_text('{\n"id": "a"\n"detail": {}\n}')
+    fault = run("explain", "event.json")
+    assert (fault.code, "not JSON at byte 12" in fault.err) == (1, True)
+    with Path("event.json").open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert run("explain", "-").err == fault.err.replace("event.json", "stdin")
+    monkeypatch.setattr("sys.stdin", None)
+    closed = run("explain", "-")
+    assert (closed.code, "standard input is closed" in closed.err) == (2, True)
 
 
 def test_a_replay_that_is_forced_and_a_part_of_the_body_are_not_outside_the_key(

@@ -395,7 +395,10 @@ def test_rejects_are_not_written_to_what_is_read_or_written_besides(run: Run) ->
     assert (read.code, "belongs to the capture" in read.err) == (2, True)
     twice = run("filter", "capture", "--rejects", "kept", "--copies", "kept")
     assert (twice.code, "written twice" in twice.err) == (2, True)
+    assert "written twice" in run("filter", "--rejects", "kept", "--copies", "kept").err
     assert Path("capture").read_text() == "{\n"
+    shown = run("filter", ".", "--rejects", "-")
+    assert (shown.code, json.loads(shown.out)["event"]) == (1, "{")
 
 
 def test_an_empty_capture_has_a_summary_of_one_line(run: Run) -> None:

@@ -9,9 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from eventonce.errors import EventonceError
+from eventonce.sources.parquet import duckdb
 from eventonce.study.index import INLINE
 from eventonce.study.scratch import Scratch
 from tests.helpers import call, until
@@ -77,3 +81,39 @@ with Scratch() as scratch:
 """
     told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert told.stdout == b"False\n"
+
+
+LARGE = "SELECT list(range) AS one FROM range(3_000_000)"
+
+
+@pytest.mark.parametrize("counted", [LARGE, f"CREATE TABLE told AS {LARGE}"])
+def test_memory_that_is_not_enough_is_not_called_a_full_disk(counted: str) -> None:
+    with Scratch() as scratch:
+        scratch.run("SET memory_limit = '10MB'")
+        with pytest.raises(EventonceError, match=r"needs more memory.*fewer files at once"):
+            list(scratch.rows(counted))
+        with pytest.raises(EventonceError, match="needs more memory"):
+            scratch.run(counted)
+
+
+def test_a_disk_that_is_full_is_not_called_memory() -> None:
+    with Scratch() as scratch:
+        scratch.run("SET memory_limit = '20MB'; SET max_temp_directory_size = '1MB'")
+        scratch.run("CREATE TABLE told AS SELECT hash(range) AS it FROM range(2_000_000)")
+        with pytest.raises(EventonceError, match=r"cannot be written.*name another folder"):
+            scratch.run(
+                "CREATE TABLE sorted AS SELECT it, list(it) FROM told GROUP BY 1 ORDER BY 1"
+            )
+
+
+def test_what_ends_between_two_parts_of_an_answer_is_told_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetchmany(_: int) -> Any:
+        raise duckdb().OutOfMemoryException("no room")
+
+    answer = SimpleNamespace(execute=lambda *_: SimpleNamespace(fetchmany=fetchmany))
+    with Scratch() as scratch, monkeypatch.context() as patch:
+        patch.setattr(scratch, "_database", SimpleNamespace(cursor=lambda: answer))
+        with pytest.raises(EventonceError, match="no room"):
+            next(scratch.rows(LARGE))

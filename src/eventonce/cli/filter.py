@@ -39,6 +39,7 @@ from eventonce.stores import open_store
 if TYPE_CHECKING:
     from eventonce.cli.copies import CopiesFile
 
+STDOUT: Final = "<stdout>"
 SHOWN: Final = 20
 """Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
 
@@ -108,9 +109,9 @@ def filter_events(
     """
     if copies == STDIN:
         raise click.UsageError("--copies needs a file: stdout has the new events.")
-    kept_in = None if rejects is None or rejects.name == "<stdout>" else Path(rejects.name)
-    check_files([], copies, kept_in)
-    for place in captures:
+    name = getattr(rejects, "name", STDOUT)
+    kept_in = None if name == STDOUT else Path(name)
+    for place in captures or [STDIN]:
         check_files([place], copies, kept_in)
     chosen = settings.file.ruleset()
     opened = open_store(store or "memory:")

@@ -19,6 +19,8 @@ except ModuleNotFoundError:  # Windows
 
 MEMORY: Final = "576MB"
 """The memory of DuckDB; the rest goes to a temporary folder."""
+DISK_FULL: Final = "max_temp_directory_size"
+"""The setting that DuckDB names when its temporary folder has no more room."""
 PREFIX: Final = "eventonce-study-"
 OWNER: Final = "owner"
 """A file in the folder that its process holds locked: the lock ends with the process."""
@@ -32,7 +34,8 @@ class Scratch:
         self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
         self._owned = _own(Path(self._folder.name))
         _open.add(Path(self._folder.name))
-        self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
+        with self._told():
+            self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
         self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
         # DuckDB would draw a bar on stdout, where the report goes, outside of a script.
         self.run("SET enable_progress_bar = false")
@@ -83,12 +86,19 @@ class Scratch:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """EventonceError where the temporary folder cannot hold what is counted."""
+        """EventonceError where disk or memory cannot hold what is counted."""
         module = duckdb()
         try:
             yield
         except (OSError, module.IOException, module.OutOfMemoryException) as error:
-            first = str(error).partition("\n")[0]
+            first = str(error).partition("\n")[0].rstrip(".")
+            # DuckDB calls it out of memory, too, when the temporary folder is full.
+            if isinstance(error, module.OutOfMemoryException) and DISK_FULL not in str(error):
+                raise EventonceError(
+                    f"this capture needs more memory than the {MEMORY} that it is counted in, or "
+                    f"than the machine has: {first}. End other programs, or study fewer files at "
+                    f"once"
+                ) from error
             raise EventonceError(
                 f"{self._folder.name}, where the study counts, cannot be written: {first}. Make "
                 f"room, or name another folder in TMPDIR, and start again"
