@@ -160,6 +160,30 @@ def test_lines_that_are_no_events_are_counted_and_the_rest_is_diagnosed(
     assert sum(one["count"] for one in faults) == found["lines"] - len(lines)
 
 
+def test_lines_without_a_key_are_all_counted_and_their_reasons_are_told_apart(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventonce.study.index.FAULTS", 2)
+    bad = [f"{' ' * n}{{" for n in range(30)] + ["[1]", '"text"', "7", "\\"]
+    capture = write_lines(tmp_path / "c.jsonl", {"id": "1", "detail-type": "t"}, *bad)
+    (found,) = run("diagnose", capture, "--json").documents
+    faults = [one for one in found["findings"] if one["code"] == "no-key"]
+    assert sum(one["count"] for one in faults) == len(bad) == found["lines"] - 1
+    assert {one["text"] for one in faults} > {"other reasons"}
+    assert next(one for one in faults if one["count"] == 30)["lines"] == [2]
+    assert run("diagnose", capture).out.startswith("35 lines, 34 of them without a key")
+
+
+def test_a_terminal_says_how_many_types_and_fields_it_does_not_show(
+    run: Run, tmp_path: Path
+) -> None:
+    wide = {"id": "1", "detail-type": "t", "detail": {f"f{n}": n for n in range(100)}}
+    others = ({"id": f"{n}", "detail-type": f"type{n}"} for n in range(2, 52))
+    shown = run("diagnose", write_lines(tmp_path / "c.jsonl", wide, wide, *others)).out
+    assert "… and 39 types more: --html and --json have them all" in shown
+    assert "… and 61 fields more" in shown
+
+
 def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--source", "unknown", "--events", "4000", "-o", capture)

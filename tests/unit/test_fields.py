@@ -4,12 +4,14 @@ taken for a copy."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from eventonce.study.fields import Learned, Sample, content_of, learn, leaves_of
+from eventonce.study import fields
+from eventonce.study.fields import Learned, Sample, content_of, differing, learn, leaves_of
 from eventonce.study.learning import _chosen
 
 START = 1_794_787_200_000
@@ -58,6 +60,26 @@ def test_the_key_is_the_call_and_its_time_and_the_volatile_fields_are_named() ->
     assert found.volatile == {"detail.trace", "detail.sent"}
     assert set(found.key) == {"detail.call", "detail.at"}
     assert {field.path: field.role for field in found.fields}["detail.trace"] == "volatile"
+
+
+def test_a_number_that_no_instant_has_is_no_time() -> None:
+    found = learned(calls(1, copies=0.1, large=lambda _: 10**400))
+    assert {field.path: field.role for field in found.fields}["detail.large"] == "constant"
+
+
+def test_pairs_are_compared_as_often_for_many_fields_as_for_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = Counter[int]()
+    for many in (1, 60):
+
+        def counted(*pair: Sample, many: int = many) -> frozenset[str]:
+            compared[many] += 1
+            return differing(*pair)
+
+        monkeypatch.setattr(fields, "differing", counted)
+        learned(calls(1, copies=0.1, **{f"f{n}": lambda _: "x" for n in range(many)}))
+    assert compared[1] == compared[60] > 0
 
 
 def test_without_copies_nothing_is_proposed() -> None:

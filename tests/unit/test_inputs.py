@@ -89,6 +89,34 @@ def test_what_firehose_keeps_of_a_log_tells_the_time(tmp_path: Path) -> None:
     assert [told(one) for one in arrivals(path)] == [("e1", EVENT["detail"], AT, "", "log1", 0)] * 2
 
 
+def test_a_line_in_a_log_that_tells_of_no_arrival_came_when_it_was_logged(tmp_path: Path) -> None:
+    line = json.dumps({"eventonce": 1, "event": EVENT})
+    logged = {"message": line, "timestamp": AT, "ingestionTime": AT, "eventId": "7"}
+    (found,) = arrivals(write_lines(tmp_path / "c.jsonl", logged))
+    assert told(found) == ("e1", EVENT["detail"], AT, "", "7", 0)
+
+
+@pytest.mark.parametrize("arrived", [-(10**14), 10**14, 10**18, 10**30])
+def test_an_arrival_that_no_calendar_has_is_not_known(
+    run: Run, tmp_path: Path, arrived: int
+) -> None:
+    line = {"eventonce": 1, "id": "m", "arrived": arrived, "receives": 10**30, "event": EVENT}
+    (found,) = arrivals(write_lines(tmp_path / "c.jsonl", line))
+    assert (found.arrived, found.receives) == (None, 65_535)
+    message = {"MessageId": "m", "ReceiptHandle": "r", "Body": TEXT}
+    (found,) = arrivals(
+        write_lines(tmp_path / "m.jsonl", {**message, "Attributes": {"SentTimestamp": "9" * 5_000}})
+    )
+    assert found.arrived is None
+    capture = write_lines(tmp_path / "both.jsonl", line, {**line, "arrived": AT}, EVENT)
+    page, copies = tmp_path / "p.html", tmp_path / "copies.jsonl"
+    result = run("diagnose", capture, "--html", page)
+    assert (result.code, "Not counted here: 2 copies" in result.out) == (0, True)
+    assert "Not counted here" in page.read_text()
+    assert run("backtest", capture, "--recipes").code == 0
+    assert run("filter", capture, "--copies", copies).code == 0
+
+
 def test_an_object_with_a_message_that_is_no_log_line_stays_an_event(tmp_path: Path) -> None:
     odd = {**log_line(1), "type": "alarm"}
     (found,) = arrivals(write_lines(tmp_path / "c.jsonl", odd))
@@ -278,24 +306,52 @@ def test_the_first_to_arrive_is_the_original_in_whatever_file_it_is(
 def test_the_study_names_the_files_of_a_folder_that_it_does_not_read(
     run: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "c.jsonl").write_text(TEXT)
-    (tmp_path / "notes.txt").touch()
-    for words in (("diagnose", tmp_path), ("reconcile", tmp_path, tmp_path / "c.jsonl")):
-        assert "notes.txt" in run(*words).err
+    other = write_lines(tmp_path / "other.jsonl", EVENT)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_lines(folder / "c.jsonl", EVENT)
+    (folder / "notes.txt").touch()
+    for words in (
+        ("diagnose", folder),
+        ("backtest", folder),
+        ("shadow", "report", folder),
+        ("reconcile", folder, other),
+        ("reconcile", other, folder),
+    ):
+        first, *_ = run(*words, "--json").err.splitlines()
+        assert "notes.txt" in json.loads(first)["error"], words
+
+
+def test_links_and_pipes_of_a_folder_are_named_and_none_is_followed_for_ever(
+    run: Run, tmp_path: Path
+) -> None:
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    write_lines(other / "d.jsonl", EVENT)
+    write_lines(folder / "c.jsonl", EVENT)
+    for name, place in {"up": "..", "self.jsonl": "self.jsonl", "gone.jsonl": "none"}.items():
+        (folder / name).symlink_to(place)
+    (folder / "linked.jsonl").symlink_to("../other/d.jsonl")
+    os.mkfifo(folder / "pipe")
+    result = run("diagnose", folder, "--json")
+    assert (result.code, result.documents[0]["lines"]) == (0, 2)
+    assert f"not read: {folder / 'gone.jsonl'} and 3 more;" in result.err
 
 
 FULL = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 from eventonce.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 main(["diagnose", sys.argv[1]])
 """
 
 
-def test_a_temporary_folder_that_is_full_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", ["3000", "20000"])
+def test_a_temporary_folder_that_is_full_is_named(tmp_path: Path, room: str) -> None:
     (tmp_path / "c.jsonl").write_text(f"{TEXT}\n" * 1000)
     told = subprocess.run(
-        [sys.executable, "-c", FULL, tmp_path / "c.jsonl"],
+        [sys.executable, "-c", FULL, tmp_path / "c.jsonl", room],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -29,18 +29,18 @@ from eventonce.cli.output import (
     table,
     wrapped,
 )
-from eventonce.cli.report import first_sentence, made_by, say_passed_over
+from eventonce.cli.report import first_sentence, made_by, say_passed_over, typed
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
 from eventonce.sources.inputs import Place
 from eventonce.study.causes import REMEDIES
-from eventonce.study.diagnose import Diagnosis, KindReport, Late, diagnose, lines_of
+from eventonce.study.diagnose import Diagnosis, KindReport, diagnose, lines_of
 from eventonce.study.examples import of_causes, read
 from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
-from eventonce.study.page.diagnosis import diagnosis_page, place, sentence
+from eventonce.study.page.diagnosis import diagnosis_page, place, sentence, untold
 from eventonce.study.page.scales import duration
 from eventonce.study.proposals import toml
 from eventonce.study.scratch import remove_open
@@ -53,6 +53,8 @@ SHORTLY: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
 """Milliseconds of the windows that are shown of each rule."""
 TYPES: Final = 12
 """Types that are shown; a page shows them all."""
+FIELDS: Final = 40
+"""Fields of a type that are shown."""
 WIDTH: Final = 32
 """Characters of the longest bar."""
 
@@ -137,7 +139,7 @@ def _document(found: Diagnosis) -> dict[str, Any]:
 def _report(found: Diagnosis) -> str:
     parts = [first_sentence(sentence(found))]
     if found.copies:
-        parts += [_causes(found), _lateness(found.late), _windows(found.windows)]
+        parts += [_causes(found), _lateness(found), _windows(found.windows)]
     if found.findings:
         parts.append(_titled("Worth a look", _findings(found.findings)))
     if found.proposals:
@@ -162,10 +164,15 @@ def _types(found: Diagnosis) -> str:
     rows = [(kind.copies, kind.events, kind.type, _mostly(kind)) for kind in kinds[:TYPES]]
     head = ("copies", "events", "type", "mostly")
     text = table(rows, head=head, indent=2)
-    rest = len(kinds) - TYPES
-    if rest > 0:
-        text += f"\n  … and {counted(rest, 'type')} more: --html and --json have them all"
-    return _titled("Types with copies", text)
+    return _titled("Types with copies", f"{text}{_more(len(kinds), TYPES, 'type', 2)}")
+
+
+def _more(number: int, shown: int, of_what: str, indent: int) -> str:
+    """A line about the rows that are not shown."""
+    if number <= shown:
+        return ""
+    rest = counted(number - shown, of_what)
+    return f"\n{' ' * indent}… and {rest} more: --html and --json have them all"
 
 
 def _mostly(kind: KindReport) -> str:
@@ -173,7 +180,8 @@ def _mostly(kind: KindReport) -> str:
     return cause if copies == kind.copies else f"{cause} ({copies:,})"
 
 
-def _lateness(late: Late) -> str:
+def _lateness(found: Diagnosis) -> str:
+    late = found.late
     most = max(late.histogram.values(), default=0) or 1
     rows = [
         (f"up to {mark}" if mark != "more" else "later", number, "▇" * -(-number * WIDTH // most))
@@ -184,7 +192,10 @@ def _lateness(late: Late) -> str:
         f"The latest copy comes after {duration(late.longest)}: a window of {duration_text(cover)} "
         "covers all of them."
     )
-    return _titled("How late copies come", f"{table(rows, indent=2)}\n{wrapped(said, 2)}")
+    texts = [table(rows, indent=2), wrapped(said, 2)] if late.bins else []
+    if untold(found):
+        texts.append(wrapped(typed(untold(found)), 2))
+    return _titled("How late copies come", "\n".join(texts))
 
 
 def _windows(found: Sequence[Windows]) -> str:
@@ -229,7 +240,8 @@ def _findings(found: Sequence[Finding]) -> str:
     texts = []
     for text, some in groupby(found, key=lambda finding: finding.text):
         rows = [(one.count, one.type, f"line {one.lines[0]}" if one.lines else "") for one in some]
-        texts.append(f"{wrapped(text, 2)}\n{table(rows, indent=4)}")
+        more = _more(len(rows), TYPES, "type", 4)
+        texts.append(f"{wrapped(text, 2)}\n{table(rows[:TYPES], indent=4)}{more}")
     return "\n\n".join(texts)
 
 
@@ -239,7 +251,8 @@ def _fields(kind: KindReport) -> str:
         for field in kind.fields
     ]
     head = ("role", "field", "m: copies agree", "u: others agree")
-    return f"  {one_line(kind.type)}\n{table(rows, head=head, indent=4)}"
+    more = _more(len(rows), FIELDS, "field", 4)
+    return f"  {one_line(kind.type)}\n{table(rows[:FIELDS], head=head, indent=4)}{more}"
 
 
 def _titled(title: str, text: str) -> str:

@@ -13,16 +13,19 @@ from eventonce.study.page.markup import THIN, Sentence
 
 
 def first_sentence(sentence: Sentence) -> str:
-    """The first sentence of a report, with the spaces of its numbers as a keyboard has them."""
+    """The first sentence of a report."""
     plain = "".join(word if isinstance(word, str) else word.text for word in sentence)
-    typed = plain.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
-    return click.style(wrapped(typed), bold=True)
+    return click.style(wrapped(typed(plain)), bold=True)
+
+
+def typed(text: str) -> str:
+    """A text of a page with the spaces of its numbers as a keyboard has them."""
+    return text.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
 
 
 def say_passed_over(captures: Sequence[Place], *, as_json: bool) -> None:
-    """Say which files of folders are not read."""
-    folders = [place for place in captures if isinstance(place, Path) and place.is_dir()]
-    passed_over = inputs(folders)[1]
+    """Say which files of folders, and objects of prefixes, are not read."""
+    passed_over = inputs(captures)[1]
     if passed_over:
         notice(passed_over, as_json=as_json)
 

@@ -99,9 +99,9 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
             found.append(Input("stdin", 0, _standard_input))
         elif place.is_dir():
             for path in sorted(_walked(place)):
-                if path.is_file():
-                    name = path.relative_to(place).as_posix()
-                    _add(name, partial(_file, path), str(path), found, others)
+                name = path.relative_to(place).as_posix()
+                one = partial(_file, path) if path.is_file() else None
+                _add(name, one, str(path), found, others)
         else:
             found.append(_file(place))
     passed_over = _not_read(others) if others else ""
@@ -117,8 +117,9 @@ def _standard_input() -> AbstractContextManager[IO[bytes]]:
 
 
 def _walked(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder, onerror=_unreadable):
+    for parent, folders, names in os.walk(folder, onerror=_unreadable):
         yield from (Path(parent, name) for name in names)
+        yield from (path for name in folders if (path := Path(parent, name)).is_symlink())
 
 
 def _unreadable(error: OSError) -> NoReturn:
@@ -141,12 +142,13 @@ def _objects(uri: str, found: list[Input], others: list[str]) -> None:
 
 
 def _add(
-    name: str, one: Callable[[], Input], shown: str, found: list[Input], others: list[str]
+    name: str, one: Callable[[], Input] | None, shown: str, found: list[Input], others: list[str]
 ) -> None:
+    """Add what is there under this name: to what is read, or to the others."""
     path = PurePosixPath(name)
     if any(part.startswith(".") for part in path.parts) or path.name == PROBE:
         return
-    if path.name.lower().endswith(ENDINGS) or not path.suffix:
+    if one is not None and (path.name.lower().endswith(ENDINGS) or not path.suffix):
         found.append(one())
     else:
         others.append(shown)
@@ -164,5 +166,5 @@ def _not_read(others: Sequence[str]) -> str:
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     return (
         f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} and names without an "
-        f"ending are, unless a file is named itself"
+        f"ending are, and no folder behind a link, unless it is named itself"
     )

@@ -14,12 +14,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce import envelope
-from eventonce.envelope.captured import own_line
+from eventonce.envelope.captured import Line, own_line
 from eventonce.envelope.reader import classic
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
 MAX_BYTES: Final = 16 << 20
+EARLIEST: Final = -2_208_988_800_000
+LATEST: Final = 32_503_680_000_000
+"""Milliseconds from 1900 to 3000: an instant before or after is a default or a mistake, and is
+taken for none."""
+RECEIVES: Final = 65_535
+"""Receives are counted up to this number."""
+DIGITS: Final = 18
 
 
 class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -69,7 +76,23 @@ def arrival(raw: bytes) -> Arrival:
     event = classic(inner, NO_HEADERS) if inner.startswith(b"{") else None
     # Without an id of its own the event has its carrier's, which only the whole line tells.
     found = event if event is not None and event.id else _read(raw)
-    return Arrival(found, told.arrived, told.channel, told.id, told.receives)
+    return _told(found, told)
+
+
+def _told(event: Event | EnvelopeError, line: Line) -> Arrival:
+    return _bounded(event, line.arrived, line.channel, line.id, line.receives)
+
+
+def _bounded(
+    event: Event | EnvelopeError, arrived: int | None, channel: str, message: str, receives: int
+) -> Arrival:
+    if arrived is not None:
+        arrived = _likely(arrived)
+    return Arrival(event, arrived, channel, message, min(max(receives, 0), RECEIVES))
+
+
+def _likely(at: int) -> int | None:
+    return at if EARLIEST <= at < LATEST else None
 
 
 def _beside(raw: bytes) -> Arrival:
@@ -80,16 +103,20 @@ def _beside(raw: bytes) -> Arrival:
         return Arrival(event)
     tapped = own_line(told.logged.encode()) if isinstance(told.logged, str) else None
     if tapped is not None and tapped.tells:
-        return Arrival(event, tapped.arrived, tapped.channel, tapped.id, tapped.receives)
+        return _told(event, tapped)
     attributes = told.received if told.received_id else told.attributes
     sent, receives = attributes.sent_timestamp, attributes.approximate_receive_count
-    return Arrival(
+    return _bounded(
         event,
-        int(sent) if sent.isdecimal() else told.timestamp,
+        told.timestamp if _number(sent) is None else _number(sent),
         told.queue,
         told.received_id or told.message_id or told.logged_id,
-        int(receives) if receives.isdecimal() else 0,
+        _number(receives) or 0,
     )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
 
 
 def _read(raw: bytes) -> Event | EnvelopeError:
@@ -103,6 +130,6 @@ def _read(raw: bytes) -> Event | EnvelopeError:
 def instant(text: str) -> int | None:
     """The instant of an envelope's time, in milliseconds; None where it is none."""
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        return _likely(int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError):
         return None

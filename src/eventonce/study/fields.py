@@ -44,6 +44,10 @@ HORIZON: Final = 400 * 86_400_000
 """Milliseconds around an arrival in which a number may be an instant at all."""
 
 
+FAR: Final = 10**15
+"""Milliseconds beyond which no number is an instant."""
+
+
 class Sample(NamedTuple):
     """One event that is compared with others of its kind."""
 
@@ -163,7 +167,7 @@ def instant_of(value: Any) -> float | None:
             return datetime.fromisoformat(value).timestamp() * 1000
         except (ValueError, OverflowError):
             return None
-    if type(value) in (int, float):
+    if type(value) in (int, float) and abs(value) < FAR:
         return float(value if value > 10**11 else value * 1000)
     return None
 
@@ -185,7 +189,7 @@ def learn(samples: Sequence[Sample]) -> Learned:
         for pair in pairs
         if differing(*pair) <= volatile and _proved(*pair, volatile, known, entities)
     ]
-    fields = [field._replace(m=agreement(copies, path)) for path, field in known.items()]
+    fields = agreed(known.values(), copies)
     key: tuple[str, ...] = ()
     if copies:
         # Without a volatile field nothing tells an id of the event from a trace of its sending.
@@ -349,13 +353,18 @@ def _proved(
     )
 
 
-def agreement(pairs: Sequence[tuple[Sample, Sample]], path: str) -> float | None:
-    """How often copies agree in a field; copies that are the same to the letter say nothing of one
-    field more than of another, and count only where there are no others."""
+def agreed(known: Iterable[Field], pairs: Sequence[tuple[Sample, Sample]]) -> list[Field]:
+    """The fields, each with how often these copies agree in it. Copies that are the same to the
+    letter say nothing of one field more than of another, and count only where there are no others.
+    """
     telling = [pair for pair in pairs if differing(*pair)] or pairs
+    return [field._replace(m=_agreement(telling, field.path)) for field in known]
+
+
+def _agreement(pairs: Sequence[tuple[Sample, Sample]], path: str) -> float | None:
     both = [
         one.leaves[path] == other.leaves[path]
-        for one, other in telling
+        for one, other in pairs
         if path in one.leaves and path in other.leaves
     ]
     return sum(both) / len(both) if both else None

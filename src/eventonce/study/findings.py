@@ -86,8 +86,8 @@ def _findings(index: Index, kinds: Mapping[int, Known], proposed: set[int]) -> I
             "weak-key", known.kind.type, known.events, f"the key is {known.strength}: {said}"
         )
     yield from _states(index, kinds)
-    for fault, number in sorted(index.names.faults.items(), key=lambda item: -item[1])[:20]:
-        yield Finding("no-key", "", number, fault)
+    for fault, (number, line) in index.names.faults.items():
+        yield Finding("no-key", "", number, fault, (line,))
 
 
 def _merges(

@@ -7,6 +7,7 @@ but never shown. Values stay in the capture, and are read again for the few line
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -34,6 +35,10 @@ INLINE: Final = 5 * BATCH
 AHEAD: Final = 3
 """Batches a process that may wait: what bounds the memory."""
 MASK: Final = (1 << 64) - 1
+FAULTS: Final = 1_000
+"""Reasons for which lines have no key that are told apart: some have a value in them."""
+OTHERS: Final = "other reasons"
+_AT_BYTE: Final = re.compile(r" at byte \d+")
 
 COLUMNS: Final = {
     "line": "BIGINT",
@@ -70,8 +75,8 @@ class Names(NamedTuple):
     kinds: dict[int, Kind]
     sources: dict[int, str]
     channels: dict[int, str]
-    faults: dict[str, int]
-    """Why lines have no key, with how many."""
+    faults: dict[str, tuple[int, int]]
+    """Why lines have no key, with how many they are and the first of them."""
 
 
 class Planned(NamedTuple):
@@ -112,7 +117,7 @@ class Indexer:
         head = f"{number}\t{told}\t"
         if not isinstance(event, Event):
             kind = self._kind(Kind("", "", ""))
-            self._fault(event)
+            self._fault(event, number)
             return f"{head}{kind}\t0\t{where}\t{sent}\t{receives}\t0\t\t0\t{_hash(raw)}\t\t\t\t\t\n"
         source = _hash(event.source)
         if source not in self.names.sources:
@@ -121,7 +126,7 @@ class Indexer:
             rule, claim = self._planned.rules.plan(event, number)
             name, key = rule.name, str(_fact(claim))
         except EnvelopeError as error:
-            self._fault(error)
+            self._fault(error, number)
             name, key = "", ""
         kind = self._kind(Kind(event.org, event.type, name))
         time = instant(event.time)
@@ -138,8 +143,10 @@ class Indexer:
         self.names.kinds.setdefault(hashed, kind)
         return hashed
 
-    def _fault(self, error: EnvelopeError) -> None:
-        self.names.faults[str(error)] = self.names.faults.get(str(error), 0) + 1
+    def _fault(self, error: EnvelopeError, number: int) -> None:
+        fault = _AT_BYTE.sub("", str(error))
+        times, first = self.names.faults.get(fault, (0, number))
+        self.names.faults[fault] = (times + 1, first)
 
     def _version(self, event: Event) -> str:
         """Subject, order and state of an event that tells a state; empty for any other."""
@@ -236,8 +243,11 @@ class Index(Scratch):
         self.names.kinds.update(names.kinds)
         self.names.sources.update(names.sources)
         self.names.channels.update(names.channels)
-        for fault, times in names.faults.items():
-            self.names.faults[fault] = self.names.faults.get(fault, 0) + times
+        for fault, (more, begun) in names.faults.items():
+            named = fault if len(self.names.faults) < FAULTS else OTHERS
+            named = fault if fault in self.names.faults else named
+            times, first = self.names.faults.get(named, (0, begun))
+            self.names.faults[named] = (times + more, first)
 
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         """The bytes of these lines, whose numbers rise; one pass over the capture."""

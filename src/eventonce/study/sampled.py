@@ -144,9 +144,7 @@ def field_maps(
         if kind not in found:
             known = fields.profile([samples[line] for line in some.lines if line in samples])
             both = [(samples[a], samples[b]) for a, b in some.pairs if {a, b} <= samples.keys()]
-            found[kind] = fields.ordered(
-                field._replace(m=fields.agreement(both, path)) for path, field in known.items()
-            )
+            found[kind] = fields.ordered(fields.agreed(known.values(), both))
     return found
 
 

@@ -105,17 +105,15 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 def sentence(found: Diagnosis) -> Sentence:
     """The first sentence of a diagnosis."""
     began = f"In {_span(found)}: " if found.began != found.ended else ""
-    events = Highlight(counted(found.lines, "event"))
+    keyless = sum(one.count for one in found.findings if one.code == "no-key")
+    lines = counted(found.lines, "line" if keyless else "event")
+    told: list[str | Highlight] = [began, Highlight(lines)]
+    if keyless:
+        told += [", ", Highlight(number(keyless), harm=True), " of them without a key"]
     if not found.copies:
-        return [began, events, ", and no copy was found among them."]
+        return [*told, ", and no copy was found among them."]
     copies = Highlight(share(found.copies, found.lines))
-    told: list[str | Highlight] = [
-        began,
-        events,
-        ", ",
-        copies,
-        " of them copies. The rules in use ",
-    ]
+    told += [", ", copies, " of them copies. The rules in use "]
     if found.let_through:
         told += ["let ", Highlight(number(found.let_through), harm=True), " of them through"]
     else:
@@ -134,6 +132,18 @@ def sentence(found: Diagnosis) -> Sentence:
     return [*told, "."]
 
 
+def untold(found: Diagnosis) -> str:
+    """A sentence about the copies of which nobody knows how late they come."""
+    copies = found.copies - sum(found.late.histogram.values())
+    if not copies:
+        return ""
+    return (
+        f"Not counted here: {counted(copies, 'copy', 'copies')} whose arrival the capture does not "
+        "tell. Windows are tried on them by the times of the events, which copies share: every "
+        "window seems to drop them."
+    )
+
+
 def _span(found: Diagnosis) -> str:
     return duration((found.ended or 0) - (found.began or 0))
 
@@ -146,8 +156,10 @@ def _copies(page: Page, found: Diagnosis) -> None:
     )
     page.section(
         "How late copies come",
-        f"The latest copy comes {duration(found.late.longest)} after the first.",
-        figure(lateness(found.late), MEANT),
+        found.late.bins
+        and f"The latest copy comes {duration(found.late.longest)} after the first.",
+        untold(found),
+        figure(lateness(found.late), MEANT) if found.late.bins else None,
     )
     if found.windows:
         whole = found.windows[0]
