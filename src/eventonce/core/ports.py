@@ -24,6 +24,26 @@ Observer = Callable[[Outcome, float], None] | BatchObserver
 """Told of every outcome and the seconds its batch took; what it raises is its own problem."""
 
 
+class StoreMeter(Protocol):
+    """Makes the calls of the gate to the store, and counts them. The answer, or the exception, is
+    the store's own."""
+
+    def claim(
+        self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim], /
+    ) -> list[Verdict]:
+        """Call the store with these claims."""
+        ...
+
+    def settle(
+        self,
+        call: Callable[[Sequence[Settlement]], list[SettleResult]],
+        settlements: Sequence[Settlement],
+        /,
+    ) -> list[SettleResult]:
+        """Call the store with these settlements."""
+        ...
+
+
 @runtime_checkable
 class Store(Protocol):
     """The hot path: two verbs, batched and fenced.

@@ -20,7 +20,7 @@ import msgspec
 from eventonce.core.engine import settlement
 from eventonce.core.ledger import LONGEST_LEASE
 from eventonce.core.plan import Run
-from eventonce.core.ports import Store
+from eventonce.core.ports import Store, StoreMeter
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.lane import MOST, Lane
@@ -68,8 +68,10 @@ class Gate:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.meter: StoreMeter | None = None
+        """Counts the calls to the store; None for nobody."""
         self._claims: Lane[Claim, Verdict] = Lane(self._grant, _key, self._free)
-        self._settlements: Lane[Settlement, SettleResult] = Lane(store.settle, _settled_key)
+        self._settlements: Lane[Settlement, SettleResult] = Lane(self._tell, _settled_key)
         self._begin()
         _gates.add(self)
 
@@ -202,7 +204,11 @@ class Gate:
         """Ask the store, and note what was granted before anybody hears of it."""
         running = self._running
         beside = {claim.key for claim in claims if claim.key in running} if running else ()
-        verdicts = self.store.claim(claims)
+        meter = self.meter
+        if meter is None:
+            verdicts = self.store.claim(claims)
+        else:
+            verdicts = meter.claim(self.store.claim, claims)
         with self._lock:
             for claim, verdict in zip(claims, verdicts, strict=True):
                 key = claim.key
@@ -216,6 +222,12 @@ class Gate:
                     if len(self._beside) > MOST:
                         del self._beside[next(iter(self._beside))]
         return verdicts
+
+    def _tell(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        meter = self.meter
+        if meter is None:
+            return self.store.settle(settlements)
+        return meter.settle(self.store.settle, settlements)
 
     def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
         """Granted, and nobody is there to run it."""

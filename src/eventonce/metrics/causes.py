@@ -1,0 +1,69 @@
+"""The cause of an outcome: one word of a bounded set, where the reason is a sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED
+from eventonce.errors import Reject, StoreError
+from eventonce.types import Outcome
+
+COPIES: Final = {True: "same_id", False: "other_id", None: "unknown_id"}
+
+_FIXED: Final = {"stale": "older_version", "unchanged": "same_state", "conflict": "content_differs"}
+
+
+def cause_of(outcome: Outcome) -> str:
+    """The cause: a key of `names.CAUSES`, or the class of the exception that a handler raised."""
+    status, reason = outcome.status, outcome.reason
+    if status in _FIXED:
+        return _FIXED[status]
+    match status:
+        case "done":
+            return "first_attempt" if outcome.attempt <= 1 else "later_attempt"
+        case "duplicate":
+            return COPIES[outcome.same_id]
+        case "invalid":
+            return "not_an_event" if outcome.event is None else "no_key"
+        case "ignored":
+            return "replay" if outcome.key else "no_handler"
+        case "unguarded":
+            return "shadow" if outcome.shadowed else "store"
+        case "busy":
+            return _busy(reason)
+        case "fenced" if reason == REFUSED["unknown"]:
+            return "unknown_run"
+        case "fenced":
+            return "not_begun" if reason == NOT_STARTED else "lease_lost"
+        case _:
+            return _not_settled(outcome)
+
+
+def _not_settled(outcome: Outcome) -> str:
+    """Of `failed` and `dead`."""
+    error = outcome.error
+    if isinstance(error, StoreError):
+        return "store"
+    if isinstance(error, Reject):
+        return "rejected"
+    if error is not None:
+        return type(error).__name__
+    if not outcome.key:
+        return "no_handler"
+    return "not_begun" if outcome.status == "failed" else _dead(outcome.reason)
+
+
+def _busy(reason: str) -> str:
+    if reason == NOT_ALONE:
+        return "alone"
+    if reason.startswith("version "):
+        return "newer_version"
+    return "same_batch" if reason.startswith("its copy ") else "another_run"
+
+
+def _dead(reason: str) -> str:
+    if reason.startswith("version "):
+        return "newer_version"
+    if reason.startswith("a replay "):
+        return "replay"
+    return "given_up_before" if reason == "was given up before" else "never_returned"

@@ -1,0 +1,328 @@
+"""The meter: what is counted, under which labels, and that the work never depends on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Event, Job, Outcome, Reject, Retry, Rule, envelope
+from eventonce.clock import wall_clock
+from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED, reason
+from eventonce.core.status import MEANINGS
+from eventonce.errors import SourceUnavailable, StoreError, StoreUnavailable
+from eventonce.metrics import Meter, measure, names
+from eventonce.metrics.causes import cause_of
+from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Verdict
+from tests.helpers import WatchedStore, away, call, ruled, statuses, until
+
+
+def events(meter: Meter) -> Counter[tuple[str, ...]]:
+    """The outcomes by status and cause."""
+    found = Counter[tuple[str, ...]]()
+    for labels, number in meter.counted().counters[names.EVENTS].items():
+        found[labels[:2]] += number
+    return found
+
+
+def values(meter: Meter, metric: names.Metric, *labels: str) -> tuple[int, float]:
+    """How many values a histogram has, and their sum."""
+    found = meter.counted().histograms[metric][labels]
+    return sum(found.buckets), found.total
+
+
+def metered(
+    store: Any = None, handler: Callable[[Job], Any] = lambda _: None, **fields: Any
+) -> tuple[Consumer, Meter]:
+    consumer = Consumer(store or MemoryStore(), name="crm", rules=ruled(**fields), handler=handler)
+    return consumer, measure(consumer)
+
+
+def test_outcomes_are_counted_by_status_cause_rule_and_type() -> None:
+    consumer, meter = metered()
+    consumer.process([call(1), call(2), call(1), call(1, id="again"), b"no event"])
+    assert meter.counted().counters[names.EVENTS] == {
+        ("done", "first_attempt", "call", "call"): 2,
+        ("duplicate", "same_id", "call", "call"): 1,
+        ("duplicate", "other_id", "call", "call"): 1,
+        ("invalid", "not_an_event", "", ""): 1,
+    }
+    assert meter.counted().counters[names.DEAD_LETTERS] == {("invalid", ""): 1}
+
+
+def test_the_cause_of_a_failure_is_the_class_of_its_exception() -> None:
+    raised: list[Exception] = [KeyError("secret"), Retry("later"), Reject("never")]
+
+    def fail(_: Job) -> None:
+        raise raised.pop(0)
+
+    consumer, meter = metered(handler=fail, attempts=9)
+    consumer.process([call(1), call(2), call(3)])
+    assert events(meter) == {
+        ("failed", "KeyError"): 1,
+        ("failed", "Retry"): 1,
+        ("dead", "rejected"): 1,
+    }
+    assert "secret" not in str(meter.counted())
+
+
+CLAIM = Claim(b"k", 1, 1, 1, 1, order=3)
+EVENT = Event(b"{}", b"{}")
+
+
+def judged(status: Any, verdict: Verdict, claim: Claim = CLAIM, **more: Any) -> Outcome:
+    """The outcome of a verdict, with the reason that it has in truth."""
+    why = reason(claim, verdict)
+    return Outcome(EVENT, status, why, "call", b"k", same_id=verdict.same_id, **more)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [
+        (Outcome(EVENT, "done", attempt=1), "first_attempt"),
+        (Outcome(EVENT, "done", attempt=2), "later_attempt"),
+        (judged("duplicate", Verdict("duplicate", same_id=True)), "same_id"),
+        (judged("duplicate", Verdict("duplicate", same_id=False)), "other_id"),
+        (judged("duplicate", Verdict("duplicate")), "unknown_id"),
+        (judged("stale", Verdict("stale", order=4)), "older_version"),
+        (judged("unchanged", Verdict("unchanged", order=2)), "same_state"),
+        (judged("busy", Verdict("busy", order=4)), "newer_version"),
+        (judged("busy", Verdict("busy")), "another_run"),
+        (Outcome(EVENT, "busy", NOT_ALONE, key=b"k"), "alone"),
+        (Outcome(EVENT, "busy", "its copy in the same batch is failed", key=b"k"), "same_batch"),
+        (judged("dead", Verdict("dead", order=4)), "newer_version"),
+        (judged("dead", Verdict("dead", attempt=4)), "never_returned"),
+        (judged("dead", Verdict("dead")), "given_up_before"),
+        (Outcome(EVENT, "dead", "a replay of an event that says no time: …", key=b"k"), "replay"),
+        (Outcome(EVENT, "dead", "no handler for it"), "no_handler"),
+        (judged("conflict", Verdict("conflict")), "content_differs"),
+        (judged("failed", Verdict("error"), error=StoreUnavailable("away")), "store"),
+        (Outcome(EVENT, "failed", "", key=b"k", error=SourceUnavailable()), "SourceUnavailable"),
+        (Outcome(EVENT, "failed", "not run here", key=b"k"), "not_begun"),
+        (Outcome(EVENT, "failed", "no handler for it"), "no_handler"),
+        (Outcome(EVENT, "fenced", REFUSED["fenced"]), "lease_lost"),
+        (Outcome(EVENT, "fenced", REFUSED["unknown"]), "unknown_run"),
+        (Outcome(EVENT, "fenced", NOT_STARTED), "not_begun"),
+        (Outcome(EVENT, "unguarded", "the store did not answer"), "store"),
+        (Outcome(EVENT, "unguarded", "shadow: …", shadowed="duplicate"), "shadow"),
+        (Outcome(EVENT, "ignored", "no handler takes it"), "no_handler"),
+        (Outcome(EVENT, "ignored", "replay, reported only", key=b"k"), "replay"),
+        (Outcome(None, "invalid"), "not_an_event"),
+        (Outcome(EVENT, "invalid"), "no_key"),
+        (Outcome(EVENT, "dead", "rejected", key=b"k", error=Reject("no")), "rejected"),
+    ],
+)
+def test_every_status_has_a_cause_of_the_table(outcome: Outcome, cause: str) -> None:
+    assert cause_of(outcome) == cause
+    assert cause in names.CAUSES or cause == "SourceUnavailable"
+
+
+def test_no_status_is_without_a_cause() -> None:
+    given = test_every_status_has_a_cause_of_the_table.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert {outcome.status for outcome, _ in given} == set(MEANINGS)
+    assert {cause for _, cause in given} >= set(names.CAUSES)
+
+
+def test_labels_that_senders_choose_are_bounded() -> None:
+    rule = Rule(name="any", key="id")
+    consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
+    meter = measure(consumer)
+    longest = "x" * 10_000
+    types = [longest, *map(str, range(2 * names.TYPES))]
+    consumer.process([call(at, type=name) for at, name in enumerate(types)])
+    found = {labels[3]: number for labels, number in meter.counted().counters[names.EVENTS].items()}
+    assert len(found) == names.TYPES + 1
+    assert found["other"] == names.TYPES + 1
+    assert max(map(len, found)) == 200
+
+
+def test_classes_of_exceptions_are_bounded() -> None:
+    def fail(job: Job) -> None:
+        raise type(f"Error{job.event.detail['call']}", (Exception,), {})
+
+    consumer, meter = metered(handler=fail)
+    consumer.process([call(at) for at in range(names.ERRORS + 9)])
+    causes = {labels[1] for labels in meter.counted().counters[names.EVENTS]}
+    assert len(causes) == names.ERRORS + 1
+    assert "other" in causes
+
+
+def test_times_and_sizes_are_put_into_buckets() -> None:
+    consumer, meter = metered()
+    consumer.process([call(1), call(2), call(1)])
+    consumer.process(call(3))
+    assert values(meter, names.HANDLER_SECONDS, "call")[0] == 3
+    assert values(meter, names.BATCH_SIZE) == (2, 4)
+    assert values(meter, names.BATCH_SECONDS)[0] == 2
+    assert values(meter, names.STORE_SIZE, "claim") == (2, 3)
+    assert values(meter, names.STORE_SIZE, "settle") == (2, 3)
+    assert values(meter, names.STORE_SECONDS, "claim")[0] == 2
+    buckets = meter.counted().histograms[names.BATCH_SIZE][()].buckets
+    assert buckets[:3] == [1, 0, 1], "at most 1, 2 and 5"
+
+
+def test_the_lag_is_counted_from_the_events_own_time() -> None:
+    consumer, meter = metered()
+    now = datetime.now(UTC)
+
+    def at(number: int, time: str) -> dict[str, Any]:
+        return {"id": str(number), "detail-type": "call", "time": time, "detail": {"call": number}}
+
+    ago, ahead = now - timedelta(hours=2), now + timedelta(hours=2)
+    naive = ago.replace(tzinfo=None)
+    times = [ago.isoformat(), naive.isoformat(), ahead.isoformat(), "0001-01-01T00:00:00Z", "soon"]
+    consumer.process([at(number, time) for number, time in enumerate(times)])
+    number, total = values(meter, names.LAG_SECONDS)
+    assert number == 3, "what is no time of an event is left out"
+    assert 14_400 <= total < 14_700
+    assert meter.counted().histograms[names.LAG_SECONDS][()].buckets[0] == 1, "ahead is no lag"
+    consumer.process([at(1, times[0])])
+    assert values(meter, names.LAG_SECONDS)[0] == 3, "a copy has no effect"
+
+
+def test_the_deliveries_of_a_queue_are_counted() -> None:
+    consumer, meter = metered()
+    event = msgspec.structs.replace(envelope.read(call(1)), receives=4)
+    consumer.process([event])
+    assert values(meter, names.RECEIVED) == (1, 4)
+
+
+def test_settlements_and_renewals_are_counted_by_their_result() -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def wait(_: Job) -> None:
+        began.set()
+        assert go.wait(60)
+
+    consumer, meter = metered(handler=wait, lease=0.15)
+    thread = threading.Thread(target=consumer.process, args=(call(1),))
+    thread.start()
+    assert began.wait(60)
+    assert len(consumer.runtime.gate.held()) == 1
+    until(lambda: meter.counted().counters.get(names.SETTLEMENTS))
+    go.set()
+    thread.join()
+    found = meter.counted().counters[names.SETTLEMENTS]
+    assert found["complete", "kept"] == 1
+    assert found["extend", "kept"] >= 1
+    assert set(found) == {("complete", "kept"), ("extend", "kept")}
+
+
+def test_a_run_that_another_has_taken_over_is_fenced() -> None:
+    store = MemoryStore()
+
+    def lose(job: Job) -> None:
+        later = wall_clock() + 3_600_000
+        assert store.claim([msgspec.structs.replace(job.claim, nonce=99)], later)[0].token
+
+    consumer, meter = metered(store, handler=lose)
+    assert statuses(consumer.process(call(1))) == ["fenced"]
+    assert meter.counted().counters[names.SETTLEMENTS] == {("complete", "fenced"): 1}
+
+
+def test_a_run_that_takes_over_from_a_dead_process_is_a_takeover() -> None:
+    store = MemoryStore()
+    consumer, meter = metered(store)
+    (plan,) = consumer.runtime.plan(call(1))
+    claim = msgspec.structs.replace(plan.claim, lease=1)  # type: ignore[union-attr]
+    assert store.claim([claim], now=wall_clock() - 60_000)[0].token, "whose process ends here"
+    assert statuses(consumer.process([call(1), call(2)])) == ["done", "done"]
+    assert meter.counted().counters[names.TAKEOVERS] == {(): 1}
+    assert events(meter) == {("done", "later_attempt"): 1, ("done", "first_attempt"): 1}
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle"])
+def test_a_store_that_is_away_is_counted_and_its_error_is_raised_as_it_is(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventonce.runtime.runtime.SETTLE_PAUSES", ())
+    consumer, meter = metered(WatchedStore(away(verb)))
+    (outcome,) = consumer.process(call(1))
+    assert (outcome.status, type(outcome.error)) == ("failed", StoreUnavailable)
+    assert meter.counted().counters[names.STORE_ERRORS] == {(verb, "StoreUnavailable"): 1}
+    assert events(meter) == {("failed", "store"): 1}
+
+
+def test_a_claim_that_the_store_cannot_judge_is_an_error_of_its_own() -> None:
+    def look(verb: str, asked: Sequence[Any]) -> Any:
+        return [Verdict("error", error=StoreError("too large"))] * len(asked)
+
+    consumer, meter = metered(WatchedStore(look))
+    consumer.process([call(1), call(2)])
+    assert meter.counted().counters[names.STORE_ERRORS] == {("claim", "StoreError"): 2}
+
+
+def test_what_breaks_in_the_meter_changes_no_outcome(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, meter = metered()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(meter, "_observe", broken)
+    assert statuses(consumer.process([call(1), call(1)])) == ["done", "duplicate"]
+    assert "a call to the store is not counted" in caplog.text
+
+
+def test_without_a_meter_nothing_stands_between_the_gate_and_the_store() -> None:
+    consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
+    assert consumer.runtime.gate.meter is None
+    assert consumer.observers == []
+
+
+def test_what_is_taken_is_counted_once() -> None:
+    consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
+    meter = measure(consumer, values=True)
+    consumer.process([call(1), call(2)])
+    taken = meter.take()
+    assert taken.counters[names.EVENTS].total() == 2
+    assert taken.histograms[names.BATCH_SIZE][()].values == [2]
+    assert meter.take().histograms == {}
+    assert meter.take().counters[names.EVENTS].total() == 0
+
+
+def test_threads_lose_no_count() -> None:
+    consumer, meter = metered()
+
+    def work(first: int) -> None:
+        for number in range(first, first + 200):
+            consumer.process([call(number), call(number)])
+
+    threads = [threading.Thread(target=work, args=(200 * at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert events(meter) == {("done", "first_attempt"): 800, ("duplicate", "same_id"): 800}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_counts_holds_up_nobody() -> None:
+    consumer, meter = metered()
+    with meter._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            os._exit(0 if consumer.process(call(1))[0].status == "done" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_names_follow_the_customs_of_prometheus() -> None:
+    assert len({metric.name for metric in names.METRICS}) == len(names.METRICS)
+    for metric in names.METRICS:
+        assert metric.name.startswith("eventonce_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert bool(metric.bounds) == (metric.kind == "histogram")
+        assert list(metric.bounds) == sorted(set(metric.bounds))
+        assert metric.meaning.endswith(".")
+        assert names.CONSUMER not in metric.labels
