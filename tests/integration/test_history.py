@@ -158,6 +158,26 @@ def test_ever_new_types_do_not_fill_the_disk(
     assert all(len(one.reason) <= LONGEST for one in found)
 
 
+@pytest.mark.parametrize(
+    ("search", "index"),
+    [
+        (Search(conversation="c"), "conversation"),
+        (Search(id="e"), "id"),
+        (Search(key=b"k"), "key"),
+        (Search(status="dead"), "reason"),
+    ],
+)
+def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
+        asked: list[tuple[str, Any]] = []
+        rows = tables._driver.rows
+        tables._driver.rows = lambda query, values=(): asked.append((query, values)) or []  # type: ignore[method-assign,func-returns-value]
+        tables.find(search, 10)
+        ((query, values),) = asked
+        plan = rows(f"EXPLAIN QUERY PLAN {query}", values)
+    assert f"INDEX eventonce_history_{index} " in str(plan)
+
+
 def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

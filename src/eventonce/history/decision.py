@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from eventonce.core.reasons import AGAIN
 from eventonce.core.status import Status
 from eventonce.rules.instants import instant
 from eventonce.types import Event, Outcome
@@ -59,29 +61,49 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """The time of the event as its envelope has it, in milliseconds; 0 for none."""
 
 
-def decided(outcome: Outcome, at: int, consumer: str, worker: str, channel: str) -> Decision:
-    """The decision behind an outcome."""
+Kind = tuple[str, str, str, str, bool | None, str, str, str]
+"""The fields of a decision that it has in common with many others: the first ones, in order."""
+
+Own = tuple[int, str, str, str, bytes, int | None, int, int, int, int]
+"""The fields that are its own."""
+
+
+def decided(
+    outcome: Outcome, at: int, consumer: str, worker: str, channel: str
+) -> tuple[Kind, Own]:
+    """The decision behind an outcome, as its fields."""
     event = outcome.event if outcome.event is not None else _NO_EVENT
-    return Decision(
+    status, reason = outcome.status, outcome.reason
+    if status == "duplicate" and reason == AGAIN[outcome.same_id]:
+        # Most are: what is told again when it is read need not be kept.
+        reason = ""
+    return (
         consumer,
         worker,
         event.channel or channel,
-        outcome.status,
+        status,
         outcome.same_id,
         outcome.rule,
         event.type[:LONGEST],
         event.source[:LONGEST],
+    ), (
         at,
-        outcome.reason[:LONGEST],
+        reason[:LONGEST],
         event.id[:LONGEST],
         conversation_of(event),
         outcome.key,
         outcome.order,
         outcome.attempt,
-        round(outcome.took * 1_000_000),
+        int(outcome.took * 1_000_000),
         event.receives,
-        (instant(event.time) or 0) if event.time else 0,
+        _instant(event.time) if event.time else 0,
     )
+
+
+@lru_cache(maxsize=256)
+def _instant(text: str) -> int:
+    """The moment; of many events it is of the same second."""
+    return instant(text) or 0
 
 
 _NO_EVENT: Final = Event(b"", b"")
@@ -90,7 +112,7 @@ _NO_EVENT: Final = Event(b"", b"")
 def conversation_of(event: Event) -> str:
     """The conversation that an event belongs to, empty where it names none. Looked for in its
     text: to unpack every event would cost more than all else that is kept of it."""
-    raw = bytes(event.detail_raw)
+    raw = event.raw
     for name in _NAMES:
         at = raw.find(name)
         if at >= 0:

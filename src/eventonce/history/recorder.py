@@ -15,9 +15,9 @@ from typing import Final, Self
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreUnavailable
-from eventonce.history.decision import Decision, decided
+from eventonce.history.decision import Decision, Kind, decided
 from eventonce.history.sqlite import SqliteDriver, path_of
-from eventonce.history.tables import Kind, Search, Tables
+from eventonce.history.tables import Search, Tables
 from eventonce.log import log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
@@ -27,7 +27,7 @@ from eventonce.types import Outcome
 POSTGRES: Final = ("postgresql", "postgres")
 KEEP: Final = "30d"
 MOST: Final = 5_000_000
-"""Decisions that are kept: about 1.5 GB."""
+"""Decisions that are kept: about 1.2 GB."""
 WAITING: Final = 50_000
 """Decisions that may wait to be written: some seconds of the busiest worker."""
 TIDY_INTERVAL: Final = 60.0
@@ -128,12 +128,11 @@ class History:
 
     def _write(self, some: list[Told]) -> None:
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
-        decisions = [
-            decided(outcome, at, consumer, worker, channel)
-            for outcome, at, consumer, channel in some
-        ]
         with self._tables() as tables:
-            tables.add(decisions)
+            tables.add(
+                decided(outcome, at, consumer, worker, channel)
+                for outcome, at, consumer, channel in some
+            )
         self._say_dropped()
         if time.monotonic() - self._tidied > TIDY_INTERVAL:
             self._tidied = time.monotonic()

@@ -7,14 +7,17 @@ many there were without a look at the decisions.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Final, Protocol
+from zlib import crc32
 
 import msgspec
 
-from eventonce.history.decision import Decision
+from eventonce.core.reasons import AGAIN
+from eventonce.core.status import MEANINGS
+from eventonce.history.decision import Decision, Kind, Own
 
 MINUTE: Final = 60_000
 
@@ -29,12 +32,25 @@ UNUSED: Final = 3_600_000
 """Milliseconds after which a kind that no decision has is dropped: no process remembers the numbers
 of kinds for nearly as long."""
 
+REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
+"""Statuses whose decisions always have a reason."""
+
 COLUMNS: Final = Decision.__struct_fields__
 _KIND: Final = COLUMNS[:KIND]
 _OWN: Final = COLUMNS[KIND:]
 _SELECTED: Final = ", ".join([f"k.{name}" for name in _KIND] + [f"h.{name}" for name in _OWN])
 
-Kind = tuple[Any, ...]
+
+_INSERT: Final = (
+    f"INSERT INTO eventonce_history (kind, id_hash, conversation_hash, {', '.join(_OWN)}) "  # noqa: S608  ours
+    f"VALUES ({', '.join('?' * (3 + len(_OWN)))})"
+)
+_COUNT: Final = (
+    "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
+    "VALUES (?, ?, ?, ?) ON CONFLICT (minute, kind) DO UPDATE SET "
+    "events = eventonce_history_minutes.events + excluded.events, "
+    "took = eventonce_history_minutes.took + excluded.took"
+)
 
 
 class Driver(Protocol):
@@ -104,29 +120,22 @@ class Tables:
             self._driver.run(statement)
         self._driver.commit()
 
-    def add(self, decisions: Sequence[Decision]) -> None:
+    def add(self, decisions: Iterable[tuple[Kind, Own]]) -> None:
         """Keep these, all or none."""
-        events: Counter[tuple[int, int]] = Counter()
-        took: Counter[tuple[int, int]] = Counter()
+        counts: dict[tuple[int, int], list[int]] = {}
         rows: list[tuple[Any, ...]] = []
+        kinds = self._kinds
         try:
-            for one in decisions:
-                fields = msgspec.structs.astuple(one)
-                kind = self._numbered(fields[:KIND], one.at)
-                rows.append((kind, *fields[KIND:]))
-                events[one.at // MINUTE, kind] += 1
-                took[one.at // MINUTE, kind] += one.took
+            for kind, own in decisions:
+                at, _, id_, conversation, _, _, _, took, _, _ = own
+                number = kinds.get(kind) or self._numbered(kind, at)
+                rows.append((number, _hash(id_), _hash(conversation), *own))
+                count = counts.setdefault((at // MINUTE, number), [0, 0])
+                count[0] += 1
+                count[1] += took
+            self._driver.run_many(_INSERT, rows)
             self._driver.run_many(
-                f"INSERT INTO eventonce_history (kind, {', '.join(_OWN)}) "  # noqa: S608  ours
-                f"VALUES ({_places(1 + len(_OWN))})",
-                rows,
-            )
-            self._driver.run_many(
-                "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
-                "VALUES (?, ?, ?, ?) ON CONFLICT (minute, kind) DO UPDATE SET "
-                "events = eventonce_history_minutes.events + excluded.events, "
-                "took = eventonce_history_minutes.took + excluded.took",
-                [(*which, many, took[which]) for which, many in sorted(events.items())],
+                _COUNT, [(*which, *count) for which, count in sorted(counts.items())]
             )
             self._driver.commit()
         except BaseException:
@@ -135,13 +144,10 @@ class Tables:
             raise
 
     def _numbered(self, kind: Kind, at: int) -> int:
-        known = self._kinds.get(kind)
-        if known is not None:
-            return known
         if len(self._kinds) >= MOST_KINDS:
             kind = (*kind[:-2], "", "")
-        same_id = kind[_KIND.index("same_id")]
-        values = [*kind]
+        values: list[Any] = [*kind]
+        same_id = values[_KIND.index("same_id")]
         values[_KIND.index("same_id")] = -1 if same_id is None else int(same_id)
         equal = " AND ".join(f"{name} = ?" for name in _KIND)
         self._driver.run(
@@ -184,14 +190,18 @@ class Tables:
     def find(self, search: Search, limit: int) -> list[Decision]:
         """The latest decisions of which all this is true, in their order."""
         where, values = _where(search)
+        # SQLite begins with the first table of a cross join: with the few kinds of that status.
+        tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
+        if search.status not in REASONED:
+            tables = "eventonce_history h, eventonce_history_kinds k"
         rows = self._driver.rows(
-            f"SELECT {_SELECTED} FROM eventonce_history h "  # noqa: S608  ours
-            "JOIN eventonce_history_kinds k ON k.kind = h.kind "
-            f"WHERE {where} ORDER BY h.at DESC, h.number DESC LIMIT ?",
+            f"SELECT {_SELECTED} FROM {tables} WHERE k.kind = h.kind "  # noqa: S608  ours
+            # Their numbers follow their moments, but for the seconds of others' writers.
+            f"AND {where} ORDER BY h.number DESC LIMIT ?",
             (*values, limit),
         )
         self._driver.commit()
-        return [_decision(row) for row in reversed(rows)]
+        return sorted(map(_decision, reversed(rows)), key=attrgetter("at"))
 
     def counts(self, since: int, until: int) -> Iterator[tuple[int, Kind, int, int]]:
         """By minute and kind: how many there were, and the microseconds of their handlers."""
@@ -221,11 +231,14 @@ def _places(many: int) -> str:
 
 def _where(search: Search) -> tuple[str, list[Any]]:
     wanted: list[tuple[str, Any]] = [
-        # The second condition tells the planner that the index has it.
-        ("h.conversation = ? AND h.conversation <> ''", search.conversation),
-        ("h.id = ? AND h.id <> ''", search.id),
+        # What is not 0 and not empty has an index. One by a hash is a third as large as by a text.
+        ("h.conversation_hash <> 0 AND h.conversation_hash = ?", _hash(search.conversation)),
+        ("h.conversation = ?", search.conversation),
+        ("h.id_hash <> 0 AND h.id_hash = ?", _hash(search.id)),
+        ("h.id = ?", search.id),
         ("h.key = ?", search.key),
         ("k.consumer = ?", search.consumer),
+        ("h.reason <> '' AND k.status = ?", search.status in REASONED and search.status),
         ("k.status = ?", search.status),
         ("k.type = ?", search.type),
         ("k.rule = ?", search.rule),
@@ -236,6 +249,11 @@ def _where(search: Search) -> tuple[str, list[Any]]:
     given = [(condition, value) for condition, value in wanted if value]
     where = " AND ".join(condition for condition, _ in given)
     return where or "1 = 1", [value for _, value in given]
+
+
+def _hash(text: str) -> int:
+    """Never 0, unless there is no text."""
+    return crc32(text.encode("utf-8", "surrogatepass")) or 1 if text else 0
 
 
 def _containing(text: str) -> str:
@@ -251,4 +269,6 @@ def _decision(row: Sequence[Any]) -> Decision:
     same_id = fields["same_id"]
     fields["same_id"] = None if same_id < 0 else bool(same_id)
     fields["key"] = bytes(fields["key"])
+    if fields["status"] == "duplicate" and not fields["reason"]:
+        fields["reason"] = AGAIN[fields["same_id"]]
     return Decision(**fields)
