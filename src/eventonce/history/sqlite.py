@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from eventonce.errors import ConfigError, StoreUnavailable
 
+CACHE_KIB: Final = 32_768
+"""Of the file, in memory: its indexes are written to anywhere."""
 WAIT: Final = 10.0
 """Seconds to wait for another process that writes."""
 
@@ -32,6 +34,8 @@ class SqliteDriver:
             # A crash of the machine may cost the last seconds of a history, and never the file.
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._database.execute("PRAGMA wal_autocheckpoint = 10000")
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"history sqlite:///{path}: {error}") from error
         except sqlite3.DatabaseError as error:
