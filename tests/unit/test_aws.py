@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.clock import wall_clock
 from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
+from eventonce.history import History, Search
 from eventonce.runtime.observers import Tally
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
@@ -408,3 +410,14 @@ def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixt
     with pytest.raises(NotSettled):
         handler({"id": "1", "detail-type": f"x\n{GIVEN_UP}", "detail": {}}, None)
     assert [record.getMessage().count("\n") for record in caplog.records] == [0]
+
+
+def test_a_function_writes_its_history_before_it_is_stopped(tmp_path: Path) -> None:
+    crm = Crm()
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        crm.consumer.observers.append(history.observer("crm", "lambda:calls"))
+        crm.failing.add("b")
+        crm.handler({"Records": [record("a"), record("b")]}, None)
+        found = history.find(Search())
+    told = [(one.status, one.channel) for one in found]
+    assert told == [("done", "sqs:calls"), ("failed", "sqs:calls")]

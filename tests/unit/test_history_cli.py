@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,26 @@ def test_whoever_keeps_none_is_told_how(run: Run, tmp_path: Path) -> None:
     assert wrong.code == 2
     for field in ("history.store", "history.keep", "history.most"):
         assert field in wrong.err
+
+
+def test_show_tells_what_was_decided_whoever_the_consumer_is(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    event = tmp_path / "event.json"
+    event.write_bytes(call(1))
+    capture = write_lines(tmp_path / "c.jsonl", *[json.loads(call(1))] * 2)
+    early = run("show", "-c", config, event)
+    assert early.code == 2
+    run("run", "-c", config, "--from", capture, "--name", "other")
+    found = run("show", "-c", config, event)
+    assert found.code == 0
+    assert "found under the name 'other'" in found.err
+    assert "ran on worker " in found.out
+    assert "1 copy since" in found.out
+    document = run("show", "-c", config, event, "--json").documents[0]
+    assert len(document["history"]) == 2
+    (tmp_path / "store.db").unlink()
+    run("store", "create", f"sqlite:///{tmp_path}/store.db")
+    # The store has forgotten it, and the history has not.
+    forgotten = run("show", "-c", config, document["key"])
+    assert (forgotten.code, "ran on worker " in forgotten.out) == (0, True)

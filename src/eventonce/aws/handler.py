@@ -118,6 +118,16 @@ def lambda_handler(
         consumer.observers.append(to_standard_output(consumer.rules.rules))
 
     def handler(event: Any, context: Any = None) -> Any:
+        try:
+            return answer(event, context)
+        finally:
+            # Lambda may stop the process here, until the next invocation or for good.
+            for observer in consumer.observers:
+                flush = getattr(observer, "flush", None)
+                if flush is not None:
+                    flush()
+
+    def answer(event: Any, context: Any) -> Any:
         invocation = Invocation(context, margin, pace)
         records = sqs_records(event)
         if records is not None:

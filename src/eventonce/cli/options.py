@@ -275,6 +275,18 @@ def tapping(path: str) -> Iterator[FileTap | None]:
 
 
 @contextmanager
+def looking_back(table: Kept) -> Iterator[History | None]:
+    """The history that the table names, to look at; None without one, or before it is begun."""
+    from eventonce.history import History, recorder  # noqa: PLC0415  for those who keep one
+
+    if not table.store or not recorder.exists(table.store):
+        yield None
+        return
+    with History(table.store, look=True) as history:
+        yield history
+
+
+@contextmanager
 def keeping_history(table: Kept, consumer: Consumer, channel: str) -> Iterator[History | None]:
     """Keep what the consumer decides, where the table says so."""
     if not table.store:

@@ -21,6 +21,7 @@ from eventonce.cli.options import (
     confirmed,
     dry_run_option,
     json_option,
+    looking_back,
     options,
     with_settings,
     yes_option,
@@ -31,6 +32,8 @@ from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
+from eventonce.history import History, Search
+from eventonce.history.story import told
 from eventonce.stores import open_schema
 from eventonce.types import Event
 
@@ -134,37 +137,49 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
     """Show the record of a KEY in hexadecimal, or of the event in FILE (- is stdin).
 
     The consumer's name is part of every key, and a store keeps no list of names: an event is
-    looked for under --name or the file's name, then under the names that have dead letters, and
-    under `default`.
+    looked for under --name or the file's name, then under the names that the history or dead
+    letters have, and under `default`. With a history, it tells what was decided, too.
     """
     event = _event_in(what)
     key = _key(what) if event is None else b""
     tried: list[str] = []
-    with closing(settings.open_store()) as opened:
-        for name in _names(settings.file.name, opened) if event is not None else [""]:
+    with closing(settings.open_store()) as opened, looking_back(settings.file.history) as history:
+        for name in _names(settings, opened, history, event) if event is not None else [""]:
             if event is not None:
                 key = _keyed(event, settings, name)
                 tried.append(name)
             record = opened.show(key)
             if record is not None:
                 break
-    if record is None:
+        chapters = told(history.find(Search(key=key))) if history is not None else []
+    if record is None and not chapters:
         return _unknown(key, tried, as_json=as_json)
+    sentences = [sentence for chapter in chapters for sentence in chapter.sentences]
+    if record is None:
+        # Its record has expired, and the history is kept for longer.
+        emit({"key": key.hex(), "history": sentences}, "\n".join(sentences), as_json=as_json)
+        return 0
     if len(tried) > 1 and not as_json:
         notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
     owner = {"name": tried[-1]} if tried else {}
-    document = {"key": key.hex(), **owner, "is": _state(record), **_document(record)}
+    said = {"history": sentences} if history is not None else {}
+    document = {"key": key.hex(), **owner, "is": _state(record), **_document(record), **said}
     under = f" {_under(tried[-1:])}" if tried else ""
     text = with_table(f"{key.hex()}: {_state(record)}{under}", _rows(record))
+    text = "\n".join([text, *sentences])
     emit(document, text, as_json=as_json)
     return 0
 
 
-def _names(own: str, opened: StoreAdmin) -> Iterator[str]:
+def _names(
+    settings: Settings, opened: StoreAdmin, history: History | None, event: Event
+) -> Iterator[str]:
     """The names that can be known, the consumer's own first; dead letters are read if needed."""
+    met = history.find(Search(id=event.id)) if history is not None and event.id else []
+    own = [settings.file.name or DEFAULT_NAME, *(one.consumer for one in met), DEFAULT_NAME]
     others = (letter.consumer for letter in opened.letters())
     seen: set[str] = set()
-    for name in chain([own or DEFAULT_NAME, DEFAULT_NAME], others):
+    for name in chain(own, others):
         if name not in seen:
             seen.add(name)
             yield name

@@ -67,7 +67,7 @@ class History:
         self._tidied = time.monotonic()
         self._told = 0
         self._background = Background[Told]("history", self._write, WAITING)
-        if look and uri.startswith("sqlite:") and not Path(path_of(uri)).exists():
+        if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
         if not look:
             with self._tables() as tables:
@@ -166,6 +166,7 @@ class _Observer:
 
     def __init__(self, background: Background[Told], consumer: str, channel: str) -> None:
         self._background = background
+        self.flush = background.flush
         self._consumer = consumer
         self._channel = channel
 
@@ -174,6 +175,11 @@ class _Observer:
         now, consumer, channel = wall_clock(), self._consumer, self._channel
         told = [(outcome, now, consumer, channel) for outcome in outcomes]
         self._background.add(told, len(told))
+
+
+def exists(uri: str) -> bool:
+    """Whether a history was begun there; of a server nobody knows before it is asked."""
+    return not uri.startswith("sqlite:") or Path(path_of(uri)).exists()
 
 
 def check(uri: str) -> None:
