@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores import open_store
-from eventonce.stores.sqlite import SQLiteStore, admin
+from eventonce.stores.sqlite import SQLiteStore, admin, queries
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.stores.sqlite.errors import explain
 from eventonce.stores.sqlite.uri import Location, Options, Synchronous
@@ -656,3 +657,20 @@ def test_a_closed_store_says_so(path: Path) -> None:
         sqlite.claim([fact(1)], NOW)
     with pytest.raises(StoreError, match="was closed"):
         next(letters)
+
+
+def test_an_sqlite_that_takes_too_few_values_is_refused_before_a_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, later = tmp_path / "eventonce.db", tmp_path / "later.db"
+    SQLiteStore(path).close()
+    largest = queries._complete(queries.ROWS[0], alike=False)
+    assert max(map(int, re.findall(r"\?(\d+)", largest))) == 1025
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 31, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.31.1")
+    for refused in (path, later):
+        with pytest.raises(StoreMismatch, match=r"has SQLite 3\.31\.1\. SQLite 3\.32 or newer is"):
+            SQLiteStore(refused)
+    assert not later.exists()
+    (finding,) = [one for one in SQLiteSchema(Location(path)).check() if not one.fine]
+    assert finding.what == "this Python has SQLite 3.31.1"

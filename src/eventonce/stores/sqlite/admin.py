@@ -79,6 +79,12 @@ CHECKPOINT_PAGES: Final = 4_000
 """Written aside before they are brought home: four times SQLite's own, for a page at the end of the
 tree is written in many batches and brought home once. The -wal file grows to some 16 MiB."""
 
+OLDEST: Final = (3, 32)
+"""The oldest SQLite. Those before it take 999 values in a statement; ours have up to 1,025
+(`queries.ROWS`)."""
+
+UPGRADE: Final = "SQLite 3.32 or newer is needed: install it, or a Python that comes with it"
+
 POLL: Final = 0.002
 """Seconds, at most, between two looks at a lock. SQLite's own waits grow to a tenth of a second,
 and a process that looks so rarely came away empty-handed after five, among eight busy ones."""
@@ -114,6 +120,9 @@ def _patiently(location: Location, attempt: Callable[[], T]) -> T:
 
 
 def _open(location: Location, kind: type[C]) -> C:
+    if sqlite3.sqlite_version_info < OLDEST:
+        version = sqlite3.sqlite_version
+        raise StoreMismatch(f"{location.path}: this Python has SQLite {version}. {UPGRADE}.")
     _make_private(location.path)
     connection = connect(location, "rwc", 0, kind)
     try:
@@ -288,6 +297,9 @@ class SQLiteSchema:
             yield self._tables(found)
             if found.format is None:
                 return
+            new_enough = sqlite3.sqlite_version_info >= OLDEST
+            version = f"this Python has SQLite {sqlite3.sqlite_version}"
+            yield Finding(version, "" if new_enough else UPGRADE)
             migrate = f'eventonce store migrate "{self._location.uri}"'
             yield Finding("it keeps a write-ahead log", "" if found.write_ahead else migrate)
             yield Finding("this user may write it", self._unwritable())
