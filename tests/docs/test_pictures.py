@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple, get_args
 from xml.etree import ElementTree as ET
@@ -27,7 +27,6 @@ VERSIONS = [
     replace(VERSION, order=6, digest=b"six", at=6),
     replace(VERSION, order=6, at=6),
 ]
-Edges = Mapping[tuple[str, str], Sequence[str]]
 
 
 class Moment(NamedTuple):

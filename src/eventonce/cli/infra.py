@@ -96,7 +96,7 @@ _parameter_option = click.option(
 )
 @_parameter_option
 @_options
-def apply_plan(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> None:
+def apply_stack(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Deploy the template through a CloudFormation change set.
 
     A second run changes nothing. A deployment that fails is rolled back.

@@ -2,6 +2,6 @@
 
 from eventonce.envelope.bodies import read_body
 from eventonce.envelope.jsontext import too_large
-from eventonce.envelope.reader import MAX_BYTES, EventLike, kept, parts, read, read_many
+from eventonce.envelope.reader import MAX_BYTES, kept, parts, read
 
-__all__ = ["MAX_BYTES", "EventLike", "kept", "parts", "read", "read_body", "read_many", "too_large"]
+__all__ = ["MAX_BYTES", "kept", "parts", "read", "read_body", "too_large"]

@@ -7,7 +7,7 @@ unwrapped first.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -101,30 +101,6 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
     return None
 
 
-def read_many(
-    payload: EventLike | Sequence[EventLike],
-    *,
-    max_bytes: int = MAX_BYTES,
-    headers: Mapping[str, str] = NO_HEADERS,
-) -> list[Event | EnvelopeError]:
-    """The events of a payload in their order, each bad one as its error.
-
-    The payload is one event, a list of them, or a batch of queue records; `max_bytes` is each
-    event's limit. The error's `place` begins with the element's.
-    """
-    try:
-        name, elements = _elements(payload)
-    except EnvelopeError as error:
-        return [error]
-    events: list[Event | EnvelopeError] = []
-    for number, element in enumerate(elements):
-        try:
-            events.append(read(element, max_bytes=max_bytes, headers=headers))
-        except EnvelopeError as error:
-            events.append(error if name is None else within(f"{name}[{number}]", error))
-    return events
-
-
 def parts(payload: Any) -> list[Any]:
     """The elements of a payload that may be an event each, in order, not read yet: an invalid one
     spoils no other.
@@ -132,7 +108,7 @@ def parts(payload: Any) -> list[Any]:
     The payload itself where it cannot be taken apart.
     """
     try:
-        return _elements(payload)[1]
+        return _elements(payload)
     except EnvelopeError:
         return [payload]
 
@@ -269,23 +245,21 @@ def _is_object(content: bytes | str) -> bool:
     return content.lstrip()[:1] in ("{", b"{")
 
 
-def _elements(payload: Any) -> tuple[str | None, list[Any]]:
-    """The elements that may be an event each, and the name they have in the payload; None if they
-    are all of the payload."""
+def _elements(payload: Any) -> list[Any]:
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
         raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]
         if start == b"[":
-            return "", [bytes(item) for item in jsontext.items(raw)]
+            return [bytes(item) for item in jsontext.items(raw)]
         fields = jsontext.fields_or_none(raw) if start == b"{" else None
-        return _batched(fields, raw) if fields is not None else (None, [raw])
+        return _batched(fields, raw) if fields is not None else [raw]
     if isinstance(payload, Mapping):
         return _batched(payload, payload)
-    return ("", list(payload)) if isinstance(payload, (list, tuple)) else (None, [payload])
+    return list(payload) if isinstance(payload, (list, tuple)) else [payload]
 
 
-def _batched(fields: Fields, payload: Any) -> tuple[str | None, list[Any]]:
+def _batched(fields: Fields, payload: Any) -> list[Any]:
     found = carriers.batch(fields)
     if found is None:
-        return None, [payload]
-    return found[0], [bytes(it) if isinstance(it, msgspec.Raw) else it for it in found[1]]
+        return [payload]
+    return [bytes(it) if isinstance(it, msgspec.Raw) else it for it in found[1]]
