@@ -272,13 +272,15 @@ class Slots(Generic[Item]):
                     looks += 1
                     if not self._rests(looks):
                         return
-                    looks = looks if looks <= LOOKS else 0
+                    # Whoever woke it has brought something.
+                    soon = looks > LOOKS
+                    looks = 0 if soon else looks
                 else:
-                    looks, held_up = 0, self._taken - taken < FEW
-                    pause = QUICK if held_up else min(pause * 2, QUICK * SELDOM)
-                    if held_up and taken >= 0:
+                    looks, soon = 0, self._taken - taken < FEW
+                    if soon and taken >= 0:
                         with suppress(RuntimeError):
                             self._call_more()
+                pause = QUICK if soon else min(pause * 2, QUICK * SELDOM)
                 taken = self._taken
             self._ending.acquire(timeout=pause)
 
