@@ -238,8 +238,10 @@ class Consumer:
                 return
             (run,) = visit.runs
             job = run.start()
-            transactions = self.runtime.transactions
-            scope = Scope(run, job, transactions) if transactions is not None else None
+            scope = None
+            if self.runtime.transactions is not None:
+                scope = Scope(run, job, self.runtime.transactions)
+                job.connect = scope.connect
             try:
                 with InsideHandler():
                     yield job

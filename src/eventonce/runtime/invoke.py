@@ -8,6 +8,8 @@ from threading import current_thread, main_thread
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final
 
+import msgspec
+
 from eventonce.core import engine
 from eventonce.core.plan import Handler, Run
 from eventonce.core.ports import Transaction, Transactional
@@ -25,22 +27,18 @@ def open_transaction(store: Transactional) -> Opened:
     return block, block.__enter__()
 
 
-class Scope:
+class Scope(msgspec.Struct, eq=False):
     """The transaction a handler may open through `job.connection`, and what ends it."""
 
-    __slots__ = ("_context", "_job", "_run", "_store", "_transaction")
+    _run: Run
+    _job: Job
+    _store: Transactional | None = None
+    """None where the transaction is opened elsewhere, and given to `hold`."""
+    _context: AbstractContextManager[Transaction] | None = None
+    _transaction: Transaction | None = None
 
-    def __init__(self, run: Run, job: Job, store: Transactional | None = None) -> None:
-        """Without a store the transaction is opened elsewhere, and given to `hold`."""
-        self._run = run
-        self._job = job
-        self._context: AbstractContextManager[Transaction] | None = None
-        self._transaction: Transaction | None = None
-        self._store = store
-        if store is not None:
-            job.connect = self._connect
-
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """The connection; the first time it opens the transaction. It is the `connect` of a job."""
         if self._transaction is None:
             assert self._store is not None
             try:
@@ -107,7 +105,10 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
     assert handler is not None
     # As `run.start` does it, without the call.
     job = run.job = Job(plan.event, run.claim, plan.rule.name, run.token, run.attempt)
-    scope = Scope(run, job, transactions) if transactions is not None else None
+    scope = None
+    if transactions is not None:
+        scope = Scope(run, job, transactions)
+        job.connect = scope.connect
     try:
         value = handler(job)
         if value is not None:
