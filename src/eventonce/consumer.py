@@ -294,6 +294,12 @@ class Consumer:
         redrive.settle(self.admin, zip(chosen, outcomes, strict=True), self.runtime.clock())
         return outcomes
 
+    def use(self, rules: Ruleset) -> None:
+        """Plan all further events by these rules; what is under way goes on by the old ones."""
+        self.rules = rules
+        self.__dict__.pop("kept_headers", None)
+        self.runtime.planner = Planner(rules, self.max_bytes, self.runtime.clock)
+
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
         """The same name, rules and handlers over another store: for tests, and for moving house."""
         mine = self.runtime
@@ -306,8 +312,7 @@ class Consumer:
             max_bytes=self.max_bytes,
             clock=clock,
         )
-        other.rules = self.rules
-        other.runtime.planner = Planner(self.rules, self.max_bytes, clock)
+        other.use(self.rules)
         other.runtime.routes = mine.routes.wrapped(lambda handler: handler)
         other._keep_headers = self._keep_headers
         return other

@@ -29,7 +29,7 @@ def recorded(
     lines: list[bytes] = []
     with Consumer("memory:", name="test", rules=[rule], handler=handler) as consumer:
         write = lambda decided: lines.append(line_of(decided))  # noqa: E731  an argument
-        consumer.observers.append(shadow_observer(consumer.rules.rules, write))
+        consumer.observers.append(shadow_observer(consumer, write))
         for event in events:
             consumer.process([event])
     return [msgspec.json.decode(line, type=ShadowLine) for line in lines]

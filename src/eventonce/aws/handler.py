@@ -115,7 +115,7 @@ def lambda_handler(
     pace, visibility = Pace(), Visibility()
     tapped = to_log if asked_for(tap, "EVENTONCE_TAP") else None
     if asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):
-        consumer.observers.append(to_standard_output(consumer.rules.rules))
+        consumer.observers.append(to_standard_output(consumer))
 
     def handler(event: Any, context: Any = None) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -14,11 +15,12 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import s3
+from eventonce.cli.signals import called_by_hangup
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_STORE, Config, Kept, load
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
-from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.errors import ConfigError, EventonceError, StoreMismatch
 from eventonce.rules.instants import duration
 from eventonce.sinks import imported
 from eventonce.stores import adapter_of, open_schema, open_store
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 SIZE: Final = 4096
 """Bytes that an event is taken for while its line waits: it is not measured while others wait."""
+
+RULES: Final = ("presets", "rules", "rule", "override", "secrets")
+"""The settings that are read anew while a command runs."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -310,6 +315,35 @@ def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
     from eventonce.study.capture.tap import BackgroundLines  # noqa: PLC0415
 
     with closing(BackgroundLines(Path(path), "shadow", line_of)) as lines:
-        rules = consumer.rules.rules
-        consumer.observers.append(shadow_observer(rules, lambda one: lines.add([one], SIZE)))
+        observer = shadow_observer(consumer, lambda one: lines.add([one], SIZE))
+        consumer.observers.append(observer)
+        yield
+
+
+@contextmanager
+def rules_reloaded(
+    settings: Settings, consumer: Consumer, handler: str | None = None
+) -> Iterator[None]:
+    """SIGHUP reads the rules of the file anew; with a fault in it the old ones stay in use."""
+    log = logging.getLogger("eventonce.settings")
+    log.setLevel(logging.INFO)
+    others = [name for name in Config.__struct_fields__ if name not in RULES]
+    before = [getattr(settings.file, name) for name in others]
+
+    def reload() -> None:
+        if handler is not None and consumer is imported(handler):
+            log.warning("SIGHUP: %s has rules of its own, which need a restart", handler)
+            return
+        try:
+            after = settings.also().file
+            rules = after.ruleset(consumer.name)
+        except EventonceError as error:
+            log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
+            return
+        consumer.use(rules)
+        log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
+        if before != [getattr(after, name) for name in others]:
+            log.warning("SIGHUP: other settings have changed too, which need a restart")
+
+    with called_by_hangup(reload):
         yield

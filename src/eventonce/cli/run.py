@@ -25,6 +25,7 @@ from eventonce.cli.options import (
     json_option,
     keeping_history,
     recording_shadows,
+    rules_reloaded,
     tap_option,
     tapping,
     verbose_option,
@@ -128,6 +129,7 @@ def run(
                 stack.enter_context(listening(str(asked.health), worker.state))
             if isinstance(source, FileSource):
                 stack.enter_context(_progress(source))
+            stack.enter_context(rules_reloaded(settings, consumer, handler))
             stack.enter_context(ended_by_signals(worker.stop))
             report = worker.run()
         _say(tally.counts, report, as_json=as_json)

@@ -15,6 +15,7 @@ from eventonce.cli.options import (
     json_option,
     keeping_history,
     recording_shadows,
+    rules_reloaded,
     tap_option,
     tapping,
     verbose_option,
@@ -99,6 +100,7 @@ def serve(
         tapping(tap or settings.file.tap) as tapped,
         recording_shadows(settings.file.shadow_log, consumer),
         keeping_history(settings.file.history, consumer, CHANNEL),
+        rules_reloaded(settings, consumer, handler),
     ):
         # `listen` has refused every address but loopback unless somebody is asked for.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -28,6 +29,29 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP has this called, in a thread of its own: a signal may come at any instant, also while
+    a lock is held that the call needs."""
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        yield
+        return
+    alone = threading.Lock()
+
+    def one_by_one() -> None:
+        with alone:
+            call()
+
+    def on(_number: int, _frame: FrameType | None) -> None:
+        threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
+
+    before = signal.signal(signal.SIGHUP, on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

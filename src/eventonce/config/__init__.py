@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -16,6 +15,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import sqs as address
+from eventonce.config.references import References
 from eventonce.consumer import Consumer
 from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError, unreadable
@@ -234,7 +234,8 @@ def table_needs(sink: Sink) -> str:
 def load(path: str | PathLike[str] | None = None) -> Config:
     """The settings of the file; the defaults if no file is named and there is none.
 
-    `${NAME}` in a string stands for that environment variable, so that no secret need be written.
+    `${NAME}` in a string stands for that environment variable, `${file:…}`, `${ssm:…}` and
+    `${secretsmanager:…}` for what is kept there, so that no secret need be written.
     ConfigError names every fault that no argument could correct, each with its line.
     """
     if path is None:
@@ -258,10 +259,13 @@ class Reading(NamedTuple):
     sinks: list[Sink | None]
     """The `[[sink]]` tables by their numbers; None for a wrong one."""
     faults: list[Fault]
+    unasked: list[Place]
+    """The places of values that a service was not asked for."""
 
 
-def read(path: Path) -> Reading:
-    """The content of the file, and every fault that can be seen in the file alone."""
+def read(path: Path, *, ask: bool = True) -> Reading:
+    """The content of the file, and every fault that can be seen in the file alone. `ask`: whether
+    services are asked for the secrets that it refers to."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -270,7 +274,9 @@ def read(path: Path) -> Reading:
     own, faults = rules_in(document)
     # Rules are left as they are: a key does not depend on the environment.
     without = {name: value for name, value in document.values.items() if name != "rule"}
-    given = _filled(without, faults)
+    references = References(ask=ask)
+    given = references.filled(without)
+    faults += references.faults
     for field in ("presets", "rules"):
         value = given.get(field)
         if isinstance(value, str) or holds_tables(value):
@@ -282,27 +288,10 @@ def read(path: Path) -> Reading:
         sinks = [_converted(Sink, one, faults, ("sink", at)) for at, one in enumerate(tables)]
         given["sink"] = [sink for sink in sinks if sink is not None]
     config = _converted(Config, given, faults) or Config()
-    faults += _override_faults(config.override) + _secret_faults(config.secrets)
+    faults += _override_faults(config.override)
+    faults += [one for one in _secret_faults(config.secrets) if one.place not in references.unasked]
     config = msgspec.structs.replace(config, rule=tuple(own))
-    return Reading(document, config, sinks, faults)
-
-
-_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
-
-
-def _filled(value: Any, faults: list[Fault], place: Place = ()) -> Any:
-    """The value with `${NAME}` in its strings replaced from the environment."""
-    if isinstance(value, dict):
-        return {name: _filled(inner, faults, (*place, name)) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_filled(inner, faults, (*place, number)) for number, inner in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    for name in _VARIABLE.findall(value):
-        if name not in os.environ:
-            said = f"{label(place)}: the environment has no variable {name}"
-            faults.append(Fault(place, said))
-    return _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), value)
+    return Reading(document, config, sinks, faults, references.unasked)
 
 
 _KINDS: Final[Mapping[str, str]] = {

@@ -42,7 +42,7 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
     `name` is the consumer's name if it does not come from the file; `also` are the checks of
     fields that only one command knows.
     """
-    reading = read(path)
+    reading = read(path, ask=False)
     checks = {**CHECKS, **(also or {})}
     found = [fault for fault in _faults(reading, name, checks) if _is_read(reading, fault.place)]
     if reading.faults or found:
@@ -59,7 +59,7 @@ def check_table(name: str, table: msgspec.Struct) -> None:
 
 def _is_read(reading: Reading, place: Place) -> bool:
     """Whether this field and all fields within it could be read; a faulty one is not judged."""
-    wrong = [fault.place for fault in reading.faults]
+    wrong = [*(fault.place for fault in reading.faults), *reading.unasked]
     return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Observer
 from eventonce.errors import EventonceError
+from eventonce.rules import Ruleset
 from eventonce.rules.expressions import Hash, Path, parse_path
 from eventonce.rules.keys import content_hash, encode
 from eventonce.rules.parts import Incomplete, extractor, part, places_for
@@ -59,16 +60,31 @@ class Decided(NamedTuple):
     at: int
 
 
-def shadow_observer(rules: Iterable[Rule], write: Callable[[Decided], object]) -> Observer:
+class Ruled(Protocol):
+    """A consumer, which has rules that may be replaced."""
+
+    rules: Ruleset
+
+
+def shadow_observer(consumer: Ruled, write: Callable[[Decided], object]) -> Observer:
     """An observer that hands on what was decided under the rules that are in shadow mode."""
-    shadowed = {rule.name: rule for rule in rules if rule.shadow}
+    known = consumer.rules
+    shadowed = _shadowed(known)
 
     def observe(outcome: Outcome, _seconds: float) -> None:
+        nonlocal known, shadowed
+        if consumer.rules is not known:
+            known = consumer.rules
+            shadowed = _shadowed(known)
         rule = shadowed.get(outcome.rule)
         if rule is not None and (outcome.shadowed or outcome.status == "done"):
             write(Decided(outcome, rule, wall_clock()))
 
     return observe
+
+
+def _shadowed(rules: Ruleset) -> dict[str, Rule]:
+    return {rule.name: rule for rule in rules.rules if rule.shadow}
 
 
 def line_of(decided: Decided) -> bytes:
@@ -93,9 +109,9 @@ def line_of(decided: Decided) -> bytes:
     )
 
 
-def to_standard_output(rules: Iterable[Rule]) -> Observer:
+def to_standard_output(consumer: Ruled) -> Observer:
     """An observer that prints the lines: for a function, whose output is its log."""
-    return shadow_observer(rules, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
+    return shadow_observer(consumer, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
 
 
 @lru_cache(maxsize=256)

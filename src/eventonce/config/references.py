@@ -1,0 +1,119 @@
+"""References: `${…}` in a string of the file stands for a value that is kept elsewhere, so that no
+secret must be written down."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import Access, Client, connect
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.rules.tomltext import Fault, Place, label
+
+REMOTE: Final = ("ssm", "secretsmanager")
+"""Kinds whose values a service must be asked for."""
+
+TIMEOUT: Final = 10.0
+ATTEMPTS: Final = 3
+
+_REFERENCE: Final = re.compile(r"\$\{(?:(\w+)|(env|file|ssm|secretsmanager):([^{}]+))\}")
+
+
+class References:
+    """Fills in the references of one file; each is looked up once."""
+
+    def __init__(self, *, ask: bool) -> None:
+        """`ask`: whether services are asked; else their references stay as they are."""
+        self._ask = ask
+        self._values: dict[tuple[str, str], str] = {}
+        self.faults: list[Fault] = []
+        self.unasked: list[Place] = []
+        """The places of references that stayed as they are."""
+
+    def filled(self, value: Any, place: Place = ()) -> Any:
+        """The value with the references in its strings replaced."""
+        if isinstance(value, dict):
+            return {name: self.filled(inner, (*place, name)) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.filled(inner, (*place, number)) for number, inner in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        return _REFERENCE.sub(partial(self._found, place), value)
+
+    def _found(self, place: Place, reference: re.Match[str]) -> str:
+        kind, name = reference[2] or "env", reference[3] or reference[1]
+        if kind in REMOTE and not self._ask:
+            self.unasked.append(place)
+            return reference[0]
+        try:
+            if (kind, name) not in self._values:
+                self._values[kind, name] = _LOOKED_UP[kind](name)
+        except EventonceError as error:
+            self.faults.append(Fault(place, f"{label(place)}: {error}"))
+            return reference[0]
+        return self._values[kind, name]
+
+
+def _of_environment(name: str) -> str:
+    if name not in os.environ:
+        raise ConfigError(f"the environment has no variable {name}")
+    return os.environ[name]
+
+
+def _of_file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {path} cannot be read: {_why(error)}") from error
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
+
+
+def _of_parameter(text: str) -> str:
+    name, client = _asked("ssm", text, "parameter")
+    answer = client.call("get_parameter", Name=name, WithDecryption=True)
+    return str(answer["Parameter"]["Value"])
+
+
+def _of_secret(text: str) -> str:
+    """A secret, or with `#field` one field of a secret that is a JSON object."""
+    named, _, query = text.partition("?")
+    named, _, field = named.partition("#")
+    name, client = _asked("secretsmanager", f"{named}?{query}", "secret")
+    answer = client.call("get_secret_value", SecretId=name)
+    secret = answer.get("SecretString")
+    if secret is None:
+        raise ConfigError(f"the secret {name} is binary, and a text is needed")
+    if not field:
+        return str(secret)
+    try:
+        fields = msgspec.json.decode(secret, type=dict[str, str | int])
+        return str(fields[field])
+    except msgspec.DecodeError:
+        raise ConfigError(f"the secret {name} is no JSON object of texts") from None
+    except KeyError:
+        raise ConfigError(f"the secret {name} has no field {field!r}") from None
+
+
+def _asked(service: str, text: str, noun: str) -> tuple[str, Client]:
+    name, _, query = text.partition("?")
+    place = f"the {noun} {name}"
+    access = Access.from_query(query, place)
+    make = partial(connect, service, access, read_timeout=TIMEOUT, attempts=ATTEMPTS)
+    return name, Client(make, partial(errors.explain, place=place, noun=noun))
+
+
+_LOOKED_UP: Final = {
+    "env": _of_environment,
+    "file": _of_file,
+    "ssm": _of_parameter,
+    "secretsmanager": _of_secret,
+}

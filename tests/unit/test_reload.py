@@ -1,0 +1,112 @@
+"""SIGHUP: the rules of the file are read anew, and a file with a fault changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.cli.options import Settings, rules_reloaded
+from eventonce.runtime.shadow import Decided, shadow_observer
+from tests.helpers import call, statuses, until
+
+FILE = """
+store = "memory:"
+presets = []
+{more}
+[[rule]]
+name = "call"
+match = "call"
+key = ["{key}"]
+shadow = {shadow}
+"""
+
+
+class Place:
+    """A file, and a consumer of it that is told when the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write("detail.call")
+        self.settings = Settings(path)
+        self.consumer = self.settings.file.consumer()
+        self.consumer.on()(lambda _: None)
+
+    def write(self, key: str, *, more: str = "", shadow: str = "false") -> None:
+        self.path.write_text(FILE.format(key=key, more=more, shadow=shadow))
+
+    def hang_up(self) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    def reload(self) -> None:
+        before = self.consumer.rules
+        self.hang_up()
+        until(lambda: self.consumer.rules is not before)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path / "crm.toml")
+    with place.consumer, rules_reloaded(place.settings, place.consumer):
+        yield place
+
+
+def test_the_rules_are_read_anew(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    process = place.consumer.process
+    assert statuses(process([call(1, n=11), call(1, n=12)])) == ["done", "duplicate"]
+    place.write("detail.n")
+    place.reload()
+    again = process([call(1, n=11), call(1, n=12), call(2, n=12)])
+    assert statuses(again) == ["done", "done", "duplicate"]
+    assert "the rules in use are those of the file now, 1" in caplog.text
+    assert "need a restart" not in caplog.text
+    place.write("detail.call", more='unhandled = "letter"')
+    place.reload()
+    until(lambda: "other settings have changed too, which need a restart" in caplog.text)
+
+
+@pytest.mark.parametrize("fault", ['presets = ["nothing"]', "nonsense", "unknown = 1"])
+def test_a_file_with_a_fault_changes_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    rules = place.consumer.rules
+    text = place.path.read_text()
+    place.path.write_text(f"{fault}\n{text.replace('presets = []', '')}")
+    place.hang_up()
+    until(lambda: "SIGHUP: the rules stay as they are: " in caplog.text)
+    assert "crm.toml:1" in caplog.text or "nothing" in caplog.text
+    assert place.consumer.rules is rules
+    assert statuses(place.consumer.process([call(1), call(1)])) == ["done", "duplicate"]
+
+
+def test_rules_that_are_put_into_shadow_mode_are_recorded(place: Place) -> None:
+    told: list[Decided] = []
+    place.consumer.observers.append(shadow_observer(place.consumer, told.append))
+    place.consumer.process([call(1)])
+    assert told == []
+    place.write("detail.call", shadow="true")
+    place.reload()
+    place.consumer.process([call(1)])
+    assert [one.outcome.shadowed for one in told] == ["duplicate"]
+
+
+OWN = Consumer("memory:", handler=lambda _: None)
+
+
+def test_the_rules_of_a_program_are_its_own(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    rules = OWN.rules
+    with rules_reloaded(place.settings, OWN, "tests.unit.test_reload:OWN"):
+        place.hang_up()
+        until(lambda: "has rules of its own" in caplog.text)
+    assert OWN.rules is rules
+
+
+def test_the_headers_that_new_rules_name_are_kept(place: Place) -> None:
+    assert "x-tenant" not in place.consumer.kept_headers
+    place.write("headers.x-tenant")
+    place.reload()
+    assert "x-tenant" in place.consumer.kept_headers
