@@ -187,9 +187,15 @@ def test_a_terminal_says_how_many_types_and_fields_it_does_not_show(
 def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--source", "unknown", "--events", "4000", "-o", capture)
-    result = run("diagnose", capture)
+    page = tmp_path / "page.html"
+    result = run("diagnose", capture, "--html", page)
     for words in ("Copies by cause", "How late copies come", "Proposed rules", "[[rule]]"):
         assert words in result.out
+    assert re.search(r"window of [\d.]+ \w+ covers all of them", result.out)
+    assert re.search(r"from \d{4}-\d\d-\d\d \d\d:\d\d to \d{4}-", result.out)
+    assert not {"\u00a0", "\u202f", "\u2011"} & {*result.out}, "no keyboard has them"
+    assert re.search(r"window of [\d.]+\u00a0\w+ covers all of them", page.read_text())
+    assert re.search(r"from \d{4}\u2011\d\d\u2011\d\d\u00a0\d\d:\d\d to ", page.read_text())
 
 
 def test_the_capture_is_never_written_over(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, Rule
+from eventonce import Consumer, Job, Rule, presets
 from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
 from eventonce.runtime.shadow import ShadowLine, line_of, shadow_observer
@@ -63,6 +63,17 @@ def test_a_drop_is_recorded_with_what_it_would_have_been_and_without_its_content
 def test_rules_that_are_not_in_shadow_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
     assert not recorded(Rule(name="call", key=["detail.call"]), [call("1", call=1)])
     assert not caplog.records
+
+
+def test_a_proposed_rule_knows_what_a_publication_writes_anew(run: Run) -> None:
+    pytest.importorskip("duckdb")
+    run("simulate", "--source", "unknown", "--seed", "7001", "--events", "2000", "-o", "c.jsonl")
+    assert run("diagnose", "c.jsonl", "--propose", "rules.toml").code == 0
+    (rule,) = presets.resolve("rules.toml")
+    captured = [json.loads(line)["event"] for line in Path("c.jsonl").read_bytes().splitlines()]
+    lines = recorded(msgspec.structs.replace(rule, shadow=True), captured)
+    report = shadow_report(map(msgspec.json.encode, lines))
+    assert (report.drops > 100, report.differing) == (True, 0)
 
 
 def test_what_failed_leaves_no_line_and_a_state_or_another_result_no_content_or_guard() -> None:

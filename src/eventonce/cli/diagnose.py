@@ -40,11 +40,17 @@ from eventonce.study.diagnose import Diagnosis, KindReport, diagnose, lines_of
 from eventonce.study.examples import of_causes, read
 from eventonce.study.findings import Finding
 from eventonce.study.index import Index, Planned
-from eventonce.study.page.diagnosis import diagnosis_page, place, sentence, untold
-from eventonce.study.page.scales import duration
+from eventonce.study.page.diagnosis import (
+    covering,
+    diagnosis_page,
+    place,
+    repeats,
+    sentence,
+    untold,
+)
 from eventonce.study.proposals import toml
 from eventonce.study.scratch import remove_open
-from eventonce.study.windows import BEYOND, GRID, PROPOSED, Windows
+from eventonce.study.windows import PROPOSED, Windows
 
 STATES: Final = "genesys:latest"
 """The preset that tells versions of a state: it finds the states that are told twice."""
@@ -155,7 +161,7 @@ def _report(found: Diagnosis) -> str:
 def _causes(found: Diagnosis) -> str:
     rows: list[tuple[object, ...]] = []
     for cause, number in found.causes.items():
-        rows += [(number, cause, REMEDIES[cause]), ("", "", place(found.where[cause]))]
+        rows += [(number, cause, REMEDIES[cause]), ("", "", typed(place(found.where[cause])))]
     return _titled("Copies by cause", table(rows, indent=2, wrap=True))
 
 
@@ -187,12 +193,7 @@ def _lateness(found: Diagnosis) -> str:
         (f"up to {mark}" if mark != "more" else "later", number, "▇" * -(-number * WIDTH // most))
         for mark, number in late.histogram.items()
     ]
-    cover = next((length for length in GRID if length > late.longest), late.longest + 1)
-    said = (
-        f"The latest copy comes after {duration(late.longest)}: a window of {duration_text(cover)} "
-        "covers all of them."
-    )
-    texts = [table(rows, indent=2), wrapped(said, 2)] if late.bins else []
+    texts = [table(rows, indent=2), wrapped(typed(covering(late)), 2)] if late.bins else []
     if untold(found):
         texts.append(wrapped(typed(untold(found)), 2))
     return _titled("How late copies come", "\n".join(texts))
@@ -222,17 +223,7 @@ def _windows(found: Sequence[Windows]) -> str:
     if rules:
         head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")
         texts.append(table(rules, head=head, indent=2))
-    if whole.observed:
-        said = (
-            f"{counted(whole.beyond, 'pair')} of equal events are further apart than any retry "
-            f"reaches ({duration_text(BEYOND)}): so often events repeat by themselves."
-        )
-    else:
-        said = (
-            "Not enough yet to see events that repeat by themselves: the capture must be longer "
-            f"than {duration_text(BEYOND)}."
-        )
-    texts.append(wrapped(said, 2))
+    texts.append(wrapped(typed(repeats(whole)), 2))
     return _titled("What windows would do", "\n".join(texts))
 
 

@@ -9,7 +9,7 @@ import click
 
 from eventonce.cli.output import notice, wrapped
 from eventonce.sources.inputs import Place, inputs
-from eventonce.study.page.markup import THIN, Sentence
+from eventonce.study.page.markup import HYPHEN, THIN, Sentence
 
 
 def first_sentence(sentence: Sentence) -> str:
@@ -19,8 +19,9 @@ def first_sentence(sentence: Sentence) -> str:
 
 
 def typed(text: str) -> str:
-    """A text of a page with the spaces of its numbers as a keyboard has them."""
-    return text.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
+    """A text of a page with the spaces and hyphens that a keyboard has."""
+    spaced = text.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
+    return spaced.replace(HYPHEN, "-")
 
 
 def say_passed_over(captures: Sequence[Place], *, as_json: bool) -> None:

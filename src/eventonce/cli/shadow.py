@@ -10,7 +10,7 @@ import msgspec
 from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.options import CapturePath, html_option, json_option
 from eventonce.cli.output import check_files, counted, emit, table
-from eventonce.cli.report import say_passed_over
+from eventonce.cli.report import say_passed_over, typed
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.sources.files import Capture
@@ -66,7 +66,7 @@ def _text(found: ShadowReport) -> str:
             ("not read", f"{counted(found.broken, 'line')} of the record, cut off or broken")
         )
     lines += ["", table(facts, indent=2)]
-    lines += ["", *changes(found)] if found.changed else []
+    lines += ["", *map(typed, changes(found))] if found.changed else []
     if found.examples:
         lines += ["", "Drops with another content"]
         lines.append(table(found.examples, head=("original", "drop"), indent=2))

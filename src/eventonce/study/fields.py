@@ -381,7 +381,7 @@ def _key(
         field
         for field in fields.values()
         if field.path not in volatile
-        and _is_addressable(field.path)
+        and is_addressable(field.path)
         and field.u < CONSTANT
         and field.present > 0.999
         and (field.m is None or field.m > 0.999)
@@ -402,7 +402,7 @@ def _key(
     return ()
 
 
-def _is_addressable(path: str) -> bool:
+def is_addressable(path: str) -> bool:
     """Whether a rule can name this field: some names mean something else in a rule, or nothing."""
     try:
         found = parse(path)

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from eventonce.study.fields import is_addressable
 from eventonce.study.index import Index
 from eventonce.study.learning import Known, Pool
 
@@ -96,18 +97,19 @@ def toml(proposals: Iterable[Proposal]) -> str:
 
 
 def _rule(proposal: Proposal) -> str:
-    quoted = msgspec.json.encode
-    match = {"source": list(proposal.sources), "type": list(proposal.types)}
-    matched = ", ".join(f"{name} = {quoted(value).decode()}" for name, value in match.items())
     rule = [
         "[[rule]]",
-        f"name = {quoted(proposal.name).decode()}",
-        f"match = {{ {matched} }}",
-        f"key = {quoted(list(proposal.key)).decode()}",
+        f"name = {_quoted(proposal.name)}",
+        f"match = {{ source = {_listed(proposal.sources)}, type = {_listed(proposal.types)} }}",
+        f"key = {_listed(proposal.key)}",
     ]
+    ignored = [path for path in proposal.volatile if is_addressable(path)]
+    if ignored:
+        # Shadow mode compares contents without them.
+        rule.append(f"ignore = {_listed(ignored)}")
     text = f"""\
-# Of {proposal.events} events it drops {proposal.copies}, {proposal.under_new_ids} of them under \
-another transport id.
+# Of {proposal.events:,} events it drops {proposal.copies:,}, {proposal.under_new_ids:,} of them \
+under another transport id.
 # {proposal.wrong or "None"} of these drops differ outside of what a publication writes \
 ({", ".join(proposal.volatile) or "nothing"}):
 # fewer than {proposal.bound:.2%} of drops are wrong (95 %, as far as this capture tells)."""
@@ -120,3 +122,11 @@ another transport id.
         return "\n".join([*evidence, *rule])
     note = f"# Not enough yet: {ENOUGH} copies under another transport id are needed."
     return "\n".join([note, *evidence, *(f"# {line}" for line in rule)])
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_quoted, texts))}]"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -30,7 +30,7 @@ from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration, minute
 from eventonce.study.page.scatter import Point, scatter
 from eventonce.study.proposals import toml
-from eventonce.study.windows import Windows
+from eventonce.study.windows import GRID, Windows
 
 MAPS: Final = 3
 """Types whose fields are drawn."""
@@ -40,7 +40,7 @@ SCALES: Final = "When the copies of each cause arrive, in UTC. Each row has a sc
 MEANT: Final = (
     "30 s is the visibility time-out of a queue, 1 and 2 minutes are Lambda's retries, 5 minutes "
     "the memory of a FIFO queue, 24 hours the end of EventBridge's retries, and 4 days the end of "
-    "Genesys'."
+    "Genesys'. The numbers above count the copies between two marks."
 )
 BOUND: Final = (
     "The share is of all copies, also of those that the rules in use give another key. The broken "
@@ -132,6 +132,16 @@ def sentence(found: Diagnosis) -> Sentence:
     return [*told, "."]
 
 
+def covering(late: Late) -> str:
+    """A sentence about the latest copy, and the window that covers it."""
+    # Not one that the latest copy only just fits into.
+    cover = next((length for length in GRID if length > 1.1 * late.longest), 2 * late.longest)
+    return (
+        f"The latest copy comes {duration(late.longest)} after the first: a window of "
+        f"{duration(cover)} covers all of them."
+    )
+
+
 def untold(found: Diagnosis) -> str:
     """A sentence about the copies of which nobody knows how late they come."""
     copies = found.copies - sum(found.late.histogram.values())
@@ -156,8 +166,7 @@ def _copies(page: Page, found: Diagnosis) -> None:
     )
     page.section(
         "How late copies come",
-        found.late.bins
-        and f"The latest copy comes {duration(found.late.longest)} after the first.",
+        covering(found.late) if found.late.bins else None,
         untold(found),
         figure(lateness(found.late), MEANT) if found.late.bins else None,
     )
@@ -165,7 +174,7 @@ def _copies(page: Page, found: Diagnosis) -> None:
         whole = found.windows[0]
         page.section(
             "Which window to choose",
-            _repeats(whole),
+            repeats(whole),
             figure(windows_plot(whole), BOUND),
             *_by_rule(found.windows[1:]),
         )
@@ -214,12 +223,12 @@ def _most(kind: KindReport) -> str:
     return ", ".join(f"{number(copies)} {cause}" for cause, copies in kind.causes.items())
 
 
-def _repeats(windows: Windows) -> str:
+def repeats(windows: Windows) -> str:
     """The words about how genuine drops are known."""
     if not windows.observed:
         return (
-            "Events that repeat by themselves are seen only at distances that no retry reaches: "
-            "the capture must be longer than 5 days."
+            "Not enough yet to see events that repeat by themselves: the capture must be longer "
+            "than 5 days."
         )
     if not windows.beyond:
         return (

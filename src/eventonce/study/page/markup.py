@@ -14,6 +14,8 @@ LONGEST: Final = 240
 EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle"})
 THIN: Final = "\u202f"
 """A narrow space that does not break: it parts thousands, and a number from its unit."""
+HYPHEN: Final = "\u2011"
+"""A hyphen that does not break."""
 KEPT: Final = f"\n\u00a0{THIN}"
 
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from math import log10
 from typing import Final, NamedTuple
 
+from eventonce.study.page.markup import HYPHEN
+
 SECOND: Final = 1_000
 MINUTE: Final = 60_000
 HOUR: Final = 3_600_000
@@ -75,9 +77,10 @@ def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
 
 
 def minute(milliseconds: int) -> str:
-    """An instant, without its seconds."""
+    """An instant, without its seconds, which stays on one line."""
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "minutes")[:16]
+        told = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat("\u00a0", "minutes")
+        return told[:16].replace("-", HYPHEN)
     except (ValueError, OverflowError, OSError):
         return str(milliseconds)
 
