@@ -19,7 +19,7 @@ from eventonce.arguments import (
     check_texts,
 )
 from eventonce.clock import wall_clock
-from eventonce.core import engine
+from eventonce.core.outcomes import finish
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
 from eventonce.core.ports import LetterSink, Observer, Store, StoreAdmin
@@ -246,12 +246,12 @@ class Consumer:
                 with InsideHandler():
                     yield job
             except BaseException as error:
-                engine.finish(run, error=as_failure(error))
+                finish(run, error=as_failure(error))
                 if scope is not None:
                     scope.undo(error)
                 raise
             else:
-                engine.finish(run, job.result)
+                finish(run, job.result)
                 if scope is not None:
                     scope.keep()
             finally:

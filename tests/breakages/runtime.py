@@ -101,7 +101,7 @@ def failure_is_done(patch: Patch) -> None:
     def raised(run: Any, *_: object) -> Outcome:
         return Outcome(run.plan.event, "done", "", run.plan.rule.name, run.claim.key)
 
-    patch.setattr(engine, "_raised", raised)
+    patch.setattr(engine, "raised", raised)
 
 
 def loses_what_the_source_refused(patch: Patch) -> None:
@@ -219,7 +219,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     ),
     Breakage(
         "engine: a copy in the same batch runs, too",
-        attribute(engine, "_followed", lambda run, leader: leader.outcome),
+        attribute(engine, "followed", lambda run, leader: leader.outcome),
         promises.copies_of_one_batch_run_once,
     ),
     Breakage(

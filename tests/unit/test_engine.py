@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from eventonce import Rule, envelope
-from eventonce.core.engine import (
-    Ask,
-    Batch,
-    Enter,
-    Execute,
-    Keep,
-    Request,
-    Settle,
-    Wait,
-    finish,
-    settlement,
-)
+from eventonce.core.engine import Ask, Batch, Enter, Execute, Keep, Request, Settle, Wait
+from eventonce.core.outcomes import finish, settlement
 from eventonce.core.plan import Plan
 from eventonce.types import Claim, Outcome, Verdict
 

@@ -2,7 +2,7 @@
 
 A generator that decides everything and does nothing itself: it yields what it wants done, and is
 sent the answer. `runtime.inline` answers in the caller's thread, `runtime.stages` in threads that
-share their calls among batches, the simulator step by step.
+share their calls among batches, the simulator step by step. `outcomes` has the end of each run.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from eventonce import envelope
+from eventonce.core.outcomes import (
+    again,
+    backoff,
+    done,
+    followed,
+    letter_of,
+    letter_of_refusal,
+    not_done,
+    raised,
+    suppressed,
+)
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED, given_up_after, reason
-from eventonce.core.status import DEAD_LETTERS, Status
-from eventonce.errors import EventonceError, Reject, Retry, StoreError, StoreUnavailable
-from eventonce.types import Claim, Letter, Outcome, Settlement, SettleResult, Verdict, effect_id
+from eventonce.core.reasons import NOT_ALONE, REFUSED, reason
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.errors import EventonceError, StoreError, StoreUnavailable
+from eventonce.types import Claim, Letter, Outcome, SettleResult, Verdict
 
 T = TypeVar("T")
-
-MAX_RESULT: Final = 65_536
-"""Bytes of a handler's result kept for copies: well under every store's limit for one record."""
-
-LONGEST_BACKOFF: Final = 900_000
-"""A quarter of an hour, the longest an SQS message timer can wait."""
-
-REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
-"""The verdicts on a replay that is only reported which would run it, or keep a dead letter."""
 
 
 class Enter(msgspec.Struct, frozen=True, gc=False):
@@ -124,7 +125,7 @@ class Batch:
             untold = []
             for run, leader in followers:
                 if _tells_the_id(leader, run):
-                    run.outcome = _followed(run, leader)
+                    run.outcome = followed(run, leader)
                 else:
                     untold.append(run)
             # Runs of one transport id side by side: the first of them asks for all.
@@ -149,7 +150,7 @@ class Batch:
             if is_alone is None:
                 # Not returned: whoever takes it over when its lease has ended must know what it is.
                 for run in runs:
-                    run.outcome = _again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
+                    run.outcome = again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
             else:
                 if is_alone:
                     for run in runs:
@@ -178,7 +179,7 @@ class Batch:
                         granted.append(run)
                     else:
                         run.same_id = verdict.same_id
-                        run.outcome = _suppressed(run, verdict, self._now)
+                        run.outcome = suppressed(run, verdict, self._now)
                         refused.append(run)
                         if verdict.kind == "busy":
                             busy.append(run)
@@ -217,7 +218,7 @@ class Batch:
         """Keep what is not an event, or has no key, as dead letters; the outcomes after that."""
         now = self._now()
         letters = [
-            _letter(_nameless(one.raw, self._consumer), one.raw, one.outcome, self._consumer, now)
+            letter_of_refusal(one, self._consumer, now)
             for one in refusals
             if one.outcome.status in DEAD_LETTERS
         ]
@@ -244,10 +245,10 @@ class Batch:
         settling: list[Run] = []
         for run in runs:
             if run.error is not None:
-                run.outcome = _raised(run, run.error, self._now())
+                run.outcome = raised(run, run.error, self._now())
                 failed.append(run)
             elif run.unguarded or run.kept in REFUSED:
-                run.outcome = _not_done(run, self._now())
+                run.outcome = not_done(run, self._now())
             else:
                 run.outcome = done(run)
             if run.token and run.kept is None:
@@ -258,13 +259,13 @@ class Batch:
         for run, kept in zip(runs, answers, strict=True):
             run.kept = kept
             if kept != "kept":
-                run.outcome = _again(run, "fenced", REFUSED[kept], self._now() + backoff(1))
+                run.outcome = again(run, "fenced", REFUSED[kept], self._now() + backoff(1))
 
     def _not_settled(self, runs: Sequence[Run], error: StoreError) -> None:
         for run in runs:
             if run.outcome.ack:
                 why = f"ran, but that could not be stored: {error}"
-                run.outcome = _again(run, "failed", why, self._now() + backoff(1), error)
+                run.outcome = again(run, "failed", why, self._now() + backoff(1), error)
 
     def _keep_letters(self, runs: Sequence[Run]) -> Steps[None]:
         """Keep what nobody will deliver again; where that fails, it must be delivered again."""
@@ -272,19 +273,12 @@ class Batch:
         if not lettered:
             return
         now = self._now()
-        letters = []
-        for run in lettered:
-            name = effect_id(run.claim)
-            if run.claim.order is None and run.claim.digest:
-                # Other content under the same key is another letter, whatever became of the first.
-                name += f"-{run.claim.digest.hex()}"
-            raw = envelope.kept(run.plan.event)
-            letters.append(_letter(name, raw, run.outcome, self._consumer, now, run.attempt))
+        letters = [letter_of(run, self._consumer, now) for run in lettered]
         lost = yield from _kept(letters)
         if lost is not None:
             for run in lettered:
                 why = f"{run.outcome.reason}; and its dead letter could not be kept: {lost}"
-                run.outcome = _again(run, "failed", why, now + backoff(1), lost)
+                run.outcome = again(run, "failed", why, now + backoff(1), lost)
 
 
 def _kept(letters: Sequence[Letter]) -> Steps[EventonceError | None]:
@@ -347,23 +341,6 @@ def _tells_the_id(leader: Run, run: Run) -> bool:
     return leader.same_id is True or leader.claim.by == run.claim.by
 
 
-def _followed(run: Run, leader: Run) -> Outcome:
-    """The outcome of a copy in the same batch: as safe to forget as its leader's."""
-    led = leader.outcome
-    if led.status in ("done", "unguarded", "duplicate"):
-        mine, first = run.claim.by, leader.claim.by
-        if led.status == "duplicate" and mine == first:
-            again = leader.same_id
-        else:
-            again = mine == first if mine and first else None
-        why = reason(run.claim, Verdict("duplicate", same_id=again))
-        run.same_id = again
-        return _made(run, "duplicate", why, led)
-    if led.ack:
-        return _made(run, led.status, led.reason, led)
-    return _made(run, "busy", f"its copy in the same batch is {led.status}", led)
-
-
 def _verdicts(runs: Sequence[Run]) -> Steps[Sequence[Verdict]]:
     """The store's verdicts, where an older key that already had its effect decides before the own
     one."""
@@ -407,171 +384,3 @@ def _unguard(run: Run, verdict: Verdict) -> None:
     run.unguarded = f"{shadow}{reason(run.claim, verdict)}"
     if shadow:
         run.shadowed = verdict.kind
-
-
-def _suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
-    why = reason(run.claim, verdict)
-    if verdict.kind == "run":
-        why = run.plan.forgotten or why
-    if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED:
-        return _made(run, "ignored", f"replay, reported only: {why}")
-    if verdict.kind == "run":
-        return _made(run, "dead", why)
-    if verdict.kind == "error":
-        return _again(run, "failed", why, now() + backoff(1), verdict.error)
-    if verdict.kind == "busy":
-        return _again(run, "busy", why, now() + verdict.wait)
-    outcome = _made(run, verdict.kind, why)
-    if verdict.result is None:
-        return outcome
-    return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
-
-
-def settlement(run: Run) -> Settlement:
-    """The settlement of a run whose handler has finished."""
-    if run.error is None:
-        return Settlement(run.claim, run.token, "complete", run.result)
-    if run.outcome.status == "dead":
-        return Settlement(run.claim, run.token, "bury")
-    # A handler that never began, or that the store or the network failed, made no attempt.
-    spared = run.job is None or run.blameless
-    return Settlement(run.claim, run.token, "return" if spared else "release")
-
-
-def done(run: Run) -> Outcome:
-    """The outcome of a run that returned and is settled."""
-    plan = run.plan
-    return Outcome(
-        plan.event,
-        "done",
-        run.note,
-        plan.rule.name,
-        run.claim.key,
-        run.value,
-        None,
-        None,
-        "",
-        run.attempt,
-        run.took,
-        None,
-        run.claim.order,
-    )
-
-
-def _not_done(run: Run, now: int) -> Outcome:
-    """The outcome of a run that returned, or did not begin, and has no completion of its own, or a
-    doubtful one."""
-    if run.job is None:
-        return _again(run, "fenced", NOT_STARTED, now + backoff(1))
-    if run.kept in REFUSED:
-        return _again(run, "fenced", REFUSED[run.kept], now + backoff(1))
-    outcome = _made(run, "unguarded", run.unguarded)
-    return msgspec.structs.replace(outcome, result=run.value, shadowed=run.shadowed)
-
-
-def _raised(run: Run, error: Exception, now: int) -> Outcome:
-    text = _text(error)
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    attempt = run.attempt
-    last = attempt >= run.plan.deliveries
-    if run.job is None and not last:
-        # A handler that did not begin is no reason to give up, whichever attempt this was.
-        return _again(run, "failed", text, now)
-    if isinstance(error, Reject):
-        return _made(run, "dead", f"rejected by the handler: {text}", error=error)
-    spent = attempt - run.spared >= run.claim.attempts and not run.blameless
-    if (spent or last) and not run.unguarded:
-        return _made(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
-    after = error.after if isinstance(error, Retry) else None
-    delay = backoff(attempt) if after is None else int(after * 1000)
-    return _again(run, "failed", said, now + delay, error)
-
-
-def _text(error: Exception) -> str:
-    """The text of an exception, as any store can keep it; some exceptions raise another when
-    asked."""
-    try:
-        return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
-    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
-        return ""
-
-
-def backoff(attempt: int) -> int:
-    """Milliseconds before the next attempt: doubling from one second; transports add the jitter."""
-    return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
-
-
-def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
-    """Note what a handler returned or raised."""
-    run.error = error
-    if value is not None:
-        run.value = value
-        run.result, run.note = _kept_for_copies(value)
-    # Last: from here on another thread may settle it as it stands.
-    run.finished = True
-
-
-def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
-    """A result as it is kept, or why it is not: that is noted and not fatal, for the effect has
-    happened, and running it again would be worse."""
-    try:
-        result = msgspec.json.encode(value)
-    except Exception as refused:  # noqa: BLE001  a result may be anything, and run code of its own
-        return None, f"its result is not kept for copies: {refused}"
-    if len(result) > MAX_RESULT:
-        size = len(result)
-        return None, f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
-    return result, ""
-
-
-def _nameless(raw: bytes, consumer: str) -> str:
-    """The id of a dead letter that has no key: the same again, with the headers that are kept of
-    it, is the same letter."""
-    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
-
-    return blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
-
-
-def _letter(
-    name: str, raw: bytes, outcome: Outcome, consumer: str, now: int, attempt: int = 0
-) -> Letter:
-    return Letter(
-        id=name,
-        consumer=consumer,
-        status=outcome.status,
-        reason=outcome.reason,
-        rule=outcome.rule,
-        key=outcome.key,
-        event=raw,
-        at=now,
-        attempt=attempt,
-    )
-
-
-def _made(
-    run: Run,
-    status: Status,
-    why: str,
-    led: Outcome | None = None,
-    error: BaseException | None = None,
-) -> Outcome:
-    return Outcome(
-        event=run.plan.event,
-        status=status,
-        reason=why,
-        rule=run.plan.rule.name,
-        key=run.claim.key,
-        result=None if led is None else led.result,
-        error=error if led is None else led.error,
-        retry_at=None if led is None else led.retry_at,
-        attempt=run.attempt if run.job is not None else 0,
-        took=run.took,
-        same_id=run.same_id,
-        order=run.claim.order,
-    )
-
-
-def _again(
-    run: Run, status: Status, why: str, retry_at: int, error: BaseException | None = None
-) -> Outcome:
-    return msgspec.structs.replace(_made(run, status, why, error=error), retry_at=retry_at)

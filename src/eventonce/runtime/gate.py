@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from eventonce.core.engine import settlement
 from eventonce.core.ledger import LONGEST_LEASE
+from eventonce.core.outcomes import settlement
 from eventonce.core.plan import Run
 from eventonce.core.ports import Store, StoreMeter
 from eventonce.errors import StoreError, StoreUnavailable

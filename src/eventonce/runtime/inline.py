@@ -8,16 +8,8 @@ from collections.abc import Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
-from eventonce.core.engine import (
-    Ask,
-    Enter,
-    Execute,
-    Keep,
-    Request,
-    Settle,
-    Wait,
-    settlement,
-)
+from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait
+from eventonce.core.outcomes import settlement
 from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.core import engine
+from eventonce.core.outcomes import finish, settlement
 from eventonce.core.plan import Handler, Run
 from eventonce.core.ports import Transaction, Transactional
 from eventonce.core.reasons import TOO_LATE
@@ -64,7 +64,7 @@ class Scope(msgspec.Struct, eq=False):
         try:
             kept: SettleResult = "kept"
             if self._run.token:
-                kept = self._transaction.settle(engine.settlement(self._run))
+                kept = self._transaction.settle(settlement(self._run))
             if kept != "kept":
                 self.undo(_NotKept())
             else:
@@ -74,7 +74,7 @@ class Scope(msgspec.Struct, eq=False):
         except StoreError as error:
             self.undo(error)
             self._run.blameless = isinstance(error, StoreUnavailable)
-            engine.finish(self._run, error=error)
+            finish(self._run, error=error)
         except BaseException as error:
             # Interrupted by a signal: an exit that was not reached, or not to its end, is repeated.
             self.undo(error)
@@ -118,7 +118,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         if scope is not None:
             scope.undo(error)
         # Also where it means the process: a handler that always exits is given up at last.
-        engine.finish(run, error=as_failure(error))
+        finish(run, error=as_failure(error))
         if _ends_the_process(error):
             raise
     else:
@@ -126,7 +126,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         if value is None:
             run.finished = True
         else:
-            engine.finish(run, value)
+            finish(run, value)
         if scope is not None:
             scope.keep()
 
@@ -150,7 +150,7 @@ def starts(run: Run) -> bool:
         return False
     now, deadline = time.monotonic(), run.plan.deadline
     if deadline is not None and now > deadline.last_start:
-        engine.finish(run, error=Retry(TOO_LATE))
+        finish(run, error=Retry(TOO_LATE))
         return False
     run.started = now
     return True

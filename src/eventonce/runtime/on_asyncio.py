@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from eventonce.core import engine
+from eventonce.core.outcomes import finish
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.ports import AsyncTransactional
 from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
@@ -248,7 +248,7 @@ class _Starter:
         if returned is not None:
             # One in a transaction that nobody saw the end of may not have taken effect.
             if not run.finished or (run.in_transaction and run.kept is None and not run.error):
-                engine.finish(run, error=InterruptedError(CANCELLED))
+                finish(run, error=InterruptedError(CANCELLED))
             returned(run)
 
     def _begin(self, wanted: tuple[Run, Context]) -> None:
@@ -321,7 +321,7 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
         raised, failure = error, as_failure(error)
     run.took = time.monotonic() - run.started
     if raised is None:
-        engine.finish(run, value)
+        finish(run, value)
     # Where its loop is gone nothing can be awaited any more.
     if scope is not None and not isinstance(raised, GeneratorExit):
         try:
@@ -331,6 +331,6 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
         except BaseException as error:  # noqa: BLE001  nobody knows whether it was committed
             failure = failure or as_failure(error)
     if failure is not None:
-        engine.finish(run, error=failure)
+        finish(run, error=failure)
     if cancelled is not None:
         raise cancelled

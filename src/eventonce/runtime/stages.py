@@ -16,8 +16,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from eventonce.core import engine
-from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait, settlement
+from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait
+from eventonce.core.outcomes import finish, settlement
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.log import log
@@ -396,7 +396,7 @@ class Stages:
 
     def _put(self, plain: Sequence[tuple[Ticket, Run]], *, nested: bool = False) -> None:
         for ticket, run in self._slots.put(plain, nested=nested):
-            engine.finish(run, error=InterruptedError(NO_THREAD))
+            finish(run, error=InterruptedError(NO_THREAD))
             self._returned(ticket, run)
         if self._cancelled:
             # It came after the others were freed, and would wait for a handler that runs.
@@ -407,13 +407,13 @@ class Stages:
         ticket, run = item
         if ticket.cancelled or self._cancelled:
             ticket.cancelled = True
-            engine.finish(run, error=InterruptedError(CANCELLED))
+            finish(run, error=InterruptedError(CANCELLED))
         else:
             # Each in a context of its own: what one leaves there the next shall not see.
             try:
                 ticket.context.copy().run(invoke, run, self._transactions)
             except BaseException as error:  # noqa: BLE001  its transaction's end: others need the thread
-                engine.finish(run, error=as_failure(error))
+                finish(run, error=as_failure(error))
         self._returned(ticket, run)
 
     def _returned(self, ticket: Ticket, run: Run) -> None:

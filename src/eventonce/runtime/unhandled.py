@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, Literal, get_args
 
-from eventonce.core.engine import backoff
+from eventonce.core.outcomes import backoff
 from eventonce.core.routing import ignored
 from eventonce.errors import ConfigError
 from eventonce.log import log, on_one_line

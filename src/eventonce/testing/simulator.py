@@ -17,17 +17,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from eventonce import envelope
-from eventonce.core.engine import (
-    Ask,
-    Batch,
-    Enter,
-    Execute,
-    Keep,
-    Settle,
-    Wait,
-    finish,
-    settlement,
-)
+from eventonce.core.engine import Ask, Batch, Enter, Execute, Keep, Settle, Wait
+from eventonce.core.outcomes import finish, settlement
 from eventonce.core.plan import Run
 from eventonce.core.planner import Planner
 from eventonce.core.routing import Route, ignored

@@ -18,7 +18,7 @@ import msgspec
 
 from eventonce import envelope
 from eventonce.consumer import Consumer
-from eventonce.core.engine import backoff
+from eventonce.core.outcomes import backoff
 from eventonce.core.ports import Delivery, Source
 from eventonce.core.status import RAN
 from eventonce.errors import (

@@ -1,0 +1,225 @@
+"""The end of one run: its settlement, its outcome and its dead letter. `engine` asks for them in
+their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.core.plan import Refusal, Run
+from eventonce.core.reasons import NOT_STARTED, REFUSED, given_up_after, reason
+from eventonce.core.status import Status
+from eventonce.errors import Reject, Retry
+from eventonce.types import Letter, Outcome, Settlement, Verdict, effect_id
+
+MAX_RESULT: Final = 65_536
+"""Bytes of a handler's result kept for copies: well under every store's limit for one record."""
+
+LONGEST_BACKOFF: Final = 900_000
+"""A quarter of an hour, the longest an SQS message timer can wait."""
+
+REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
+"""The verdicts on a replay that is only reported which would run it, or keep a dead letter."""
+
+
+def followed(run: Run, leader: Run) -> Outcome:
+    """The outcome of a copy in the same batch: as safe to forget as its leader's."""
+    led = leader.outcome
+    if led.status in ("done", "unguarded", "duplicate"):
+        mine, first = run.claim.by, leader.claim.by
+        if led.status == "duplicate" and mine == first:
+            same = leader.same_id
+        else:
+            same = mine == first if mine and first else None
+        why = reason(run.claim, Verdict("duplicate", same_id=same))
+        run.same_id = same
+        return _made(run, "duplicate", why, led)
+    if led.ack:
+        return _made(run, led.status, led.reason, led)
+    return _made(run, "busy", f"its copy in the same batch is {led.status}", led)
+
+
+def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
+    """The outcome of an event whose claim was not granted."""
+    why = reason(run.claim, verdict)
+    if verdict.kind == "run":
+        why = run.plan.forgotten or why
+    if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED:
+        return _made(run, "ignored", f"replay, reported only: {why}")
+    if verdict.kind == "run":
+        return _made(run, "dead", why)
+    if verdict.kind == "error":
+        return again(run, "failed", why, now() + backoff(1), verdict.error)
+    if verdict.kind == "busy":
+        return again(run, "busy", why, now() + verdict.wait)
+    outcome = _made(run, verdict.kind, why)
+    if verdict.result is None:
+        return outcome
+    return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
+
+
+def settlement(run: Run) -> Settlement:
+    """The settlement of a run whose handler has finished."""
+    if run.error is None:
+        return Settlement(run.claim, run.token, "complete", run.result)
+    if run.outcome.status == "dead":
+        return Settlement(run.claim, run.token, "bury")
+    # A handler that never began, or that the store or the network failed, made no attempt.
+    spared = run.job is None or run.blameless
+    return Settlement(run.claim, run.token, "return" if spared else "release")
+
+
+def done(run: Run) -> Outcome:
+    """The outcome of a run that returned and is settled."""
+    plan = run.plan
+    return Outcome(
+        plan.event,
+        "done",
+        run.note,
+        plan.rule.name,
+        run.claim.key,
+        run.value,
+        None,
+        None,
+        "",
+        run.attempt,
+        run.took,
+        None,
+        run.claim.order,
+    )
+
+
+def not_done(run: Run, now: int) -> Outcome:
+    """The outcome of a run that returned, or did not begin, and has no completion of its own, or a
+    doubtful one."""
+    if run.job is None:
+        return again(run, "fenced", NOT_STARTED, now + backoff(1))
+    if run.kept in REFUSED:
+        return again(run, "fenced", REFUSED[run.kept], now + backoff(1))
+    outcome = _made(run, "unguarded", run.unguarded)
+    return msgspec.structs.replace(outcome, result=run.value, shadowed=run.shadowed)
+
+
+def raised(run: Run, error: Exception, now: int) -> Outcome:
+    """The outcome of a run that raised: another attempt, or a dead letter."""
+    text = _text(error)
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    attempt = run.attempt
+    last = attempt >= run.plan.deliveries
+    if run.job is None and not last:
+        # A handler that did not begin is no reason to give up, whichever attempt this was.
+        return again(run, "failed", text, now)
+    if isinstance(error, Reject):
+        return _made(run, "dead", f"rejected by the handler: {text}", error=error)
+    spent = attempt - run.spared >= run.claim.attempts and not run.blameless
+    if (spent or last) and not run.unguarded:
+        return _made(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
+    after = error.after if isinstance(error, Retry) else None
+    delay = backoff(attempt) if after is None else int(after * 1000)
+    return again(run, "failed", said, now + delay, error)
+
+
+def _text(error: Exception) -> str:
+    """The text of an exception, as any store can keep it; some exceptions raise another when
+    asked."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
+        return ""
+
+
+def backoff(attempt: int) -> int:
+    """Milliseconds before the next attempt: doubling from one second; transports add the jitter."""
+    return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
+
+
+def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
+    """Note what a handler returned or raised."""
+    run.error = error
+    if value is not None:
+        run.value = value
+        run.result, run.note = _kept_for_copies(value)
+    # Last: from here on another thread may settle it as it stands.
+    run.finished = True
+
+
+def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
+    """A result as it is kept, or why it is not: that is noted and not fatal, for the effect has
+    happened, and running it again would be worse."""
+    try:
+        result = msgspec.json.encode(value)
+    except Exception as refused:  # noqa: BLE001  a result may be anything, and run code of its own
+        return None, f"its result is not kept for copies: {refused}"
+    if len(result) > MAX_RESULT:
+        size = len(result)
+        return None, f"its result is not kept for copies: {size} bytes, the limit is {MAX_RESULT}"
+    return result, ""
+
+
+def letter_of_refusal(refusal: Refusal, consumer: str, now: int) -> Letter:
+    """The dead letter of something that has no key: the same again, with the headers that are kept
+    of it, is the same letter."""
+    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
+
+    raw = refusal.raw
+    name = blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
+    return _letter(name, raw, refusal.outcome, consumer, now)
+
+
+def letter_of(run: Run, consumer: str, now: int) -> Letter:
+    """The dead letter of a run that was given up."""
+    name = effect_id(run.claim)
+    if run.claim.order is None and run.claim.digest:
+        # Other content under the same key is another letter, whatever became of the first.
+        name += f"-{run.claim.digest.hex()}"
+    raw = envelope.kept(run.plan.event)
+    return _letter(name, raw, run.outcome, consumer, now, run.attempt)
+
+
+def _letter(
+    name: str, raw: bytes, outcome: Outcome, consumer: str, now: int, attempt: int = 0
+) -> Letter:
+    return Letter(
+        id=name,
+        consumer=consumer,
+        status=outcome.status,
+        reason=outcome.reason,
+        rule=outcome.rule,
+        key=outcome.key,
+        event=raw,
+        at=now,
+        attempt=attempt,
+    )
+
+
+def _made(
+    run: Run,
+    status: Status,
+    why: str,
+    led: Outcome | None = None,
+    error: BaseException | None = None,
+) -> Outcome:
+    return Outcome(
+        event=run.plan.event,
+        status=status,
+        reason=why,
+        rule=run.plan.rule.name,
+        key=run.claim.key,
+        result=None if led is None else led.result,
+        error=error if led is None else led.error,
+        retry_at=None if led is None else led.retry_at,
+        attempt=run.attempt if run.job is not None else 0,
+        took=run.took,
+        same_id=run.same_id,
+        order=run.claim.order,
+    )
+
+
+def again(
+    run: Run, status: Status, why: str, retry_at: int, error: BaseException | None = None
+) -> Outcome:
+    """The outcome of an event that must be delivered again, at that instant or later."""
+    return msgspec.structs.replace(_made(run, status, why, error=error), retry_at=retry_at)
