@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 from eventonce import Rule, presets
 from eventonce.cli import cli
-from eventonce.study.sql import Relation, query
+from eventonce.study.sql import query
+from eventonce.study.sql.statement import Relation
 from tests.unit.lake import RULES, Answer, answers_of_the_engine, differences, nasty_lines
 
 SEED = 41

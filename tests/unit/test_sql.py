@@ -14,7 +14,8 @@ import sqlglot
 
 from eventonce import Rule, presets
 from eventonce.errors import ConfigError
-from eventonce.study.sql import Relation, lines_of, query
+from eventonce.study.sql import lines_of, query
+from eventonce.study.sql.statement import Relation
 from tests.helpers import Run
 from tests.unit.lake import (
     AT,

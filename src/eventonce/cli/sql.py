@@ -8,8 +8,9 @@ import click
 
 from eventonce.cli.options import presets_option
 from eventonce.presets import resolve
-from eventonce.study.sql import Relation, lines_of, query
+from eventonce.study.sql import lines_of, query
 from eventonce.study.sql.dialects import DIALECTS
+from eventonce.study.sql.statement import Relation
 
 
 @click.command("sql")
