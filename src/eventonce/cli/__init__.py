@@ -56,6 +56,7 @@ GROUPS: Final = {
         "infra": "Deploy the AWS resources, or print them: apply, sam, terraform, iam.",
     },
     "Operate": {
+        "doctor": "Check a whole set-up, and name each fault with its remedy.",
         "stats": "Count the records and dead letters of the store.",
         "history": "Tell what was decided about a conversation or an event, and why.",
         "show": "Show the record of an event.",

@@ -20,6 +20,7 @@ from eventonce.cli.infra import plan_of
 from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, emit, notice, table
 from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
+from eventonce.doctor.patterns import UnknownPattern, globs_meet
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
 from eventonce.errors import ConfigError, EnvelopeError, unreadable
@@ -142,7 +143,10 @@ def check(
             echo_json({"faults": str(error).split("\n")})
             return MISUSED
         raise
-    warnings = _unknown_patterns(file, handler)
+    warnings = [
+        f"{it}. This is right for a type of your own; a misspelt pattern matches nothing"
+        for it in unknown_patterns(file, handler)
+    ]
     for warning in warnings:
         notice(f"warning: {config}: {warning}")
     rules = file.ruleset(name or "")
@@ -235,16 +239,11 @@ FAMILY: Final = "v2."
 """The beginning of every Genesys topic: those are known one by one, so that a pattern must match
 one of them and not just overlap with a wide pattern of a preset."""
 
-LONGEST: Final = 300
-"""Characters of a pattern: more than twice what EventBridge allows a type."""
 
-
-def _unknown_patterns(file: Config, handler: str | None) -> list[str]:
-    """A warning for each pattern that matches no known type: a type of one's own, or a slip."""
+def unknown_patterns(file: Config, handler: str | None) -> list[UnknownPattern]:
+    """Each pattern that matches no known type: a type of one's own, or a slip."""
     return [
-        f"{place}: {pattern!r} matches no event type that the presets know"
-        f"{meant(pattern, templates())}. This is right for a type of your own; "
-        f"a misspelt pattern matches nothing"
+        UnknownPattern(place, pattern, meant(pattern, templates()))
         for place, pattern in (*_patterns(file), *_in_source(handler))
         if not _is_known(pattern)
     ]
@@ -285,7 +284,7 @@ def _in_source(handler: str | None) -> Iterator[tuple[str, str]]:
 def _is_known(pattern: str) -> bool:
     if any(map(glob(pattern).fullmatch, templates())):
         return True
-    return not pattern.startswith(FAMILY) and any(_overlap(pattern, one) for one in _globs())
+    return not pattern.startswith(FAMILY) and any(globs_meet(pattern, one) for one in _globs())
 
 
 @cache
@@ -298,19 +297,3 @@ def _globs() -> frozenset[str]:
         for pattern in rule.match.type
         if not pattern.startswith(FAMILY)
     )
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether some type fits both globs."""
-
-    @cache
-    def fit(at: int, its: int) -> bool:
-        if at == len(one) or its == len(other):
-            return not (one[at:] + other[its:]).strip("*")
-        if one[at] == "*":
-            return fit(at + 1, its) or fit(at, its + 1)
-        if other[its] == "*":
-            return fit(at, its + 1) or fit(at + 1, its)
-        return one[at] == other[its] and fit(at + 1, its + 1)
-
-    return len(one) <= LONGEST and fit(0, 0)

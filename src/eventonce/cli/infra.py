@@ -178,7 +178,7 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
 @command.command("iam")
 @click.option(
     "--role",
-    type=click.Choice(["lambda", "worker", "operate", "send", "capture", "apply"]),
+    type=click.Choice(["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]),
     default="worker",
     show_default=True,
     help="Whose policy.",

@@ -92,14 +92,14 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     with closing(_opened(uri, config)) as opened:
         needed = isinstance(opened, StoreSchema)
         findings = opened.check() if needed else [Finding(IN_MEMORY)]
-    document = [{"what": it.what, "fine": it.fine, "fix": it.fix} for it in findings]
+    document = [{"what": it.what, "fine": it.state == "ok", "fix": it.fix} for it in findings]
     emit(document, "\n".join(map(_finding, findings)), as_json=as_json)
     return 0 if all(found.fine for found in findings) else FAILED
 
 
 def _finding(one: Finding) -> str:
     fix = f"\n{'':<9}{one.fix}" if one.fix else ""
-    label = "ok" if one.fine else "MISSING" if one.missing else "FAILED"
+    label = "?" if one.unchecked else one.state if one.fine else one.state.upper()
     return f"{label:<9}{one.what}{fix}"
 
 

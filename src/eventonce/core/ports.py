@@ -131,18 +131,27 @@ class LetterSink(Protocol):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at in a store."""
+    """One thing that was looked at in a store, or around it."""
 
     what: str
     fix: str = ""
     """The remedy; empty if all is fine."""
     missing: bool = False
     """Whether the thing does not exist at all."""
+    unchecked: bool = False
+    """Whether it could not be looked at: `what` says why, and nothing is known of it."""
 
     @property
     def fine(self) -> bool:
-        """Whether nothing need be done."""
+        """Whether nothing need be done, as far as is known."""
         return not self.fix
+
+    @property
+    def state(self) -> str:
+        """The state in a word or two: ok, failed, missing or not checked."""
+        if self.unchecked:
+            return "not checked"
+        return "ok" if self.fine else "missing" if self.missing else "failed"
 
 
 @runtime_checkable

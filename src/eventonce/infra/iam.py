@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from eventonce.infra.targets import Place, Target
 from eventonce.infra.topology import Topology
 
-Role = Literal["lambda", "worker", "operate", "send", "capture", "apply"]
+Role = Literal["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]
 Statement = dict[str, Any]
 
 STORE: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
@@ -67,6 +67,15 @@ MADE: Final = {
 type of resource. Rules, policies and alarms are deleted with the stack, the others only if the
 first deployment fails."""
 
+LISTS: Final = (
+    "events:ListEventBuses",
+    "events:ListRuleNamesByTarget",
+    "iam:SimulatePrincipalPolicy",
+    "lambda:ListEventSourceMappings",
+)
+"""The questions of `eventonce doctor` that are not about one resource, or about one that is not
+known before."""
+
 TRANSFORM: Final = "transform/Serverless-2016-10-31"
 INDEX: Final = "letters"
 
@@ -100,6 +109,8 @@ def _statements(role: Role, topology: Topology, place: Place) -> list[Statement]
             ]
         case "apply":
             return _apply(topology, place)
+        case "doctor":
+            return _doctor(topology, place)
 
 
 def _shared(topology: Topology, place: Place) -> list[Statement]:
@@ -129,6 +140,26 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
         described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_allow("Letters", "dynamodb", ["Query"], f"{table}/index/{INDEX}"))
         found.append(_allow("Describe", "dynamodb", described, table))
+    return found
+
+
+def _doctor(topology: Topology, place: Place) -> list[Statement]:
+    """The rights to look at a set-up, and to try the store out."""
+    queues = [place.queue(topology.queue), place.queue(topology.dead)]
+    if topology.letters is not None:
+        queues.append(queue_arn(topology.letters, place))
+    rules = ("DescribeRule", "ListTargetsByRule")
+    functions = ("GetFunctionConcurrency", "GetFunctionConfiguration")
+    found = [
+        {"Sid": "Lists", "Effect": "Allow", "Action": [*LISTS], "Resource": "*"},
+        _allow("Queues", "sqs", ["GetQueueAttributes", "GetQueueUrl"], queues),
+        _allow("Rules", "events", rules, place.arn("events", "rule/*")),
+        _allow("Functions", "lambda", functions, place.arn("lambda", "function:*")),
+    ]
+    if topology.table is not None:
+        table = table_arn(topology, place)
+        described = ("DescribeTable", "DescribeTimeToLive")
+        found.append(_allow("Store", "dynamodb", [*STORE, *described], table))
     return found
 
 

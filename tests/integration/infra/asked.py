@@ -73,6 +73,12 @@ def _rights(service: str, operation: str, params: Mapping[str, Any]) -> Iterator
         case "logs":
             group = f"log-group:{params['logGroupName']}:log-stream:"
             yield Asked(f"logs:{operation}", HERE.arn(service, group))
+        case "lambda":
+            name = params.get("FunctionName")
+            resource = HERE.arn(service, f"function:{name}") if name else "*"
+            yield Asked(f"lambda:{operation}", resource)
+        case "iam":
+            yield Asked(f"iam:{operation}", params["PolicySourceArn"])
         case "sts":
             assert operation == "GetCallerIdentity", "which needs no right"
         case _:
@@ -98,6 +104,8 @@ def _events(operation: str, params: Mapping[str, Any]) -> Iterator[Asked]:
             yield Asked("events:PutEvents", HERE.bus(entry["EventBusName"]))
     elif operation.endswith("EventBus"):
         yield Asked(f"events:{operation}", HERE.bus(params["Name"]))
+    elif operation in ("ListEventBuses", "ListRuleNamesByTarget"):
+        yield Asked(f"events:{operation}", "*")
     else:
         rule = params.get("Rule") or params["Name"]
         yield Asked(f"events:{operation}", HERE.rule(params["EventBusName"], rule))

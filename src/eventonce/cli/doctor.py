@@ -1,0 +1,163 @@
+"""`eventonce doctor`: check a whole set-up, and name each fault with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from eventonce.aws.sessions import Access
+from eventonce.aws.sqs import Address, parse
+from eventonce.cli import FAILED
+from eventonce.cli.config import unknown_patterns
+from eventonce.cli.infra import plan_of
+from eventonce.cli.options import (
+    Settings,
+    endpoint_option,
+    json_option,
+    region_option,
+    with_settings,
+)
+from eventonce.cli.output import counted, emit, one_line
+from eventonce.config import DEFAULT_STORE, Config
+from eventonce.core.ports import Finding
+from eventonce.doctor.checks import findings
+from eventonce.doctor.facts import Facts
+from eventonce.doctor.facts import Settings as Said
+from eventonce.doctor.look import Subject, look
+from eventonce.doctor.storage import store_findings
+from eventonce.infra.topology import Infra
+from eventonce.rules import TRANSPORT
+from eventonce.rules.instants import duration
+
+
+@click.command()
+@click.option("--queue", metavar="URI", help="The queue, a name too.  [default: the file's]")
+@click.option(
+    "--function",
+    "functions",
+    metavar="NAME",
+    multiple=True,
+    help="A function that runs the consumer, beside those that receive from the queue; repeat the "
+    "option for several.",
+)
+@click.option(
+    "--bus",
+    "buses",
+    metavar="NAME",
+    multiple=True,
+    help="A bus whose rules are looked at; repeat the option for several.  [default: all buses]",
+)
+@region_option
+@endpoint_option
+@click.option(
+    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
+)
+@with_settings("store", "presets", "rules", "name", "config")
+@json_option
+def doctor(
+    settings: Settings,
+    *,
+    handler: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Check store, queue, buses, functions, rights and rules, and name each fault with its remedy.
+
+    Nothing is changed: the store alone gets a record, which is deleted at once. A thing that cannot
+    be looked at is "not checked", and never "ok".
+    """
+    file = settings.file
+    subject = _subject(file, **options)
+    facts = look(subject) if subject is not None else NOT_NAMED
+    store = file.store or DEFAULT_STORE
+    facts = msgspec.structs.replace(
+        facts, unseen=(*facts.unseen, *(("store", it) for it in store_findings(store)))
+    )
+    rules = file.all_rules()
+    said = Said(
+        # An override holds for these rules too, which are then among the file's.
+        rules if file.override else [*rules, *TRANSPORT],
+        duration(file.worker.visibility) / 1000,
+        unknown_patterns(file, handler),
+    )
+    found = findings(facts, said)
+    faults = sum(not it.fine for _, it in found)
+    emit(_document(facts, found), _text(facts, found, faults), as_json=as_json)
+    return FAILED if faults else 0
+
+
+NOT_NAMED = Facts(
+    unseen=(
+        (
+            "account",
+            Finding("AWS: no queue, function or bus is named; --queue names one", unchecked=True),
+        ),
+    )
+)
+
+
+def _subject(
+    file: Config,
+    queue: str | None,
+    functions: Sequence[str],
+    buses: Sequence[str],
+    region: str | None,
+    endpoint: str | None,
+) -> Subject | None:
+    """What to look at in AWS; None if neither the options nor the file name anything there."""
+    on_aws = (file.store or "").startswith("dynamodb:")
+    named = queue or file.worker.queue or file.infra != Infra()
+    if not (named or functions or buses or on_aws):
+        return None
+    given = {"queue": queue, "region": region, "endpoint": endpoint}
+    asked = msgspec.structs.replace(file.infra, **{k: v for k, v in given.items() if v})
+    infra, topology = plan_of(file, asked, matching=False)
+    access = Access(infra.region or None, infra.endpoint or None, infra.profile or None)
+    uri = queue or file.infra.queue or file.worker.queue
+    address = parse(uri) if "/" in uri else Address(topology.queue)
+    letters = parse(file.letters) if file.letters else None
+    return Subject(access, topology, address if named else None, letters, functions, buses)
+
+
+def _text(facts: Facts, found: Sequence[tuple[str, Finding]], faults: int) -> str:
+    identity = facts.identity
+    lines = []
+    if identity is not None:
+        lines.append(
+            f"account {identity.account}, principal {identity.principal}, region {identity.region}"
+        )
+    area = ""
+    for place, one in found:
+        if place != area:
+            lines.append(f"\n{place}")
+            area = place
+        lines += _lines(one)
+    unchecked = sum(it.unchecked for _, it in found)
+    checked = counted(len(found) - unchecked, "check")
+    without = f"; {unchecked} not checked" if unchecked else ""
+    if faults:
+        verdict = f"{counted(faults, 'fault')} in {checked}{without}"
+    elif unchecked:
+        verdict = f"no fault found in {checked}{without}"
+    else:
+        verdict = f"the set-up is sound: no fault in {checked}"
+    return "\n".join([*lines, "", verdict]).lstrip("\n")
+
+
+def _lines(one: Finding) -> list[str]:
+    if one.unchecked:
+        return [f"  ?        not checked: {one_line(one.what)}"]
+    label = one.state if one.fine else one.state.upper()
+    fix = [f"{'':<11}{one_line(one.fix)}"] if one.fix else []
+    return [f"  {label:<9}{one_line(one.what)}", *fix]
+
+
+def _document(facts: Facts, found: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
+    identity = msgspec.to_builtins(facts.identity) if facts.identity else {}
+    checks = [
+        {"area": area, "what": it.what, "state": it.state, "fix": it.fix} for area, it in found
+    ]
+    return {**identity, "sound": all(it["state"] == "ok" for it in checks), "checks": checks}

@@ -1,0 +1,290 @@
+"""The checks: from the facts of a set-up and the settings of its file to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from eventonce.core.ports import Finding
+from eventonce.doctor.deliveries import RETRIED, admitted, overlapping, retried, shaped
+from eventonce.doctor.facts import Facts, Function, Settings
+from eventonce.infra.topology import VISIBILITY_TIMEOUTS
+from eventonce.rules import Rule
+
+SKEW: Final = 5_000
+"""Milliseconds that a clock may be off before that is a fault: AWS gives its time in seconds."""
+
+REPUBLISHED: Final = 4 * 86_400
+"""Seconds after which Genesys publishes an event again at the latest."""
+RETRY_PAUSE: Final = 60
+"""Seconds after which Lambda first retries an event that it was invoked with asynchronously."""
+RECEIVES: Final = 100
+"""The receives that `infra apply` sets: attempts are the consumer's to count, not SQS'."""
+KEPT: Final = 14 * 86_400
+"""The longest retention of a queue, in seconds."""
+
+GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
+"""The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
+
+
+Check = Callable[[Facts, Settings], Iterator[Finding]]
+
+
+def findings(facts: Facts, settings: Settings) -> list[tuple[str, Finding]]:
+    """Every finding, with its area."""
+    judged = [(area, it) for area, check in CHECKS for it in check(facts, settings)]
+    order = list(dict.fromkeys(area for area, _ in CHECKS))
+    return sorted([*facts.unseen, *judged], key=lambda it: order.index(it[0]))
+
+
+def clock(facts: Facts, _: Settings) -> Iterator[Finding]:
+    """This machine's clock against AWS'."""
+    if facts.ahead is not None:
+        yield clock_finding("AWS", facts.ahead)
+
+
+def clock_finding(other: str, ahead: int) -> Finding:
+    """The finding about a clock that this machine's is so many milliseconds ahead of."""
+    if abs(ahead) <= SKEW:
+        return Finding(f"this machine's clock agrees with that of {other}")
+    off = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+    return Finding(
+        f"this machine's clock is {off} that of {other}",
+        "switch on time synchronisation (NTP): AWS refuses requests that are minutes off, and ages "
+        "of events are counted by this clock",
+    )
+
+
+def redrive(facts: Facts, settings: Settings) -> Iterator[Finding]:
+    """The redrive policy, and its count against the attempts of the rules."""
+    queue = facts.queue
+    if queue is None:
+        return
+    if not queue.dead:
+        yield Finding(
+            f"the queue {queue.name} has no redrive policy",
+            f"give it a dead-letter queue with maxReceiveCount {RECEIVES}: a message that never "
+            f"reaches the consumer is deleted when the queue's retention ends. "
+            f"`eventonce infra apply` creates one",
+        )
+        return
+    most = max(settings.rules, key=lambda rule: rule.attempts)
+    yield Finding(
+        f"SQS gives a message up after {queue.receives} receives, the rule {most.name} after "
+        f"{most.attempts} attempts",
+        ""
+        if queue.receives > most.attempts
+        else f"set maxReceiveCount to {max(RECEIVES, 2 * most.attempts)}: now SQS takes a message "
+        f"away before its attempts are used up, without a dead letter that says why",
+    )
+
+
+def kept(facts: Facts, _: Settings) -> Iterator[Finding]:
+    """How long the queues of dead letters keep them."""
+    for one in (facts.dead, facts.letters):
+        if one is not None:
+            yield Finding(
+                f"the queue {one.name} keeps dead letters for {_days(one.retention)}",
+                ""
+                if one.retention >= KEPT
+                else f"set its MessageRetentionPeriod to {KEPT}, the most that SQS offers: its "
+                f"messages are deleted then, and their time in the first queue counts",
+            )
+
+
+def visibility(facts: Facts, settings: Settings) -> Iterator[Finding]:
+    """The time for which a received message is hidden, against the leases and the function."""
+    queue = facts.queue
+    if queue is None:
+        return
+    longest = max(settings.rules, key=lambda rule: rule.lease)
+    lease = longest.lease / 1000
+    if not facts.mappings:
+        yield Finding(
+            f"a worker hides its messages for {settings.visibility:g} s, the longest lease is "
+            f"{lease:g} s ({longest.name})",
+            ""
+            if settings.visibility >= lease
+            else f'set visibility = "{lease:g}s" in [worker]: the messages of a worker that died '
+            f"come back while its leases still run, and are only pushed back",
+        )
+        return
+    yield Finding(
+        f"the queue hides a message for {queue.visibility} s, the longest lease is {lease:g} s "
+        f"({longest.name})",
+        ""
+        if queue.visibility >= lease
+        else f"set the queue's VisibilityTimeout to {lease:g} or the rule's lease to "
+        f"{queue.visibility} s: a retry after a lost run finds the event busy",
+    )
+    for function in _mapped(facts):
+        needed = VISIBILITY_TIMEOUTS * function.timeout
+        yield Finding(
+            f"the queue hides a message for {queue.visibility} s, the function {function.name} may "
+            f"run for {function.timeout} s",
+            ""
+            if queue.visibility >= needed
+            else f"set the queue's VisibilityTimeout to {needed}, six times the function's "
+            f"timeout: now a message may be shown again while it is still worked on",
+        )
+
+
+def fifo(facts: Facts, _: Settings) -> Iterator[Finding]:
+    """The settings that EventBridge needs of a FIFO queue."""
+    queue = facts.queue
+    if queue is None or not queue.fifo:
+        return
+    to_queue = [it for it in facts.deliveries if it.to == queue.arn]
+    if to_queue:
+        yield Finding(
+            f"the FIFO queue {queue.name} deduplicates by content"
+            if queue.deduplicates
+            else f"the FIFO queue {queue.name} does not deduplicate by content",
+            ""
+            if queue.deduplicates
+            else "set ContentBasedDeduplication: EventBridge names no deduplication id, and SQS "
+            "refuses its messages",
+        )
+    for one in to_queue:
+        yield Finding(
+            f"the {one} names {f'the message group {one.group}' if one.group else 'no group'}",
+            "" if one.group else "set SqsParameters.MessageGroupId of the target: SQS refuses a "
+            "message without one",
+        )  # fmt: skip
+
+
+def batches(facts: Facts, _: Settings) -> Iterator[Finding]:
+    """The event source mappings."""
+    for one in facts.mappings:
+        name = f"the mapping from the queue to the function {one.function}"
+        update = f"aws lambda update-event-source-mapping --uuid {one.id}"
+        yield Finding(
+            f"{name} is {'enabled' if one.enabled else 'disabled'}",
+            "" if one.enabled else f"{update} --enabled: until then nothing is processed",
+        )
+        yield Finding(
+            f"{name} {'takes' if one.partial else 'does not take'} partial batch responses",
+            ""
+            if one.partial
+            else f"{update} --function-response-types ReportBatchItemFailures: without it a "
+            f"function that names failed messages has its whole batch deleted, the failed ones too",
+        )
+
+
+def functions(facts: Facts, settings: Settings) -> Iterator[Finding]:
+    """Each function: its timeout against handlers and leases, and its concurrency."""
+    slowest = max(settings.rules, key=lambda rule: rule.timeout)
+    longest = max(settings.rules, key=lambda rule: rule.lease)
+    for one in facts.functions:
+        allowed = slowest.timeout / 1000
+        yield Finding(
+            f"the function {one.name} may run for {one.timeout} s, "
+            + (
+                f"a handler for {allowed:g} s ({slowest.name})"
+                if allowed
+                else "and no rule has a timeout"
+            ),
+            ""
+            if allowed < one.timeout
+            else f"set the function's timeout above {allowed:g} s, or a shorter timeout of the "
+            f"rule: Lambda ends the process before the handler's time is up",
+        )
+        if any(it.to == one.arn for it in facts.deliveries):
+            lease, back = longest.lease / 1000, one.timeout + RETRY_PAUSE
+            yield Finding(
+                f"Lambda retries a lost run of {one.name} {back} s after it began, the longest "
+                f"lease is {lease:g} s ({longest.name})",
+                ""
+                if lease <= back
+                else f"set the rule's lease to {one.timeout} s: the retry finds the event busy, "
+                f"and there are only two",
+            )
+        if one.concurrency is not None:
+            yield Finding(
+                f"the function {one.name} has a reserved concurrency of {one.concurrency}",
+                ""
+                if one.concurrency
+                else f"nothing runs: aws lambda delete-function-concurrency --function-name "
+                f"{one.name}",
+            )
+
+
+def rights(facts: Facts, _: Settings) -> Iterator[Finding]:
+    """The rights of the principals that run the consumer."""
+    for principal in facts.asked_rights:
+        lacking = [it for it in facts.denied if it.principal == principal]
+        for one in lacking:
+            yield Finding(
+                f"{principal} may not {one.action} on {one.resource}",
+                "grant it what `eventonce infra iam` prints",
+            )
+        if not lacking:
+            yield Finding(f"{principal} has the rights that the consumer needs")
+
+
+def windows(facts: Facts, settings: Settings) -> Iterator[Finding]:
+    """How long rules remember, against how late a copy can come."""
+    kept = facts.queue.retention if facts.queue else 0
+    short: dict[tuple[int, int], list[str]] = {}
+    for rule in settings.rules:
+        late = (REPUBLISHED if _is_genesys(rule) else 0) + RETRIED + kept
+        if rule.remember < late * 1000:
+            short.setdefault((rule.remember, late), []).append(rule.name)
+    for (remember, late), names in short.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield Finding(
+            f"the rule {names[0]}{others} remembers for {_days(remember / 1000)}, and a copy can "
+            f"come {_days(late)} later",
+            f'set remember = "{-(-late // 86_400)}d" in [override] or in the rule: a copy that '
+            f"comes after the window runs again",
+        )
+    if not short:
+        yield Finding("every rule remembers longer than a copy can be late")
+
+
+def unknown_patterns(_: Facts, settings: Settings) -> Iterator[Finding]:
+    """Patterns that match no known type: of Genesys' family all types are known."""
+    for one in settings.patterns:
+        if one.pattern.startswith(GENESYS[0]):
+            yield Finding(str(one), "correct the pattern: every topic of Genesys is known")
+        else:
+            yield Finding(f"{one}; this is right for a type of your own", unchecked=True)
+    if not settings.patterns:
+        yield Finding("every pattern matches a known event type")
+
+
+CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("account", clock),
+    ("store", lambda _, __: iter(())),
+    ("queue", redrive),
+    ("queue", kept),
+    ("queue", visibility),
+    ("queue", fifo),
+    ("buses", retried),
+    ("buses", admitted),
+    ("buses", shaped),
+    ("buses", overlapping),
+    ("function", batches),
+    ("function", functions),
+    ("rights", rights),
+    ("rules", windows),
+    ("rules", unknown_patterns),
+)
+"""Each check with its area, in the order in which they are told."""
+
+
+def _mapped(facts: Facts) -> list[Function]:
+    names = {it.function for it in facts.mappings}
+    return [it for it in facts.functions if it.name in names]
+
+
+def _is_genesys(rule: Rule) -> bool:
+    return any(it.startswith(GENESYS) for it in (rule.name, *rule.match.type, *rule.match.source))
+
+
+def _days(seconds: float) -> str:
+    for unit, size in (("day", 86_400), ("hour", 3_600)):
+        if seconds >= size:
+            number = seconds / size
+            return f"{number:g} {unit}" + "s" * (number != 1)
+    return f"{seconds:g} s"

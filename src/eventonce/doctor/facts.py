@@ -1,0 +1,135 @@
+"""The facts of a set-up: what the account, the store, the queue, the rules of the buses and the
+functions say of themselves. An area that was not looked at is None or empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from eventonce.core.ports import Finding
+from eventonce.doctor.patterns import UnknownPattern
+from eventonce.rules import Rule
+
+UNLIMITED = None
+"""The reserved concurrency of a function that has none: the account's share."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The caller, as AWS knows it."""
+
+    account: str
+    principal: str
+    region: str
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """The queue that events come from."""
+
+    name: str
+    arn: str
+    visibility: int = 30
+    """Seconds, as are all times here."""
+    retention: int = 345_600
+    dead: str = ""
+    """The ARN of the dead-letter queue of its redrive policy; empty without one."""
+    receives: int = 0
+    """The redrive policy's maxReceiveCount."""
+    deduplicates: bool = False
+    """Whether a FIFO queue takes the content of a message for its deduplication id."""
+    policy: dict[str, Any] = {}
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the queue keeps an order."""
+        return self.name.endswith(".fifo")
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One target of an EventBridge rule that reaches the queue or a function."""
+
+    bus: str
+    rule: str
+    arn: str
+    """The rule's ARN, which a delivery carries."""
+    target: str
+    """The id of the target in its rule."""
+    to: str
+    """The ARN of the queue or the function."""
+    pattern: dict[str, Any] = {}
+    enabled: bool = True
+    retries: int = 185
+    age: int = 86_400
+    dead: str = ""
+    """The ARN of the queue for events that could not be delivered; empty without one."""
+    input: str = ""
+    """A constant that replaces the event."""
+    path: str = ""
+    """The part of the event that replaces it."""
+    template: str = ""
+    """The template of an input transformer."""
+    paths: dict[str, str] = {}
+    group: str = ""
+    """The message group, for a FIFO queue."""
+
+    def __str__(self) -> str:
+        return f"rule {self.rule} of bus {self.bus}"
+
+
+class Mapping(msgspec.Struct, frozen=True):
+    """The event source mapping from the queue to a function."""
+
+    id: str
+    function: str
+    enabled: bool = True
+    partial: bool = True
+    """Whether the function may report single messages of a batch as failed."""
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function that runs the consumer."""
+
+    name: str
+    arn: str
+    timeout: int = 3
+    concurrency: int | None = UNLIMITED
+    role: str = ""
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """A right that a principal needs and does not have."""
+
+    principal: str
+    action: str
+    resource: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """All that AWS said; `unseen` are the things it did not say, and those that do not exist."""
+
+    identity: Identity | None = None
+    ahead: int | None = None
+    """Milliseconds that this machine's clock is ahead of AWS'."""
+    queue: Queue | None = None
+    dead: Queue | None = None
+    """The dead-letter queue of its redrive policy."""
+    letters: Queue | None = None
+    """The queue for the consumer's own dead letters."""
+    deliveries: tuple[Delivery, ...] = ()
+    mappings: tuple[Mapping, ...] = ()
+    functions: tuple[Function, ...] = ()
+    asked_rights: tuple[str, ...] = ()
+    """The principals whose rights were simulated."""
+    denied: tuple[Denied, ...] = ()
+    unseen: tuple[tuple[str, Finding], ...] = ()
+    """Findings of the look itself, by area."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The settings of the file that the checks need."""
+
+    rules: Sequence[Rule]
+    visibility: float = 60
+    """Seconds for which a worker hides its messages."""
+    patterns: Sequence[UnknownPattern] = ()

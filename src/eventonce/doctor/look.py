@@ -1,0 +1,356 @@
+"""The look at AWS: everything is asked once and changes nothing. A question that gets no answer is
+a finding, "not checked"; so a missing right hides no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import Access, connect
+from eventonce.aws.sqs import Address
+from eventonce.clock import wall_clock
+from eventonce.core.ports import Finding
+from eventonce.doctor.facts import (
+    Delivery,
+    Denied,
+    Facts,
+    Function,
+    Identity,
+    Mapping,
+    Queue,
+)
+from eventonce.infra import iam
+from eventonce.infra.targets import DEFAULT_BUS, Place
+from eventonce.infra.topology import Topology
+
+READ_TIMEOUT: Final = 20.0  # seconds
+REQUEST_ATTEMPTS: Final = 3
+
+UNUSABLE: Final = frozenset[errors.Kind](
+    ("expired", "misconfigured", "no_credentials", "not_renewed", "unknown_caller")
+)
+"""The kinds of errors after which no other request would be answered either."""
+
+TOKENS: Final = {"events": ("NextToken", "NextToken"), "lambda": ("Marker", "NextMarker")}
+"""How a service calls the next page, in a request and in an answer."""
+
+ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
+"""The states of an event source mapping that brings messages, or will in a moment."""
+
+LETTERS: Final = "queue for dead letters"
+
+Answer = dict[str, Any]
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What to look at."""
+
+    access: Access
+    topology: Topology
+    queue: Address | None = None
+    letters: Address | None = None
+    functions: Sequence[str] = ()
+    buses: Sequence[str] = ()
+    """The only buses to look at; all of the account, if there are none."""
+
+
+def look(subject: Subject) -> Facts:
+    """The facts about the subject."""
+    asked = _Asked(subject.access)
+    with closing(asked):
+        sent = wall_clock()
+        identity, answer = _identity(asked)
+        if asked.unusable:
+            return Facts(unseen=tuple(asked.unseen))
+        ahead = _ahead(answer, sent, wall_clock()) if answer else None
+        queue = _queue(asked, subject.queue, "queue") if subject.queue else None
+        dead = _dead(asked, queue) if queue and queue.dead else None
+        letters = _queue(asked, subject.letters, LETTERS) if subject.letters else None
+        mappings = _mappings(asked, queue) if queue else []
+        names = dict.fromkeys([*subject.functions, *(it.function for it in mappings)])
+        found = [_function(asked, name) for name in names]
+        functions = [it for it in found if it is not None]
+        arns = [it.arn for it in (queue, *functions) if it is not None]
+        deliveries = [it for arn in arns for it in _deliveries(asked, subject, arn)]
+        if queue and not deliveries:
+            what = f"how events reach the queue {queue.name}: no rule of these buses sends to it"
+            asked.unchecked("buses", what)
+        principals, denied = _rights(asked, subject.topology, identity, functions)
+    return Facts(
+        identity,
+        ahead,
+        queue,
+        dead,
+        letters,
+        tuple(deliveries),
+        tuple(mappings),
+        tuple(functions),
+        tuple(principals),
+        tuple(denied),
+        tuple(asked.unseen),
+    )
+
+
+class _Asked:
+    """The clients, and the findings of questions without an answer."""
+
+    def __init__(self, access: Access) -> None:
+        self.unseen: list[tuple[str, Finding]] = []
+        self.unusable = False
+        self._access = access
+        self._clients: dict[str, Any] = {}
+
+    def unchecked(self, area: str, what: str) -> None:
+        self.unseen.append((area, Finding(what, unchecked=True)))
+
+    def ask(self, area: str, service: str, operation: str, what: str, **asked: Any) -> Answer:
+        """The answer; empty, with a finding about `what`, if there is none."""
+        try:
+            answer: Answer = getattr(self.client(service), operation)(**asked)
+        except Exception as error:  # noqa: BLE001  every failure is a finding
+            self._unanswered(area, f"{service}:{operation}", what, error)
+            return {}
+        return answer
+
+    def pages(
+        self, area: str, service: str, operation: str, field: str, what: str, **asked: Any
+    ) -> list[Any]:
+        """The entries of this field on all pages."""
+        theirs, ours = TOKENS[service]
+        found: list[Any] = []
+        while True:
+            answer = self.ask(area, service, operation, what, **asked)
+            found += answer.get(field) or ()
+            if not answer.get(ours):
+                return found
+            asked[theirs] = answer[ours]
+
+    def client(self, service: str) -> Any:
+        if service not in self._clients:
+            limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
+            self._clients[service] = connect(service, self._access, **limits)
+        return self._clients[service]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def _unanswered(self, area: str, request: str, what: str, error: Exception) -> None:
+        kind, code = errors.kind_of(error), errors.code_of(error)
+        message = errors.message_of(error)
+        said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
+        if kind == "absent":
+            fix = "look at its name, region and account, or create it: eventonce infra apply"
+            self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
+        elif kind in UNUSABLE and not self.unusable:
+            self.unusable = True
+            self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
+        else:
+            self.unchecked(area, f"{what} ({request}): {said}")
+
+
+def _identity(asked: _Asked) -> tuple[Identity | None, Answer]:
+    answer = asked.ask("account", "sts", "get_caller_identity", "the account and the principal")
+    if not answer:
+        return None, answer
+    region = str(asked.client("sts").meta.region_name)
+    return Identity(answer["Account"], answer["Arn"], region), answer
+
+
+def _ahead(answer: Answer, sent: int, received: int) -> int | None:
+    """Milliseconds that this machine's clock is ahead of the answer's `Date`, a whole second."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    if not date:
+        return None
+    theirs = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
+    return (sent + received) // 2 - theirs
+
+
+def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> Queue | None:
+    what = f"the {noun} {address.name}"
+    url = address.url or asked.ask(
+        "queue", "sqs", "get_queue_url", what, QueueName=address.name, **owner
+    ).get("QueueUrl")
+    if not url:
+        return None
+    answer = asked.ask(
+        "queue", "sqs", "get_queue_attributes", what, QueueUrl=url, AttributeNames=["All"]
+    )
+    told = answer.get("Attributes")
+    if not told:
+        return None
+    redrive = msgspec.json.decode(told.get("RedrivePolicy") or "{}")
+    return Queue(
+        address.name,
+        told["QueueArn"],
+        int(told["VisibilityTimeout"]),
+        int(told["MessageRetentionPeriod"]),
+        redrive.get("deadLetterTargetArn", ""),
+        int(redrive.get("maxReceiveCount", 0)),
+        told.get("ContentBasedDeduplication", "false") == "true",
+        msgspec.json.decode(told.get("Policy") or "{}"),
+    )
+
+
+def _dead(asked: _Asked, queue: Queue) -> Queue | None:
+    *_, account, name = queue.dead.split(":")
+    return _queue(asked, Address(name), "dead-letter queue", QueueOwnerAWSAccountId=account)
+
+
+def _mappings(asked: _Asked, queue: Queue) -> list[Mapping]:
+    found = asked.pages(
+        "function",
+        "lambda",
+        "list_event_source_mappings",
+        "EventSourceMappings",
+        f"the functions that receive from {queue.name}",
+        EventSourceArn=queue.arn,
+    )
+    return [
+        Mapping(
+            it["UUID"],
+            _function_name(it["FunctionArn"]),
+            it.get("State", "Enabled") in ON,
+            "ReportBatchItemFailures" in (it.get("FunctionResponseTypes") or ()),
+        )
+        for it in found
+    ]
+
+
+def _function_name(arn: str) -> str:
+    """The name, with its alias or version if the ARN has one."""
+    return arn.partition(":function:")[2] or arn
+
+
+def _function(asked: _Asked, name: str) -> Function | None:
+    what = f"the function {name}"
+    told = asked.ask("function", "lambda", "get_function_configuration", what, FunctionName=name)
+    if not told:
+        return None
+    reserved = asked.ask(
+        "function",
+        "lambda",
+        "get_function_concurrency",
+        f"the concurrency of {what}",
+        FunctionName=told["FunctionName"],
+    )
+    return Function(
+        name,
+        told["FunctionArn"],
+        int(told["Timeout"]),
+        reserved.get("ReservedConcurrentExecutions"),
+        told.get("Role", ""),
+    )
+
+
+def _deliveries(asked: _Asked, subject: Subject, to: str) -> Iterator[Delivery]:
+    """The targets that reach this ARN, of all rules of the buses."""
+    for bus in _buses(asked, subject):
+        place = {"EventBusName": bus}
+        what = f"the rules of bus {bus}"
+        names = asked.pages(
+            "buses",
+            "events",
+            "list_rule_names_by_target",
+            "RuleNames",
+            what,
+            TargetArn=to,
+            **place,
+        )
+        for name in names:
+            rule = asked.ask("buses", "events", "describe_rule", what, Name=name, **place)
+            # A rule without a pattern is a schedule.
+            if not rule.get("EventPattern"):
+                continue
+            targets = asked.pages(
+                "buses", "events", "list_targets_by_rule", "Targets", what, Rule=name, **place
+            )
+            yield from (_delivery(bus, rule, it) for it in targets if it["Arn"] == to)
+
+
+def _buses(asked: _Asked, subject: Subject) -> list[str]:
+    if subject.buses:
+        return list(subject.buses)
+    found = asked.pages("buses", "events", "list_event_buses", "EventBuses", "the list of buses")
+    named = [it["Name"] for it in found]
+    return named or list(dict.fromkeys([DEFAULT_BUS, subject.topology.bus]))
+
+
+def _delivery(bus: str, rule: Answer, target: Answer) -> Delivery:
+    retry = target.get("RetryPolicy") or {}
+    transformer = target.get("InputTransformer") or {}
+    return Delivery(
+        bus,
+        rule["Name"],
+        rule["Arn"],
+        target["Id"],
+        target["Arn"],
+        msgspec.json.decode(rule["EventPattern"]),
+        rule.get("State", "ENABLED") != "DISABLED",
+        retry.get("MaximumRetryAttempts", 185),
+        retry.get("MaximumEventAgeInSeconds", 86_400),
+        (target.get("DeadLetterConfig") or {}).get("Arn", ""),
+        target.get("Input") or "",
+        target.get("InputPath") or "",
+        transformer.get("InputTemplate", ""),
+        transformer.get("InputPathsMap") or {},
+        (target.get("SqsParameters") or {}).get("MessageGroupId", ""),
+    )
+
+
+def _rights(
+    asked: _Asked, topology: Topology, identity: Identity | None, functions: Sequence[Function]
+) -> tuple[list[str], list[Denied]]:
+    """The principals whose rights could be simulated, and the rights that they lack: those of the
+    functions' roles, or else of the caller, who is taken for the worker."""
+    role: iam.Role = "lambda" if functions else "worker"
+    principals = [it.role for it in functions if it.role]
+    if not functions and identity is not None:
+        principals = [_principal(identity.principal)]
+    if identity is None:
+        return [], []
+    place = Place(identity.region, identity.account)
+    needed = [it for it in iam.policy(role, topology, place)["Statement"] if it["Sid"] != "Logs"]
+    simulated: list[str] = []
+    denied: list[Denied] = []
+    for principal in dict.fromkeys(principals):
+        if principal.endswith(":root"):
+            what = "the rights of a worker: the caller is the account's root user, whose rights no "
+            asked.unchecked("rights", what + "policy describes. Ask as the worker's own role")
+            continue
+        answers = [_simulated(asked, principal, statement) for statement in needed]
+        if all(answers):
+            simulated.append(principal)
+        denied += [
+            Denied(principal, it["EvalActionName"], it["EvalResourceName"])
+            for answer in answers
+            for it in answer.get("EvaluationResults", ())
+            if it["EvalDecision"] != "allowed"
+        ]
+    return simulated, denied
+
+
+def _simulated(asked: _Asked, principal: str, statement: Answer) -> Answer:
+    resource = statement["Resource"]
+    return asked.ask(
+        "rights",
+        "iam",
+        "simulate_principal_policy",
+        f"the rights of {principal} for {statement['Sid']}",
+        PolicySourceArn=principal,
+        ActionNames=statement["Action"],
+        ResourceArns=resource if isinstance(resource, list) else [resource],
+    )
+
+
+def _principal(arn: str) -> str:
+    """The ARN of the role whose session this is; a user's stays as it is."""
+    parts = arn.split(":")
+    if parts[2] != "sts" or not parts[5].startswith("assumed-role/"):
+        return arn
+    return ":".join([*parts[:2], "iam", "", parts[4], f"role/{parts[5].split('/')[1]}"])

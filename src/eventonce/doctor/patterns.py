@@ -1,0 +1,124 @@
+"""Patterns: whether two event patterns of EventBridge may match the same event, or two globs the
+same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from eventonce.envelope.topics import templates
+from eventonce.rules.rule import glob
+
+Pattern = dict[str, Any]
+Fields = dict[tuple[str, ...], Sequence[Any]]
+"""The matchers of each field, by the field's path."""
+
+TYPE: Final = "detail-type"
+
+LONGEST: Final = 300
+"""Characters of a glob: more than twice what EventBridge allows a type."""
+
+
+class UnknownPattern(NamedTuple):
+    """A pattern of a handler, a sink or a rule that matches no known event type."""
+
+    place: str
+    pattern: str
+    near: str
+    """A question about a known type that is nearly the same; or empty."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: {self.pattern!r} matches no event type that the presets know{self.near}"
+        )
+
+
+def overlap(one: Pattern, other: Pattern) -> bool:
+    """Whether some event may match both. A matcher that is not understood, such as a numeric one,
+    is taken to match."""
+    return any(_meet(some, others) for some in _choices(one) for others in _choices(other))
+
+
+def shared_type(one: Pattern, other: Pattern) -> str:
+    """A known event type that both patterns match; empty if neither names a type, or no known type
+    is among them."""
+    if TYPE not in one and TYPE not in other:
+        return ""
+    known = ((it, {TYPE: [it]}) for it in sorted(templates()))
+    return next((it for it, only in known if overlap(one, only) and overlap(other, only)), "")
+
+
+def globs_meet(one: str, other: str) -> bool:
+    """Whether some text fits both globs."""
+
+    @cache
+    def fit(at: int, its: int) -> bool:
+        if at == len(one) or its == len(other):
+            return not (one[at:] + other[its:]).strip("*")
+        if one[at] == "*":
+            return fit(at + 1, its) or fit(at, its + 1)
+        if other[its] == "*":
+            return fit(at, its + 1) or fit(at + 1, its)
+        return one[at] == other[its] and fit(at + 1, its + 1)
+
+    return len(one) <= LONGEST and fit(0, 0)
+
+
+def _choices(pattern: Pattern, path: tuple[str, ...] = ()) -> Iterator[Fields]:
+    """The patterns without `$or` that the pattern stands for."""
+    found: list[Fields] = [{}]
+    for name, value in pattern.items():
+        inner: list[Fields]
+        if name == "$or":
+            inner = [choice for one in value for choice in _choices(one, path)]
+        elif isinstance(value, dict):
+            inner = list(_choices(value, (*path, name)))
+        else:
+            inner = [{(*path, name): value}]
+        found = [{**some, **more} for some in found for more in inner]
+    yield from found
+
+
+def _meet(one: Fields, other: Fields) -> bool:
+    return all(
+        any(_same(some, its) for some in one[path] for its in other[path])
+        for path in one.keys() & other.keys()
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether some value may satisfy both matchers."""
+    for some, its in ((one, other), (other, one)):
+        if isinstance(some, dict) and "exists" in some:
+            absent = isinstance(its, dict) and its.get("exists") is False
+            return bool(some["exists"]) is not absent
+        if isinstance(some, dict) and "anything-but" in some and not isinstance(its, dict):
+            return not any(
+                glob(_glob(but)).fullmatch(_glob(its)) for but in _listed(some["anything-but"])
+            )
+    return globs_meet(_glob(one), _glob(other))
+
+
+def _listed(value: Any) -> list[Any]:
+    """The matchers of an `anything-but`, which may hold `{"prefix": [...]}` too."""
+    if isinstance(value, dict):
+        return [{name: it} for name, inner in value.items() for it in _listed(inner)]
+    return value if isinstance(value, list) else [value]
+
+
+def _glob(matcher: Any) -> str:
+    """The matcher as a glob, wider where a glob cannot say it."""
+    match matcher:
+        case str():
+            return matcher
+        case {"prefix": str(text)}:
+            return f"{text}*"
+        case {"suffix": str(text)}:
+            return f"*{text}"
+        case {"wildcard": str(text)}:
+            return text
+        case dict():
+            return "*"
+        case _:
+            return str(matcher)

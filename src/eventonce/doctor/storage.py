@@ -1,0 +1,55 @@
+"""The look at the store: what `store check` finds, and its clock."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from typing import Final
+
+from eventonce.clock import wall_clock
+from eventonce.core.masking import masked
+from eventonce.core.ports import Finding, StoreSchema
+from eventonce.doctor.checks import clock_finding
+from eventonce.errors import EventonceError
+from eventonce.stores import adapter_of, open_schema, open_store
+from eventonce.types import Claim
+
+PROBE_LEASE: Final = 60_000
+"""Milliseconds; the record is deleted long before, and expires if this process dies meanwhile."""
+
+CLOCKED: Final = ("redis", "postgres")
+"""The extras of stores whose server decides by its own clock. SQLite goes by this machine's, and
+the check of a DynamoDB table compares the clocks itself."""
+
+MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
+
+
+def store_findings(uri: str) -> list[Finding]:
+    """Every finding about the store of this URI; nothing is created."""
+    found: list[Finding] = []
+    try:
+        with closing(open_schema(uri)) as schema:
+            if not isinstance(schema, StoreSchema):
+                return [Finding("the store is in memory, and every restart empties it", MEMORY)]
+            found += schema.check()
+        # A store with a fault may not answer the probe; the fault says why.
+        if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
+            found.append(_clock(uri))
+    except EventonceError as error:
+        found.append(Finding(f"the store {masked(uri)} answers", str(error)))
+    return found
+
+
+def _clock(uri: str) -> Finding:
+    """Claim an event that nobody has and look at its record: the end of the lease tells the store's
+    time."""
+    claim = Claim(secrets.token_bytes(16), 1, PROBE_LEASE, PROBE_LEASE, 1)
+    with closing(open_store(uri)) as store:
+        before = wall_clock()
+        store.claim([claim])
+        after = wall_clock()
+        record = store.show(claim.key)
+        store.forget([claim.key])
+    if record is None:
+        return Finding("the store's clock: the record of a trial was not found", unchecked=True)
+    return clock_finding("the store", (before + after) // 2 - (record.held_until - PROBE_LEASE))

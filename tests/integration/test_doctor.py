@@ -1,0 +1,473 @@
+"""`eventonce doctor` on an emulated account: the stack of `infra apply` is sound, and each fault
+that is planted in it is found, by itself and with its remedy."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+
+from eventonce.clock import wall_clock
+from eventonce.doctor import look, storage
+from eventonce.infra import iam
+from eventonce.infra.stack import deploy
+from eventonce.infra.topology import Infra, Topology, topology_of
+from eventonce.stores import open_schema
+from tests.helpers import Run
+from tests.integration.infra.account import HERE
+from tests.integration.infra.asked import allows, asking, given
+from tests.servers.aws import REGION
+from tests.servers.http import Handler, served
+from tests.servers.postgres import Cluster
+from tests.servers.valkey import Node
+
+SOURCE = "com.example.doctor"
+PATTERN = json.dumps({"source": [SOURCE]})
+NAME = "doctored"
+BUS = "doctored-bus"
+
+
+class Account(NamedTuple):
+    """The emulated account, and the names of the stack in it."""
+
+    endpoint: str
+    client: Callable[[str], Any]
+    store: str
+    arn: str
+    url: str
+    topology: Topology
+
+    def attribute(self, **values: str) -> None:
+        self.client("sqs").set_queue_attributes(QueueUrl=self.url, Attributes=values)
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        found = self.client("lambda").list_event_source_mappings(EventSourceArn=self.arn)
+        (one,) = found["EventSourceMappings"]
+        return dict(one)
+
+    @property
+    def target(self) -> dict[str, Any]:
+        (one,) = self.client("events").list_targets_by_rule(Rule=NAME)["Targets"]
+        return dict(one)
+
+
+@pytest.fixture(scope="module")
+def account(endpoint: str) -> Account:
+    client = cache(lambda service: boto3.client(service, REGION, endpoint_url=endpoint))
+    client("s3").create_bucket(
+        Bucket=NAME, CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
+    code = io.BytesIO()
+    with zipfile.ZipFile(code, "w") as packed:
+        packed.writestr("function.py", "def handler(event, context): ...")
+    client("s3").put_object(Bucket=NAME, Key="function.zip", Body=code.getvalue())
+    store = f"dynamodb://{NAME}?region={REGION}&endpoint={endpoint}"
+    infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=f"s3://{NAME}/function.zip")
+    topology = topology_of(infra, name=NAME, store=store)
+    deploy(infra, topology, store=store)
+    # The emulator's CloudFormation leaves the table's expiry out.
+    open_schema(store).migrate()
+    url = client("sqs").get_queue_url(QueueName=NAME)["QueueUrl"]
+    arn = f"arn:aws:sqs:{REGION}:000000000000:{NAME}"
+    return Account(endpoint, client, store, arn, url, topology)
+
+
+class Doctor:
+    """The command with the file of the stack."""
+
+    def __init__(self, run: Run, account: Account) -> None:
+        self.run, self.account = run, account
+
+    def __call__(self, *args: str, text: str = "", store: str = "", endpoint: str = "") -> Any:
+        """What `doctor --json` says, with this text in the file too."""
+        where = f'region = "{REGION}"\nendpoint = "{endpoint or self.account.endpoint}"'
+        head = f'name = "{NAME}"\nstore = "{store or self.account.store}"\npresets = ["genesys"]'
+        Path("eventonce.toml").write_text(f"{head}\n{text}\n[infra]\n{where}\n")
+        done = self.run("doctor", "--json", *args)
+        document = json.loads(done.out)
+        assert done.code == any(it["fix"] for it in document["checks"]), document
+        return document
+
+    def faults(self, *args: str, **said: str) -> list[tuple[str, str]]:
+        return [(it["what"], it["fix"]) for it in self(*args, **said)["checks"] if it["fix"]]
+
+
+@pytest.fixture
+def doctor(run: Run, account: Account) -> Doctor:
+    return Doctor(run, account)
+
+
+def test_the_stack_of_infra_apply_is_sound(doctor: Doctor, account: Account) -> None:
+    found = doctor()
+    assert [it for it in found["checks"] if it["state"] != "ok"] == []
+    assert found["sound"] is True
+    said = doctor.run("doctor")
+    assert said.code == 0
+    first, *_, last = said.out.splitlines()
+    assert first == (
+        f"account 000000000000, principal arn:aws:iam::000000000000:root, region {REGION}"
+    )
+    assert last == f"the set-up is sound: no fault in {len(found['checks'])} checks"
+    areas = dict.fromkeys(it["area"] for it in found["checks"])
+    assert list(areas) == ["account", "store", "queue", "buses", "function", "rights", "rules"]
+
+
+def test_the_policy_of_a_doctor_is_enough_and_not_too_much(
+    doctor: Doctor, account: Account
+) -> None:
+    policy = iam.policy("doctor", account.topology, HERE)
+    with asking() as asked:
+        doctor()
+    assert [one for one in asked if not allows(policy, one)] == []
+    assert {one.action for one in asked} == given(policy)
+
+
+# Each plants one fault, and takes it back.
+
+Plant = Callable[[Account], Any]
+
+
+@contextmanager
+def attribute(account: Account, name: str, value: str) -> Iterator[None]:
+    sqs = account.client("sqs")
+    held = sqs.get_queue_attributes(QueueUrl=account.url, AttributeNames=["All"])["Attributes"]
+    account.attribute(**{name: value})
+    yield
+    account.attribute(**{name: held[name]})
+
+
+@contextmanager
+def mapping(account: Account, **wrong: Any) -> Iterator[None]:
+    one, client = account.mapping, account.client("lambda")
+    right = {"Enabled": True, "FunctionResponseTypes": one["FunctionResponseTypes"]}
+    client.update_event_source_mapping(UUID=one["UUID"], **wrong)
+    yield
+    client.update_event_source_mapping(UUID=one["UUID"], **right)
+
+
+@contextmanager
+def target(account: Account, without: str = "", **wrong: Any) -> Iterator[None]:
+    events, right = account.client("events"), account.target
+    changed = {name: value for name, value in right.items() if name != without} | wrong
+    events.put_targets(Rule=NAME, Targets=[changed])
+    yield
+    events.put_targets(Rule=NAME, Targets=[right])
+
+
+@contextmanager
+def twice(account: Account) -> Iterator[None]:
+    events = account.client("events")
+    events.put_targets(Rule=NAME, Targets=[account.target | {"Id": "again"}])
+    yield
+    events.remove_targets(Rule=NAME, Ids=["again"])
+
+
+@contextmanager
+def rule(account: Account, pattern: str, bus: str = "default") -> Iterator[None]:
+    """Another rule that reaches the queue, which the queue admits."""
+    events = account.client("events")
+    if bus != "default":
+        events.create_event_bus(Name=bus)
+    where = {"EventBusName": bus}
+    made = events.put_rule(Name="another", EventPattern=pattern, **where)["RuleArn"]
+    events.put_targets(Rule="another", Targets=[account.target], **where)
+    policy = json.loads(
+        account.client("sqs").get_queue_attributes(QueueUrl=account.url, AttributeNames=["Policy"])[
+            "Attributes"
+        ]["Policy"]
+    )
+    own = policy["Statement"][0]
+    other = own | {"Sid": "Other", "Condition": {"ArnEquals": {"aws:SourceArn": made}}}
+    with attribute(account, "Policy", json.dumps(policy | {"Statement": [own, other]})):
+        yield
+    events.remove_targets(Rule="another", Ids=["queue"], **where)
+    events.delete_rule(Name="another", **where)
+    if bus != "default":
+        events.delete_event_bus(Name=bus)
+
+
+@contextmanager
+def disabled(account: Account) -> Iterator[None]:
+    account.client("events").disable_rule(Name=NAME)
+    yield
+    account.client("events").enable_rule(Name=NAME)
+
+
+@contextmanager
+def timeout(account: Account, seconds: int) -> Iterator[None]:
+    client = account.client("lambda")
+    client.update_function_configuration(FunctionName=NAME, Timeout=seconds)
+    yield
+    client.update_function_configuration(FunctionName=NAME, Timeout=60)
+
+
+@contextmanager
+def throttled(account: Account) -> Iterator[None]:
+    client = account.client("lambda")
+    client.put_function_concurrency(FunctionName=NAME, ReservedConcurrentExecutions=0)
+    yield
+    client.delete_function_concurrency(FunctionName=NAME)
+
+
+@contextmanager
+def powerless(account: Account) -> Iterator[None]:
+    """The function's role may not delete messages."""
+    iam, client = account.client("iam"), account.client("lambda")
+    role = client.get_function_configuration(FunctionName=NAME)["Role"].rpartition("/")[2]
+    denied = {"Effect": "Deny", "Action": "sqs:DeleteMessage", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [denied]})
+    iam.put_role_policy(RoleName=role, PolicyName="deny", PolicyDocument=document)
+    yield
+    iam.delete_role_policy(RoleName=role, PolicyName="deny")
+
+
+@contextmanager
+def unlimited(account: Account) -> Iterator[None]:
+    """The table keeps its items for ever."""
+    table = account.client("dynamodb")
+
+    def expire(*, enabled: bool) -> None:
+        said = {"Enabled": enabled, "AttributeName": "expiration"}
+        table.update_time_to_live(TableName=NAME, TimeToLiveSpecification=said)
+
+    expire(enabled=False)
+    yield
+    expire(enabled=True)
+
+
+TRANSFORMER = {"InputPathsMap": {"d": "$.detail"}, "InputTemplate": '{"detail": <d>}'}
+BUS_ARN = f"arn:aws:events:{REGION}:000000000000:event-bus/default"
+NOT_THE_RULE = json.dumps(
+    {
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "events.amazonaws.com"},
+                "Action": "sqs:SendMessage",
+                "Resource": "*",
+                "Condition": {"ArnEquals": {"aws:SourceArn": BUS_ARN}},
+            }
+        ]
+    }
+)
+
+PLANTED: dict[str, tuple[Plant, str, str]] = {
+    "visibility": (
+        partial(attribute, name="VisibilityTimeout", value="60"),
+        "hides a message for 60 s, the function doctored may run for 60 s",
+        "VisibilityTimeout to 360",
+    ),
+    "redrive": (
+        partial(attribute, name="RedrivePolicy", value=""),
+        "has no redrive policy",
+        "maxReceiveCount 100",
+    ),
+    "receives": (
+        partial(
+            attribute,
+            name="RedrivePolicy",
+            value=json.dumps(
+                {
+                    "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:000000000000:{NAME}-dead",
+                    "maxReceiveCount": 3,
+                }
+            ),
+        ),
+        "after 3 receives",
+        "set maxReceiveCount to 100",
+    ),
+    "policy": (
+        partial(attribute, name="Policy", value=NOT_THE_RULE),
+        "does not let the rule doctored",
+        "the rule's ARN and not the bus'",
+    ),
+    "partial": (
+        partial(mapping, FunctionResponseTypes=[]),
+        "does not take partial batch responses",
+        "ReportBatchItemFailures",
+    ),
+    "off": (partial(mapping, Enabled=False), "is disabled", "--enabled"),
+    "transformer": (
+        partial(target, InputTransformer=TRANSFORMER),
+        "drops the event's id",
+        "<aws.events.event.json>",
+    ),
+    "retries": (
+        partial(target, RetryPolicy={"MaximumRetryAttempts": 1}),
+        "tries 1 times",
+        "remove the target's RetryPolicy",
+    ),
+    "undelivered": (
+        partial(target, without="DeadLetterConfig"),
+        "drops events that it could not deliver",
+        "DeadLetterConfig",
+    ),
+    "two targets": (twice, "has two targets for the same events", "--ids again"),
+    "two rules": (
+        partial(rule, pattern=json.dumps({"source": [{"prefix": "com.example"}]})),
+        "of bus default both deliver the same events",
+        "narrow one pattern",
+    ),
+    "two buses": (
+        partial(rule, pattern=PATTERN, bus=BUS),
+        "may come by two buses",
+        "deliver from one bus alone",
+    ),
+    "disabled": (disabled, "the rule doctored of bus default is disabled", "enable-rule"),
+    "timeout": (partial(timeout, seconds=100), "may run for 100 s", "VisibilityTimeout to 600"),
+    "throttled": (throttled, "a reserved concurrency of 0", "delete-function-concurrency"),
+    "rights": (powerless, "may not sqs:DeleteMessage on", "eventonce infra iam"),
+    "expiry": (unlimited, "items expire by expiration", "eventonce store migrate"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found_by_itself(name: str, doctor: Doctor, account: Account) -> None:
+    plant, what, fix = PLANTED[name]
+    with plant(account):
+        ((said, remedy),) = doctor.faults()
+    assert what in said
+    assert fix in remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        ('override = {remember = "1d"}', "remembers for 1 day, and a copy", 'remember = "'),
+        ('override = {timeout = "2m"}', "may run for 60 s, a handler for 120 s", "above 120 s"),
+        ('override = {lease = "10m"}', "the longest lease is 600 s", "VisibilityTimeout to 600"),
+        ("override = {attempts = 200}", "after 200 attempts", "maxReceiveCount to 400"),
+        ('sink = [{match = "v2.detail.events", to = "stdout:"}]', "matches no", "correct the"),
+        ('letters = "sqs://nowhere"', "dead letters nowhere does not exist", "infra apply"),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_fit_the_stack_is_found(
+    doctor: Doctor, text: str, what: str, fix: str
+) -> None:
+    found = doctor.faults(text=text)
+    assert found
+    for said, remedy in found:
+        if "may not" not in said:  # the rights to a queue that is not there are missing too
+            assert what in said
+            assert fix in remedy
+
+
+def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -> None:
+    found = doctor("--queue", "nowhere", "--function", "nothing")["checks"]
+    missing = [it["what"] for it in found if it["state"] == "missing"]
+    assert missing == ["the queue nowhere does not exist", "the function nothing does not exist"]
+
+
+def test_a_fifo_queue_needs_deduplication_and_a_group(doctor: Doctor, account: Account) -> None:
+    sqs, events = account.client("sqs"), account.client("events")
+    sqs.create_queue(QueueName="order.fifo", Attributes={"FifoQueue": "true"})
+    arn = f"arn:aws:sqs:{REGION}:000000000000:order.fifo"
+    events.put_rule(Name="order", EventPattern='{"source": ["order"]}')
+    events.put_targets(Rule="order", Targets=[{"Id": "queue", "Arn": arn}])
+    said = [what for what, _ in doctor.faults("--queue", "order.fifo")]
+    assert "the FIFO queue order.fifo does not deduplicate by content" in said
+    assert "the rule order of bus default names no group" in said
+
+
+# Without rights
+
+
+class Refuses(Handler):
+    """Hands requests on to the emulator, except for some, to which nobody has a right."""
+
+    to = ""
+    operations: tuple[str, ...] = ()
+
+    def reply(self) -> None:
+        body = self.body()
+        asked = f"{self.path} {self.headers.get('x-amz-target', '')} {body.decode()}"
+        if any(operation in asked for operation in self.operations):
+            denied = {"__type": "AccessDeniedException", "message": "not authorized"}
+            kind = ("x-amzn-errortype", "AccessDeniedException")
+            self.answer(403, json.dumps(denied).encode(), [kind])
+            return
+        headers = {name: value for name, value in self.headers.items() if name != "Host"}
+        request = urllib.request.Request(
+            self.to + self.path, body or None, headers, method=self.command
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            kept = [(name, answer.headers[name]) for name in ("content-type",)]
+            self.answer(answer.status, answer.read(), kept)
+
+
+@pytest.mark.parametrize(
+    ("operation", "area", "what"),
+    [
+        ("AmazonSQS.GetQueueAttributes", "queue", "the queue doctored (sqs:get_queue_attributes)"),
+        ("AWSEvents.ListRuleNamesByTarget", "buses", "the rules of bus default"),
+        ("AWSEvents.ListEventBuses", "buses", "the list of buses"),
+        ("/event-source-mappings", "function", "the functions that receive from doctored"),
+        ("/concurrency", "function", "the concurrency of the function doctored"),
+    ],
+)
+def test_what_may_not_be_looked_at_is_not_checked(
+    doctor: Doctor, account: Account, operation: str, area: str, what: str
+) -> None:
+    handler = type("Some", (Refuses,), {"to": account.endpoint, "operations": (operation,)})
+    with served(handler) as port:
+        found = doctor(endpoint=f"http://127.0.0.1:{port}")
+    assert found["sound"] is False
+    unchecked = [it for it in found["checks"] if it["state"] == "not checked"]
+    (one, *_) = [it for it in unchecked if it["what"].startswith(what)]
+    assert one["area"] == area
+    assert "permission denied (not authorized)" in one["what"]
+    assert [it for it in found["checks"] if it["fix"]] == []
+
+
+# Stores
+
+
+def test_a_redis_that_evicts_and_one_that_is_away_are_faults(doctor: Doctor, node: Node) -> None:
+    client = node.client()
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("appendonly", "yes")
+    ((what, fix),) = doctor.faults(store=node.uri)
+    assert "allkeys-lru" in what
+    assert "noeviction" in fix
+    ((what, _),) = doctor.faults(store="redis://127.0.0.1:1/0")
+    assert what == "the store redis://127.0.0.1:1… answers"
+
+
+def test_a_postgresql_without_the_schema_and_one_that_takes_no_writes_are_faults(
+    doctor: Doctor, cluster: Cluster
+) -> None:
+    assert doctor.faults(store=cluster.uri()) == []
+    ((what, fix),) = doctor.faults(store=cluster.uri(options="?schema=elsewhere"))
+    assert "has no tables of eventonce" in what
+    assert "eventonce store create" in fix
+    cluster.execute(
+        "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"
+    )
+    found = dict(doctor.faults(store=cluster.uri()))
+    assert "name the primary" in found["the server takes writes"]
+
+
+@pytest.mark.parametrize("ahead", [90_000, -90_000])
+def test_a_clock_that_is_wrong_is_found(
+    doctor: Doctor, node: Node, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    for module in (look, storage):
+        monkeypatch.setattr(module, "wall_clock", lambda: wall_clock() + ahead)
+    node.client().config_set("maxmemory", "0")
+    node.client().config_set("appendonly", "yes")
+    word = "ahead of" if ahead > 0 else "behind"
+    found = doctor.faults(store=node.uri)
+    assert [what.partition(word)[2] for what, _ in found] == [" that of AWS", " that of the store"]
+    assert all("NTP" in fix for _, fix in found)

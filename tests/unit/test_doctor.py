@@ -1,0 +1,325 @@
+"""The checks of `eventonce doctor`: each fault is found in facts alone; sound facts have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from eventonce.doctor import patterns
+from eventonce.doctor.checks import findings
+from eventonce.doctor.facts import (
+    Delivery,
+    Denied,
+    Facts,
+    Function,
+    Identity,
+    Mapping,
+    Queue,
+    Settings,
+)
+from eventonce.doctor.look import _principal
+from eventonce.doctor.patterns import UnknownPattern
+from eventonce.doctor.storage import store_findings
+from eventonce.presets import load
+from eventonce.rules import Rule
+from tests.helpers import Run
+
+DAY = 86_400
+QUEUE_ARN = "arn:aws:sqs:eu-central-1:111122223333:calls"
+RULE_ARN = "arn:aws:events:eu-central-1:111122223333:rule/calls"
+ROLE = "arn:aws:iam::111122223333:role/calls"
+FLOW = "v2.detail.events.conversation.{id}.flow.end"
+
+
+def policy(*arns: str, **said: Any) -> dict[str, Any]:
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "events.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Condition": {"ArnEquals": {"aws:SourceArn": list(arns)}},
+    }
+    return {"Statement": [statement | said]}
+
+
+QUEUE = Queue("calls", QUEUE_ARN, 360, 4 * DAY, f"{QUEUE_ARN}-dead", 100, False, policy(RULE_ARN))
+DEAD = Queue("calls-dead", f"{QUEUE_ARN}-dead", retention=14 * DAY)
+DELIVERY = Delivery(
+    "default",
+    "calls",
+    RULE_ARN,
+    "queue",
+    QUEUE_ARN,
+    {"source": [{"prefix": "aws.partner/genesys.com"}]},
+    dead=f"{QUEUE_ARN}-undelivered",
+)
+MAPPING = Mapping("1-2-3", "calls")
+FUNCTION = Function("calls", "arn:aws:lambda:eu-central-1:111122223333:function:calls", 60)
+SOUND = Facts(
+    Identity("111122223333", ROLE, "eu-central-1"),
+    120,
+    QUEUE,
+    DEAD,
+    None,
+    (DELIVERY,),
+    (MAPPING,),
+    (FUNCTION,),
+    (ROLE,),
+)
+WORKER = replace(SOUND, mappings=(), functions=())
+SETTINGS = Settings(load("genesys").rules)
+
+
+def faults(facts: Facts = SOUND, settings: Settings = SETTINGS) -> list[tuple[str, str]]:
+    return [(it.what, it.fix) for _, it in findings(facts, settings) if not it.fine]
+
+
+def changed(**fields: Any) -> Settings:
+    rules = load("genesys").rules
+    return replace(SETTINGS, rules=[Rule(name="own", key="id", **fields), *rules])
+
+
+@pytest.mark.parametrize("facts", [SOUND, WORKER, Facts()])
+def test_a_sound_set_up_has_no_fault(facts: Facts) -> None:
+    assert faults(facts) == []
+    assert all(it.state == "ok" for _, it in findings(facts, SETTINGS))
+
+
+def queue(**fields: Any) -> Facts:
+    return replace(SOUND, queue=replace(QUEUE, **fields))
+
+
+def delivery(**fields: Any) -> Facts:
+    return replace(SOUND, deliveries=(replace(DELIVERY, **fields),))
+
+
+def beside(facts: Facts = SOUND, **fields: Any) -> Facts:
+    """Another delivery beside the sound one, which its queue admits."""
+    other = replace(DELIVERY, **({"rule": "other", "arn": f"{RULE_ARN}-2"} | fields))
+    admitting = replace(QUEUE, policy=policy(RULE_ARN, f"{RULE_ARN}-2"))
+    return replace(facts, queue=admitting, deliveries=(DELIVERY, other))
+
+
+FIFO_ARN = f"{QUEUE_ARN}.fifo"
+
+
+def fifo(*, deduplicates: bool, group: str) -> Facts:
+    queue = replace(QUEUE, name="calls.fifo", arn=FIFO_ARN, deduplicates=deduplicates)
+    return replace(SOUND, queue=queue, deliveries=(replace(DELIVERY, to=FIFO_ARN, group=group),))
+
+
+DIRECT = replace(
+    SOUND, queue=None, dead=None, mappings=(), deliveries=(replace(DELIVERY, to=FUNCTION.arn),)
+)
+
+FAULTS = {
+    "a clock that is ahead": (replace(SOUND, ahead=9_000), "9 s ahead of that of AWS", "NTP"),
+    "a clock that is behind": (replace(SOUND, ahead=-60_000), "60 s behind that of AWS", "NTP"),
+    "no redrive policy": (queue(dead=""), "no redrive policy", "maxReceiveCount 100"),
+    "too few receives": (queue(receives=5), "after 5 receives", "set maxReceiveCount to 100"),
+    "dead letters are soon deleted": (
+        replace(SOUND, dead=replace(DEAD, retention=4 * DAY)),
+        "calls-dead keeps dead letters for 4 days",
+        "MessageRetentionPeriod to 1209600",
+    ),
+    "visibility below six timeouts": (
+        queue(visibility=120),
+        "hides a message for 120 s, the function calls may run for 60 s",
+        "VisibilityTimeout to 360",
+    ),
+    "no deduplication": (
+        fifo(deduplicates=False, group="all"),
+        "does not deduplicate",
+        "ContentBasedDeduplication",
+    ),
+    "no message group": (fifo(deduplicates=True, group=""), "names no group", "MessageGroupId"),
+    "a disabled rule": (delivery(enabled=False), "is disabled", "enable-rule --name calls"),
+    "few retries": (delivery(retries=2), "tries 2 times", "remove the target's RetryPolicy"),
+    "a short age": (delivery(age=300), "within 300 s", "remove the target's RetryPolicy"),
+    "undelivered events are lost": (delivery(dead=""), "drops events", "DeadLetterConfig"),
+    "a constant": (delivery(input='{"a": 1}'), "by a constant", "deliver the whole event"),
+    "a part of the event": (delivery(path="$.detail"), "$.detail alone", "remove the target's"),
+    "a transformer without the id": (
+        delivery(template='{"a": <detail>}', paths={"detail": "$.detail"}),
+        "drops the event's id",
+        "<aws.events.event.json>",
+    ),
+    "an id that the template does not use": (
+        delivery(template='{"a": <detail>}', paths={"detail": "$.detail", "id": "$.id"}),
+        "drops the event's id",
+        "<aws.events.event.json>",
+    ),
+    "two rules of one bus": (
+        beside(pattern={"detail-type": [FLOW]}),
+        f"calls and other of bus default both deliver {FLOW} events",
+        "narrow one pattern",
+    ),
+    "two buses": (
+        beside(bus="calls"),
+        "the same events may come by two buses: default (rule calls) and calls (rule other)",
+        "from one bus alone",
+    ),
+    "a partner's bus beside": (
+        beside(
+            bus="aws.partner/genesys.com/cloud/5a3b/prod", pattern={"account": ["111122223333"]}
+        ),
+        "may come by two buses",
+        "from one bus alone",
+    ),
+    "two targets of one rule": (
+        beside(rule="calls", target="again"),
+        "two targets for the same events: queue, again",
+        "remove-targets --rule calls --event-bus-name default --ids again",
+    ),
+    "a policy that names the bus": (
+        queue(policy=policy("arn:aws:events:eu-central-1:111122223333:event-bus/default")),
+        "does not let the rule calls of bus default send",
+        RULE_ARN,
+    ),
+    "no policy": (queue(policy={}), "does not let the rule calls", "sqs:SendMessage"),
+    "a policy for another service": (
+        queue(policy=policy(RULE_ARN, Principal={"Service": "sns.amazonaws.com"})),
+        "does not let the rule calls",
+        "events.amazonaws.com",
+    ),
+    "a mapping that is off": (
+        replace(SOUND, mappings=(replace(MAPPING, enabled=False),)),
+        "is disabled",
+        "--uuid 1-2-3 --enabled",
+    ),
+    "no partial batch responses": (
+        replace(SOUND, mappings=(replace(MAPPING, partial=False),)),
+        "does not take partial batch responses",
+        "ReportBatchItemFailures",
+    ),
+    "no concurrency": (
+        replace(SOUND, functions=(replace(FUNCTION, concurrency=0),)),
+        "a reserved concurrency of 0",
+        "delete-function-concurrency",
+    ),
+    "a missing right": (
+        replace(SOUND, denied=(Denied(ROLE, "sqs:DeleteMessage", QUEUE_ARN),)),
+        f"{ROLE} may not sqs:DeleteMessage on {QUEUE_ARN}",
+        "eventonce infra iam",
+    ),
+    "a queue that keeps for long": (
+        queue(retention=14 * DAY),
+        "remembers for 10 days, and a copy can come 19 days later",
+        'remember = "19d"',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
+    facts, what, fix = FAULTS[name]
+    ((said, remedy),) = faults(facts)
+    assert what in said
+    assert fix in remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "what", "fix"),
+    [
+        (changed(lease="10m"), SOUND, "longest lease is 600 s (own)", "VisibilityTimeout to 600"),
+        (changed(lease="2m"), WORKER, "the longest lease is 120 s (own)", 'visibility = "120s"'),
+        (changed(lease="5m"), DIRECT, "120 s after it began", "lease to 60 s"),
+        (changed(timeout="60s"), SOUND, "a handler for 60 s (own)", "above 60 s"),
+        (changed(attempts=100), SOUND, "after 100 attempts", "set maxReceiveCount to 200"),
+        (changed(remember="1h"), Facts(), "remembers for 1 hour,", 'remember = "1d"'),
+    ],
+)  # fmt: skip
+def test_a_rule_that_does_not_fit_the_set_up_is_found(
+    settings: Settings, facts: Facts, what: str, fix: str
+) -> None:
+    ((said, remedy),) = faults(facts, settings)
+    assert what in said
+    assert fix in remedy
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        fifo(deduplicates=True, group="all"),
+        delivery(template='{"event": <aws.events.event.json>}'),
+        delivery(template='{"i": <id>}', paths={"id": "$.id"}),
+        delivery(path="$"),
+        queue(policy=policy("arn:aws:events:*:111122223333:rule/*")),
+        queue(policy=policy(RULE_ARN, Action=["sqs:*"], Principal="*")),
+        beside(pattern={"source": ["aws.connect"]}),
+        beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
+        DIRECT,
+    ],
+)
+def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
+    assert faults(facts) == []
+
+
+def test_a_misspelt_topic_is_a_fault_and_a_type_of_ones_own_is_not_checked() -> None:
+    unknown = [UnknownPattern("sink.match", "v2.nothing", ""), UnknownPattern("on", "mine", "")]
+    found = [it for _, it in findings(SOUND, replace(SETTINGS, patterns=unknown))]
+    assert [it.what for it in found if not it.fine] == [str(unknown[0])]
+    assert [it.what[:2] for it in found if it.state == "not checked"] == ["on"]
+
+
+OVERLAPS = [
+    ({}, {"source": ["a"]}, True),
+    ({"source": ["a"]}, {"source": ["b", "a"]}, True),
+    ({"source": ["a"]}, {"source": ["b"]}, False),
+    ({"source": [{"prefix": "ab"}]}, {"source": [{"prefix": "a"}]}, True),
+    ({"source": [{"prefix": "ab"}]}, {"source": [{"prefix": "ac"}]}, False),
+    ({"source": [{"prefix": "ab"}]}, {"source": [{"suffix": "z"}]}, True),
+    ({"source": [{"wildcard": "a*c"}]}, {"source": ["abd"]}, False),
+    ({"source": [{"anything-but": ["a"]}]}, {"source": ["a"]}, False),
+    ({"source": [{"anything-but": {"prefix": "a"}}]}, {"source": ["ab"]}, False),
+    ({"source": [{"anything-but": "a"}]}, {"source": ["b"]}, True),
+    ({"source": [{"anything-but": "a"}]}, {"source": [{"prefix": "a"}]}, True),
+    ({"detail": {"n": [1]}}, {"detail": {"n": [2]}}, False),
+    ({"detail": {"n": [1]}}, {"detail": {"m": [2]}}, True),
+    ({"detail": {"n": [{"numeric": [">", 1]}]}}, {"detail": {"n": [7]}}, True),
+    ({"detail": {"n": [{"exists": False}]}}, {"detail": {"n": [1]}}, False),
+    ({"detail": {"n": [{"exists": False}]}}, {"detail": {"n": [{"exists": False}]}}, True),
+    ({"$or": [{"source": ["a"]}, {"detail-type": ["t"]}]}, {"source": ["b"]}, True),
+    (
+        {"$or": [{"source": ["a"]}, {"detail-type": ["t"]}]},
+        {"source": ["b"], "detail-type": ["u"]},
+        False,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "both"), OVERLAPS)
+def test_patterns_overlap_where_an_event_may_match_both(
+    one: dict[str, Any], other: dict[str, Any], both: bool
+) -> None:
+    assert patterns.overlap(one, other) is both
+    assert patterns.overlap(other, one) is both
+
+
+def test_a_type_is_named_only_where_a_pattern_names_types() -> None:
+    topics = {"detail-type": [{"prefix": "v2.detail.events.conversation"}]}
+    assert patterns.shared_type(topics, {"detail-type": [FLOW]}) == FLOW
+    assert patterns.shared_type({"source": ["a"]}, {}) == ""
+
+
+def test_the_rights_of_a_session_are_those_of_its_role() -> None:
+    session = "arn:aws:sts::111122223333:assumed-role/calls/i-1"
+    assert _principal(session) == ROLE
+    assert _principal("arn:aws:iam::111122223333:user/me") == "arn:aws:iam::111122223333:user/me"
+
+
+def test_a_store_in_memory_is_a_fault() -> None:
+    (memory,) = store_findings("memory:")
+    assert not memory.fine
+
+
+def test_a_set_up_without_aws_is_checked_as_far_as_it_goes(run: Run) -> None:
+    missing = run("doctor")
+    assert (missing.code, "MISSING" in missing.out, "1 fault in" in missing.out) == (1, True, True)
+    run("store", "create")
+    found = run("doctor")
+    assert found.code == 0, found.out
+    assert "not checked: AWS: no queue, function or bus is named" in found.out
+    assert "; 1 not checked" in found.out
+    assert "sound" not in found.out
