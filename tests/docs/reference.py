@@ -1,6 +1,7 @@
-"""The option tables of docs/cli.md, made of click's own parameters.
+"""The option tables of docs/cli.md, made of click's own parameters, and those of docs/metrics.md.
 
-`python -m tests.docs.reference` writes them into the page; `test_cli_page.py` compares.
+`python -m tests.docs.reference` writes them into the pages; `test_cli_page.py` and
+`test_metrics_page.py` compare.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import click
 
 from eventonce.cli import cli
 from eventonce.cli.options import _OPTIONS
+from eventonce.metrics import names
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+METRICS_PAGE = PAGE.with_name("metrics.md")
 
 _BLOCK = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -98,5 +101,35 @@ def written() -> str:
     return _BLOCK.sub(block, PAGE.read_text(encoding="utf-8"))
 
 
+def metrics_table() -> str:
+    """The metrics, one row each."""
+    lines = [
+        "| metric | kind | in | labels | meaning | in CloudWatch |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in names.METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        emf = f"`{one.emf}`" if one.emf else ""
+        lines.append(
+            f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.meaning} | {emf} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def causes_table() -> str:
+    rows = [f"| `{cause}` | {meaning} |" for cause, meaning in names.CAUSES.items()]
+    return "\n".join(["| cause | meaning |", "|---|---|", *rows]) + "\n"
+
+
+def written_metrics() -> str:
+    """The page of the metrics with its tables as the code has them now."""
+    text = METRICS_PAGE.read_text(encoding="utf-8")
+    for name, table in (("metrics", metrics_table()), ("causes", causes_table())):
+        block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = block.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)  # type: ignore[misc]
+    return text
+
+
 if __name__ == "__main__":
     PAGE.write_text(written(), encoding="utf-8")
+    METRICS_PAGE.write_text(written_metrics(), encoding="utf-8")

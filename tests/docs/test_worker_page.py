@@ -84,7 +84,7 @@ def test_every_setting_is_described_with_its_default() -> None:
     ((*rows,),) = sections("worker.md")["Settings"].tables()
     described = {name.strip("`"): default.strip("`") for name, _, default in rows}
     defaults = {name: str(getattr(Table(), name)) for name in Table.__struct_fields__}
-    assert described == {**defaults, "queue": "needed", "health": "none"}
+    assert described == {**defaults, "queue": "needed", "health": "none", "metrics": "true"}
 
 
 def test_the_rights_named_are_those_of_the_policy() -> None:

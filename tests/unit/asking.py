@@ -40,7 +40,8 @@ async def asked(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://receiver") as client:
         response = await client.request(method, path, content=content, headers=dict(headers))
-    return Answered(response.status_code, response.headers, response.json())
+    told = response.json() if "json" in response.headers["content-type"] else response.text
+    return Answered(response.status_code, response.headers, told)
 
 
 def ask(app: Any, body: Any = None, **named: Any) -> Answered:

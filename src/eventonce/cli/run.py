@@ -38,6 +38,7 @@ from eventonce.config.checks import check_table, seconds
 from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
+from eventonce.metrics.prometheus import scraping
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
 from eventonce.stores import PROBE
@@ -76,7 +77,9 @@ DRAW_INTERVAL: Final = 0.2
     "--drain", help="How long running handlers have to finish after SIGTERM.  [default: 25s]"
 )
 @click.option(
-    "--health", metavar="[HOST:]PORT", help="The address of /health/live and /health/ready."
+    "--health",
+    metavar="[HOST:]PORT",
+    help="The address of /health/live, /health/ready and /metrics.",
 )
 @verbose_option
 @json_option
@@ -126,7 +129,8 @@ def run(
                 consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
             )
             if asked.health:
-                stack.enter_context(listening(str(asked.health), worker.state))
+                scrape = scraping(consumer, on=asked.metrics)
+                stack.enter_context(listening(str(asked.health), worker.state, scrape))
             if isinstance(source, FileSource):
                 stack.enter_context(_progress(source))
             stack.enter_context(rules_reloaded(settings, consumer, handler))

@@ -62,6 +62,8 @@ class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long running handlers have after SIGTERM; orchestrators usually kill after 30 seconds."""
     health: str | int = ""
     """`HOST:PORT`, or a port on loopback, of the health endpoint; empty for none."""
+    metrics: bool = True
+    """Whether the health endpoint has /metrics too, where the extra `metrics` is installed."""
 
 
 class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,6 +108,8 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When to answer at the latest: EventBridge waits five seconds. A longer run goes on."""
     drain: float | str = "25s"
     """How long requests in progress have after SIGTERM."""
+    metrics: bool = True
+    """Whether there is /metrics, where the extra `metrics` is installed."""
 
     def __repr__(self) -> str:
         """The secrets are left out: settings end up in logs."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar
@@ -32,35 +30,47 @@ LONGEST: Final = 200
 
 Labels = tuple[str, ...]
 
-_action: Final = attrgetter("action")
-
 
 class Histogram:
     """Values by bucket, and their sum."""
 
-    __slots__ = ("buckets", "total", "values")
+    __slots__ = ("bounds", "buckets", "total", "values")
 
-    def __init__(self, metric: Metric, *, values: bool) -> None:
-        self.buckets = [0] * (len(metric.bounds) + 1)
+    def __init__(self, bounds: Sequence[float], *, values: bool) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
         """How many values are at most each bound and above the one before; the rest at the end."""
         self.total = 0.0
         self.values: list[float] | None = [] if values else None
         """The values themselves, where they are asked for."""
 
-    def add(self, bounds: Sequence[float], values: Sequence[float]) -> None:
-        """Count these."""
-        buckets = self.buckets
+    def add(self, value: float) -> None:
+        """Count this value."""
+        self.buckets[bisect_left(self.bounds, value)] += 1
+        self.total += value
+        if self.values is not None:
+            self.values.append(value)
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count these values."""
+        bounds, buckets = self.bounds, self.buckets
         for value in values:
             buckets[bisect_left(bounds, value)] += 1
         self.total += sum(values)
         if self.values is not None:
             self.values += values
 
+    def copy(self) -> Histogram:
+        """The same without the values."""
+        copied = Histogram(self.bounds, values=False)
+        copied.buckets, copied.total = list(self.buckets), self.total
+        return copied
+
 
 class Counted(NamedTuple):
     """What was counted, by metric and labels."""
 
-    counters: Mapping[Metric, Counter[Labels]]
+    counters: Mapping[Metric, Mapping[Labels, int]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
 
 
@@ -81,18 +91,20 @@ class Meter:
         _meters.add(self)
 
     def _begin(self) -> None:
-        self._events = Counter[Labels]()
-        self._counters: dict[Metric, Counter[Labels]] = {}
-        self._histograms: dict[Metric, dict[Labels, Histogram]] = {}
+        self._counters: dict[Metric, dict[Labels, int]] = {
+            metric: defaultdict(int) for metric in names.METRICS if metric.kind == "counter"
+        }
+        self._histograms: dict[Metric, dict[Labels, Histogram]] = {
+            metric: {} for metric in names.METRICS if metric.kind == "histogram"
+        }
 
     def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
         """Count the outcomes of a batch."""
         now = wall_clock()
-        labels: list[Labels] = []
         took: dict[str, list[float]] = {}
         lags: list[float] = []
         with self._lock:
-            types = self._types
+            events, types = self._counters[names.EVENTS], self._types
             for outcome in outcomes:
                 event, rule, attempt = outcome.event, outcome.rule, outcome.attempt
                 type_ = types.get(event.type) if event is not None else ""
@@ -100,27 +112,28 @@ class Meter:
                     cause = "first_attempt" if attempt == 1 else "later_attempt"
                     at = _instant(event.time) if event.time else None
                     if at is not None:
-                        lags.append((now - at) / 1000)
+                        # A sender's clock may be ahead of ours.
+                        lags.append((now - at) / 1000 if now > at else 0.0)
                 elif outcome.status == "duplicate":
                     cause = COPIES[outcome.same_id]
                 else:
                     cause = self._cause(outcome)
                 if type_ is None:
                     type_ = _bounded(types, event.type if event is not None else "", names.TYPES)
-                labels.append((outcome.status, cause, rule, type_))
+                events[outcome.status, cause, rule, type_] += 1
                 if attempt:
                     if rule in took:
                         took[rule].append(outcome.took)
                     else:
                         took[rule] = [outcome.took]
-            self._events.update(labels)
             for rule, some in took.items():
-                self._observe(names.HANDLER_SECONDS, (rule,), some)
-            # A sender's clock may be ahead of ours.
-            self._observe(names.LAG_SECONDS, (), [max(0.0, lag) for lag in lags])
-            self._observe(names.RECEIVED, (), _receives(outcomes))
-            self._observe(names.BATCH_SIZE, (), [len(outcomes)])
-            self._observe(names.BATCH_SECONDS, (), [seconds])
+                self._histogram(names.HANDLER_SECONDS, (rule,)).add_all(some)
+            if lags:
+                self._histogram(names.LAG_SECONDS, ()).add_all(lags)
+            if receives := _receives(outcomes):
+                self._histogram(names.RECEIVED, ()).add_all(receives)
+            self._histogram(names.BATCH_SIZE, ()).add(len(outcomes))
+            self._histogram(names.BATCH_SECONDS, ()).add(seconds)
 
     def claim(
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim]
@@ -136,7 +149,7 @@ class Meter:
                 elif verdict.kind == "error":
                     self._failed("claim", verdict.error)
             if taken:
-                self._counter(names.TAKEOVERS)[()] += taken
+                self._counters[names.TAKEOVERS][()] += taken
         return verdicts
 
     def settle(
@@ -148,17 +161,17 @@ class Meter:
         results, seconds = self._called("settle", call, settlements)
         with _OWN_PROBLEM, self._lock:
             self._answered("settle", len(settlements), seconds)
-            settled = zip(map(_action, settlements), results, strict=False)
-            self._counter(names.SETTLEMENTS).update(settled)
+            counts = self._counters[names.SETTLEMENTS]
+            for settlement, result in zip(settlements, results, strict=False):
+                counts[settlement.action, result] += 1
         return results
 
     def counted(self) -> Counted:
         """What was counted since the beginning."""
         with self._lock:
-            counters = {metric: counts.copy() for metric, counts in self._counters.items()}
-            counters[names.EVENTS] = self._events.copy()
+            counters = {metric: dict(counts) for metric, counts in self._counters.items()}
             histograms = {
-                metric: {labels: _copy(one, metric) for labels, one in some.items()}
+                metric: {labels: one.copy() for labels, one in some.items()}
                 for metric, some in self._histograms.items()
             }
         return _with_letters(counters, histograms)
@@ -167,7 +180,6 @@ class Meter:
         """What was counted since the last time; the meter begins anew."""
         with self._lock:
             counters, histograms = self._counters, self._histograms
-            counters[names.EVENTS] = self._events
             self._begin()
         return _with_letters(counters, histograms)
 
@@ -185,32 +197,30 @@ class Meter:
         return answers, perf_counter() - began
 
     def _answered(self, verb: str, size: int, seconds: float) -> None:
-        self._observe(names.STORE_SECONDS, (verb,), [seconds])
-        self._observe(names.STORE_SIZE, (verb,), [size])
+        self._histogram(names.STORE_SECONDS, (verb,)).add(seconds)
+        self._histogram(names.STORE_SIZE, (verb,)).add(size)
 
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.ERRORS)
-        self._counter(names.STORE_ERRORS)[verb, name] += 1
+        self._counters[names.STORE_ERRORS][verb, name] += 1
 
     def _cause(self, outcome: Outcome) -> str:
         cause = cause_of(outcome)
         return cause if cause in names.CAUSES else _bounded(self._errors, cause, names.ERRORS)
 
-    def _counter(self, metric: Metric) -> Counter[Labels]:
-        return self._counters.setdefault(metric, Counter())
-
-    def _observe(self, metric: Metric, labels: Labels, values: Sequence[float]) -> None:
-        if not values:
-            return
-        some = self._histograms.setdefault(metric, {})
+    def _histogram(self, metric: Metric, labels: Labels) -> Histogram:
+        some = self._histograms[metric]
         one = some.get(labels)
         if one is None:
-            one = some[labels] = Histogram(metric, values=self._keep_values)
-        one.add(metric.bounds, values)
+            one = some[labels] = Histogram(metric.bounds, values=self._keep_values)
+        return one
 
 
 def measure(consumer: Consumer, *, values: bool = False) -> Meter:
-    """A meter for this consumer: told of its outcomes, and of its calls to the store."""
+    """The meter of this consumer: told of its outcomes, and of its calls to the store."""
+    known = consumer.runtime.gate.meter
+    if isinstance(known, Meter):
+        return known
     meter = Meter(consumer.name, values=values)
     consumer.observers.append(meter)
     consumer.runtime.gate.meter = meter
@@ -248,34 +258,23 @@ def _receives(outcomes: Sequence[Outcome]) -> list[float]:
     return [event.receives for event in events if event.receives]
 
 
-# The events of one second often have one time.
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _instant(text: str) -> int | None:
-    """The time of an event in milliseconds; None for what is no time of one."""
-    try:
-        moment = datetime.fromisoformat(text)
-        at = int(moment.timestamp() * 1000) if moment.tzinfo is not None else instant(text)
-    except (ValueError, OverflowError):
-        at = instant(text)
+    """The time of an event in milliseconds; None for what is no time of one. EventBridge dates
+    events to the second, so that many have one time."""
+    at = instant(text)
     return at if at is not None and at >= EARLIEST_EVENT else None
 
 
 def _with_letters(
-    counters: dict[Metric, Counter[Labels]],
+    counters: dict[Metric, dict[Labels, int]],
     histograms: Mapping[Metric, Mapping[Labels, Histogram]],
 ) -> Counted:
-    letters = Counter[Labels]()
+    letters: dict[Labels, int] = defaultdict(int)
     for (outcome_status, _, rule, _), number in counters[names.EVENTS].items():
         if outcome_status in status.DEAD_LETTERS:
             letters[outcome_status, rule] += number
-    counters[names.DEAD_LETTERS] = letters
-    return Counted(counters, histograms)
-
-
-def _copy(one: Histogram, metric: Metric) -> Histogram:
-    copied = Histogram(metric, values=False)
-    copied.buckets, copied.total = list(one.buckets), one.total
-    return copied
+    return Counted({**counters, names.DEAD_LETTERS: letters}, histograms)
 
 
 _meters: Final = WeakSet[Meter]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -16,6 +17,7 @@ from eventonce.consumer import Consumer
 from eventonce.envelope.captured import Tap
 from eventonce.errors import ConfigError
 from eventonce.http_report import Answer
+from eventonce.metrics.prometheus import scraping
 from eventonce.web.admission import Admission, limits
 from eventonce.web.authentication import Authenticator
 from eventonce.web.events import Events
@@ -24,6 +26,7 @@ from eventonce.web.responses import Receive, Scope, Send, in_json, refuse, send_
 
 EVENTS: Final = "/events"
 DESCRIPTION: Final = "/openapi.json"
+METRICS: Final = "/metrics"
 _READING: Final = ("GET", "HEAD")
 
 log = logging.getLogger("eventonce.web")
@@ -52,7 +55,7 @@ def receiver(
 
 
 class Receiver:
-    """An ASGI app of four paths, without a framework: one would cost more than all it does here."""
+    """An ASGI app of five paths, without a framework: one would cost more than all it does here."""
 
     def __init__(self, consumer: Consumer, settings: Serve, tap: Tap | None = None) -> None:
         authenticator = Authenticator(settings)
@@ -66,6 +69,9 @@ class Receiver:
         admission = Admission(bearable, consumer.runtime.threads)
         readiness = Readiness(consumer, admission)
         key_header = settings.api_key_header
+        self._authenticator = authenticator
+        self._scrape = scraping(consumer, on=settings.metrics)
+        self._scraping: asyncio.Future[Answer] | None = None
         self._events = Events(consumer, authenticator, bearable, key_header, admission, tap)
         self._described = description(settings, authenticator)
         self._read: dict[str, Callable[[str], Awaitable[Answer]]] = {
@@ -84,6 +90,8 @@ class Receiver:
         try:
             if path == EVENTS and scope["method"] == "POST":
                 await self._events(scope, receive, send)
+            elif path == METRICS and scope["method"] in _READING:
+                await send_answer(await self._metrics(scope), send)
             else:
                 await send_answer(await self._other(path, scope["method"], root), send)
         except Exception:
@@ -95,10 +103,23 @@ class Receiver:
         if found is not None and method in _READING:
             return await found(root)
         advice = f"events go to POST {root}{EVENTS}; {root}{DESCRIPTION} describes the rest"
-        if found is None and path != EVENTS:
+        if found is None and path not in (EVENTS, METRICS):
             # A sender of events follows no redirect: with a slash more it is another path.
             return refuse(404, advice)
-        return refuse(405, advice, {"allow": ", ".join(_READING) if found else "POST"})
+        return refuse(405, advice, {"allow": "POST" if path == EVENTS else ", ".join(_READING)})
+
+    async def _metrics(self, scope: Scope) -> Answer:
+        """For who may send events by an API key or as a user: they tell how much is sent."""
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if not self._authenticator.knows(headers):
+            challenge = {"www-authenticate": self._authenticator.challenge}
+            return refuse(401, "/metrics asks for one of api_keys or users of [serve]", challenge)
+        # All who ask meanwhile share an answer, and no more than one thread.
+        if self._scraping is None or self._scraping.done():
+            self._scraping = asyncio.ensure_future(asyncio.to_thread(self._scrape))
+        return await asyncio.shield(self._scraping)
 
     async def _describe(self, root: str) -> Answer:
         return in_json({**self._described, "servers": [{"url": root or "/"}]})

@@ -1,4 +1,4 @@
-"""The health endpoint: whether the worker lives, and whether it is ready, over HTTP."""
+"""The health endpoint: whether the worker lives and is ready, and its metrics, over HTTP."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
+from eventonce.http_report import JSON, Answer
+from eventonce.metrics.prometheus import Scrape
 
 PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
 """The paths, each with the field of the state that decides between 200 and 503."""
+
+METRICS: Final = "/metrics"
 
 SLOWEST: Final = 5.0
 """Seconds a client may take to ask: probes are not slow, and threads not free."""
@@ -32,25 +36,25 @@ def address(said: str) -> tuple[str, int]:
 
 
 @contextmanager
-def listening(said: str, state: State) -> Iterator[int]:
-    """Answer on this address until the block is left; gives the port."""
+def listening(said: str, state: State, scrape: Scrape | None = None) -> Iterator[int]:
+    """Answer on this address until the block is left; gives the port. `scrape` is for /metrics."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class Requests(BaseHTTPRequestHandler):
         timeout = SLOWEST
         server_version = "eventonce"
         sys_version = ""
 
         def do_GET(self) -> None:
-            field = PATHS.get(self.path.partition("?")[0])
-            told = state() if field is not None else {"paths": list(PATHS)}
-            body = msgspec.json.encode(told)
-            self.send_response(404 if field is None else 200 if told[field] else 503)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
+            path = self.path.partition("?")[0]
+            answer = scrape() if scrape is not None and path == METRICS else _health(path, state)
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(answer.body)))
             self.send_header("cache-control", "no-store")
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                self.wfile.write(answer.body)
 
         def do_HEAD(self) -> None:
             self.do_GET()
@@ -60,7 +64,7 @@ def listening(said: str, state: State) -> Iterator[int]:
 
     host, port = address(said)
     try:
-        server = ThreadingHTTPServer((host, port), Answer)
+        server = ThreadingHTTPServer((host, port), Requests)
     except OSError as error:
         raise ConfigError(f"health: cannot listen on {host}:{port}: {error}") from error
     server.daemon_threads = True
@@ -71,3 +75,10 @@ def listening(said: str, state: State) -> Iterator[int]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _health(path: str, state: State) -> Answer:
+    field = PATHS.get(path)
+    told = state() if field is not None else {"paths": [*PATHS, METRICS]}
+    status = 404 if field is None else 200 if told[field] else 503
+    return Answer(status, JSON, msgspec.json.encode(told))
