@@ -264,7 +264,7 @@ def test_a_stage_that_does_not_look_once_more_is_found_out(
             stage._work(tickets)
         stage._begun = False
 
-    monkeypatch.setattr(stages._Stage, "_run", run)
+    monkeypatch.setattr(stages._Stage, "run", run)
     with pytest.raises(Stuck):
         explore(Scene(("a", "b"), slots=2, preemptions=1))
 

@@ -354,7 +354,7 @@ def test_no_command_suggests_an_option_that_is_not_alike(run: Run) -> None:
 
 def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:
     twins = {param.envvar for _, param in _options(cli) if param.envvar}
-    words = ("STORE", "NAME", "PRESETS", "CONFIG", "QUEUE", "HEADER")
+    words = ("STORE", "NAME", "PRESETS", "CONFIG", "QUEUE", "HISTORY", "HEADER")
     assert twins == {f"EVENTONCE_{word}" for word in words}
     queues = [name for name, param in _options(cli) if param.envvar == "EVENTONCE_QUEUE"]
     assert queues == ["run --queue"]
