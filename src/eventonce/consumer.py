@@ -296,6 +296,13 @@ class Consumer:
 
     def use(self, rules: Ruleset) -> None:
         """Plan all further events by these rules; what is under way goes on by the old ones."""
+        if not isinstance(rules, Ruleset):
+            raise ConfigError(f"use: expected a Ruleset, not {type(rules).__name__}")
+        if rules.name != self.name:
+            raise ConfigError(
+                f"use: these rules are for the consumer {rules.name!r}, and this one is "
+                f"{self.name!r}: the name is part of every key, so that every copy would be new"
+            )
         self.rules = rules
         self.__dict__.pop("kept_headers", None)
         self.runtime.planner = Planner(rules, self.max_bytes, self.runtime.clock)

@@ -14,6 +14,7 @@ from eventonce import Consumer, Job, Retry
 from eventonce.aws import lambda_handler
 from eventonce.config import load
 from eventonce.errors import ConfigError
+from eventonce.rules import Ruleset
 from eventonce.runtime.observers import to_log
 from eventonce.stores import open_store
 from eventonce.stores.memory import MemoryStore
@@ -106,6 +107,12 @@ def test_a_deadline_that_is_over_is_one_of_now() -> None:
         (Consumer.redrive, 5, "expected a list of dead letters, not int"),
         (Consumer.redrive, [EVENT], "expected dead letters, as consumer.letters.* not dict"),
         (Consumer.over, 5, "expected a store, or the URI of one"),
+        (Consumer.use, "genesys", "expected a Ruleset, not str"),
+        (
+            Consumer.use,
+            Ruleset([], name="crm"),
+            "for the consumer 'crm', and this one is 'default'",
+        ),
         (lambda it, given: setattr(it, "observers", given), [5], "must be a function, not 5"),
         (lambda it, given: it.runtime.wrap(given), 5, "wrap must be a function, not 5"),
         (lambda it, given: it.runtime.wrap(given), lambda _: None, "expected a handler.* not None"),
