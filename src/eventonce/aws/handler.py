@@ -74,6 +74,7 @@ def lambda_handler(
     admits: Admits | None = None,
     tap: bool | None = None,
     shadow_log: bool | None = None,
+    metrics: bool | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A Lambda function that gives its events to this consumer.
 
@@ -98,6 +99,9 @@ def lambda_handler(
     `shadow_log` is whether what rules with `shadow` decide is printed, a line for each event;
     without it, the variable `EVENTONCE_SHADOW_LOG=log` is asked. `eventonce shadow report` reads
     an export of the log.
+
+    `metrics` is whether each invocation ends with a line of CloudWatch's embedded metric format;
+    without it, the variable `EVENTONCE_METRICS=emf` is asked.
     """
     if not isinstance(consumer, Consumer):
         raise ConfigError(
@@ -158,7 +162,11 @@ def lambda_handler(
             tapped([of_invocation(one, context) for one in incoming])
         return _answer_direct(consumer, incoming, invocation, attempts)
 
-    return handler
+    if not asked_for(metrics, "EVENTONCE_METRICS", "emf"):
+        return handler
+    from eventonce.metrics.emf import printing  # noqa: PLC0415  for those who ask
+
+    return printing(consumer, handler)
 
 
 def _delivered(event: Any) -> Sequence[Record] | None:

@@ -121,7 +121,8 @@ class Invocation:
             self._pace.learn(took if consumer.asynchronous else took / ran)
         else:
             self._next = min(MOST, 2 * self._next)
-        _warn(outcomes, told=bool(consumer.observers))
+        # Who counts whole batches writes no log of them.
+        _warn(outcomes, told=any(callable(one) for one in consumer.observers))
         return outcomes
 
 

@@ -20,9 +20,9 @@ LINE_BYTES: Final = 256_000
 """Bytes of a line: CloudWatch Logs cuts what is longer."""
 
 
-def asked_for(said: bool | None, variable: str) -> bool:  # noqa: FBT001  what an argument said
+def asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  what an argument said
     """Whether the argument, or else the environment, asks for lines in the log."""
-    return os.environ.get(variable, "") == "log" if said is None else said
+    return os.environ.get(variable, "") == value if said is None else said
 
 
 def of_record(record: Mapping[str, Any]) -> Arrived:

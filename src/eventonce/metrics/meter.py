@@ -83,7 +83,7 @@ class Meter:
     def __init__(self, consumer: str, *, values: bool = False) -> None:
         """With `values`, histograms keep their values too, until they are taken."""
         self.consumer = consumer
-        self._keep_values = values
+        self.keeps_values = values
         self._lock = Lock()
         self._types: dict[str, str] = {}
         self._errors: dict[str, str] = {}
@@ -212,14 +212,14 @@ class Meter:
         some = self._histograms[metric]
         one = some.get(labels)
         if one is None:
-            one = some[labels] = Histogram(metric.bounds, values=self._keep_values)
+            one = some[labels] = Histogram(metric.bounds, values=self.keeps_values)
         return one
 
 
 def measure(consumer: Consumer, *, values: bool = False) -> Meter:
     """The meter of this consumer: told of its outcomes, and of its calls to the store."""
     known = consumer.runtime.gate.meter
-    if isinstance(known, Meter):
+    if isinstance(known, Meter) and known.keeps_values == values:
         return known
     meter = Meter(consumer.name, values=values)
     consumer.observers.append(meter)

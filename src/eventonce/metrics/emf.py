@@ -1,0 +1,112 @@
+"""The metrics of an invocation as one line of CloudWatch's embedded metric format.
+
+A function's log is the one place that it can write to without rights and without a request;
+CloudWatch makes metrics of such lines by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from heapq import nlargest
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
+from eventonce.log import log
+from eventonce.metrics import names
+from eventonce.metrics.meter import Counted, measure
+from eventonce.metrics.names import Metric
+
+NAMESPACE: Final = "eventonce"
+
+VALUES: Final = 100
+"""Values that a metric may have in one line."""
+
+DIMENSION: Final = 1024
+"""Characters of a dimension's value."""
+
+OUTCOMES: Final = 50
+"""Combinations of status, cause, rule and type in one line, the most frequent."""
+
+_UNITS: Final = {"seconds": "Seconds"}
+
+Invoked = Callable[[Any, Any], Any]
+
+
+def printing(consumer: Consumer, invoked: Invoked) -> Invoked:
+    """The function of a Lambda that prints a line at the end of each invocation."""
+    meter = measure(consumer, values=True)
+
+    @wraps(invoked)
+    def function(event: Any, context: Any = None) -> Any:
+        try:
+            return invoked(event, context)
+        finally:
+            try:
+                line = line_of(meter.consumer, meter.take(), wall_clock())
+                if line:
+                    # In one piece: what other threads print must not stand in the middle of it.
+                    sys.stdout.write(line + "\n")
+            except Exception:  # noqa: BLE001  must not fail the invocation
+                log().exception("metrics: the line of an invocation is left out")
+
+    return function
+
+
+def line_of(consumer: str, counted: Counted, at: int) -> str:
+    """The line, empty where nothing was counted."""
+    values: dict[str, float | list[float]] = {}
+    units: dict[str, str] = {}
+    for metric in names.METRICS:
+        for name, value in _values(metric, counted):
+            units[name] = _UNITS.get(metric.unit, "Count")
+            if isinstance(value, list):
+                values[name] = [*values.get(name, []), *value]  # type: ignore[misc]
+            else:
+                values[name] = values.get(name, 0) + value  # type: ignore[operator]
+    if not values:
+        return ""
+    metrics = [{"Name": name, "Unit": unit} for name, unit in units.items()]
+    directive = {"Namespace": NAMESPACE, "Dimensions": [[names.CONSUMER]], "Metrics": metrics}
+    line = {
+        "_aws": {"Timestamp": at, "CloudWatchMetrics": [directive]},
+        # A dimension is ASCII.
+        names.CONSUMER: consumer.encode("ascii", "backslashreplace").decode()[:DIMENSION] or "-",
+        **{name: thinned(it) if isinstance(it, list) else it for name, it in values.items()},
+        "outcomes": _outcomes(counted),
+    }
+    return msgspec.json.encode(line).decode()
+
+
+def thinned(values: list[float]) -> list[float]:
+    """The values, or as many of them as a line may have: evenly by size, with the least and the
+    greatest, so that percentiles stay what they are."""
+    if len(values) <= VALUES:
+        return [float(f"{value:.6g}") for value in values]
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return thinned([ordered[at * last // (VALUES - 1)] for at in range(VALUES)])
+
+
+def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | list[float]]]:
+    """The values by the names that CloudWatch gives them: labels that are no part of a name are
+    left out."""
+    if not metric.emf:
+        return
+    found = counted.counters if metric.kind == "counter" else counted.histograms
+    for labels, value in found[metric].items():
+        name = metric.emf.format(**dict(zip(metric.labels, labels, strict=True)))
+        yield name, value if isinstance(value, int) else value.values or []
+
+
+def _outcomes(counted: Counted) -> list[dict[str, Any]]:
+    """For CloudWatch Logs Insights: what is too fine for a metric, of which each costs."""
+    most = nlargest(OUTCOMES, counted.counters[names.EVENTS].items(), key=lambda one: one[1])
+    return [
+        {**dict(zip(names.EVENTS.labels, labels, strict=True)), "count": count}
+        for labels, count in most
+    ]
