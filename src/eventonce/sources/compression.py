@@ -14,8 +14,8 @@ from typing import IO, Any, Final, Literal, cast
 
 from eventonce.errors import ConfigError, EventonceError
 
-PIECE_BYTES: Final = 1_000_000
-"""Bytes given together: about a thousand events, enough to make a transaction cheap, few enough
+PIECE_BYTES: Final = 2_000_000
+"""Bytes given together: about two thousand events, enough to make a transaction cheap, few enough
 that a crash repeats little."""
 
 
