@@ -34,7 +34,7 @@ def client(endpoint: str) -> Any:
 
 
 def test_a_prefix_is_read_by_key_whatever_the_objects_are(
-    client: Any, endpoint: str, tmp_path: Path
+    run: Run, client: Any, endpoint: str, tmp_path: Path
 ) -> None:
     parquet = tmp_path / "c.parquet"
     with duckdb.connect() as database:
@@ -51,6 +51,8 @@ def test_a_prefix_is_read_by_key_whatever_the_objects_are(
     capture = Capture([f"s3://captures/mixed/?endpoint={endpoint}"])
     assert list(capture) == [b'{"a":%d}' % number for number in range(1, 6)]
     assert "not read: s3://captures/mixed/README.txt" in capture.passed_over
+    told = run("diagnose", f"s3://captures/mixed/?endpoint={endpoint}").err
+    assert told == f"eventonce: {capture.passed_over}\n"
     assert list(Capture([f"s3://captures/other/1.jsonl?endpoint={endpoint}"])) == [b'{"a":6}']
 
 

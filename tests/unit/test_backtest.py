@@ -279,3 +279,17 @@ def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
     capture = write_lines(tmp_path / "c.jsonl", *beats)
     (found,) = run("backtest", capture, "--rules", rules, "--json", "--crashes", 0).documents[0]
     assert (found["differing"], found["written_anew"]) == (840, 0)
+
+
+def test_an_order_below_nothing_is_an_order(run: Run, tmp_path: Path) -> None:
+    rules = tmp_path / "r.toml"
+    rules.write_text(
+        '[[rule]]\nname = "s"\nmatch = "s"\nsubject = ["detail.k"]\norder = "detail.v"\n'
+        'state = ["detail.s"]\n'
+    )
+    told = [
+        {"id": f"{v}", "detail-type": "s", "detail": {"k": 1, "v": v, "s": v}} for v in (-7, 1, -5)
+    ]
+    capture = write_lines(tmp_path / "c.jsonl", *told)
+    (found,) = run("backtest", capture, "--rules", rules, "--json").documents[0]
+    assert (found["ran"], found["dropped"], found["superseded"]) == (2, 0, 1)

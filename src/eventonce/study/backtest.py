@@ -23,6 +23,7 @@ from eventonce.study.guards import (
     AGAIN,
     CRASH,
     LATER,
+    NO_ORDER,
     OUTAGE,
     DecidedGuard,
     Guard,
@@ -250,6 +251,7 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
             query.replace("$guard", str(number))
             .replace("$dropped", DROPPED)
             .replace("$again", str(AGAIN))
+            .replace("$fact", str(NO_ORDER))
         )
 
     def one(query: str) -> tuple[Any, ...]:
@@ -311,7 +313,7 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         versions, remembered, keys = one(
             """
             SELECT (SELECT count(*) FROM decided JOIN looks USING (guard, line)
-                    WHERE guard = $guard AND status = 'run' AND stamp >= 0 AND fault <> $again),
+                    WHERE guard = $guard AND status = 'run' AND stamp <> $fact AND fault <> $again),
                    coalesce(sum(remember), 0)::BIGINT, count(*)
             FROM (SELECT max(remember) AS remember FROM looks WHERE guard = $guard GROUP BY key)
             """

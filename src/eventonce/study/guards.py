@@ -55,6 +55,8 @@ AGAIN: Final = 3
 
 Seen = tuple[int, int, int, int, int]
 """Key, stamp, version, remember and within."""
+NO_ORDER: Final = -(1 << 63)
+"""The stamp of a fact: an order may be negative."""
 
 
 class Guard(Protocol):
@@ -139,7 +141,7 @@ class RulesGuard:
         number = int.from_bytes(claim.key[-8:], "big")
         version = int.from_bytes(claim.digest[:7], "big")
         if claim.order is None:
-            return number, -1, 0, claim.remember, 0
+            return number, NO_ORDER, 0, claim.remember, 0
         return number, claim.order, version, claim.remember, claim.unchanged_within
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
@@ -148,7 +150,7 @@ class RulesGuard:
         for look in _in_time(looks, again):
             if look.fault == OUTAGE:
                 continue
-            state = look.stamp >= 0
+            state = look.stamp != NO_ORDER
             claim = Claim(
                 key=b"",
                 nonce=look.line,
