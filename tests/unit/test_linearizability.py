@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from eventonce.testing.cases.histories import ACTIONS, _claim
 from eventonce.testing.cases.samples import SECOND
 from eventonce.testing.linearizability import Answer, Operation, law, violation
-from eventonce.testing.recorder import History, timeline
+from eventonce.testing.recorder import OperationHistory, timeline
 from eventonce.types import Action, Claim, Settlement, Verdict
 
 T: Final = 1_000_000
@@ -252,7 +252,7 @@ def test_the_law_does_not_explain(history: str) -> None:
 
 
 def test_keys_are_explained_each_for_itself_and_a_key_that_is_not_is_told_as_a_timeline() -> None:
-    history = History()
+    history = OperationHistory()
     for operation in EXPLAINED["a grant that nobody was told of"]:
         history.add(operation)
     history.check()

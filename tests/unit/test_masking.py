@@ -20,7 +20,7 @@ from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import EventonceError
 from eventonce.infra import targets
 from eventonce.sending import ReceiverClient
-from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
+from eventonce.sinks import EventBus, JSONLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.stores import ADAPTERS, check_uri
 from eventonce.stores.memory import MemoryStore
 
@@ -62,7 +62,7 @@ OPENERS: dict[str, Callable[[str], object]] = {
     "SQSQueue": SQSQueue,
     "EventBus": EventBus,
     "Table": Table,
-    "JsonLines": JsonLines,
+    "JSONLines": JSONLines,
     "bus": targets.bus,
     "queue": targets.queue,
     "ReceiverClient": lambda uri: ReceiverClient(uri, {}),

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from eventonce import ConfigError, Job, Reject, Rule
 from eventonce.config import load
 from eventonce.envelope import read
-from eventonce.sinks import EventBus, JsonLines, Sink, SQSQueue, Table, Webhook, open_sink
+from eventonce.sinks import EventBus, JSONLines, Sink, SQSQueue, Table, Webhook, open_sink
 from eventonce.sinks.webhook import retry_after
 from eventonce.types import Claim
 from tests.helpers import call
@@ -43,7 +43,7 @@ def refusal(sink: Sink) -> str:
         ("sqs://orders.fifo?region=eu-central-1", SQSQueue),
         ("events://orders?region=eu-central-1", EventBus),
         ("table:crm.events", Table),
-        ("file:events.jsonl", JsonLines),
+        ("file:events.jsonl", JSONLines),
     ],
 )
 def test_the_scheme_says_which_sink_it_is(to: str, kind: type) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule
-from eventonce.sinks import JsonLines, Table
+from eventonce.sinks import JSONLines, Table
 from tests.helpers import call
 from tests.unit.test_sinks import CALL, job
 
@@ -23,7 +23,7 @@ from tests.unit.test_sinks import CALL, job
 def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     spread = b'{"id": "1",\r\n "detail-type": "call", "detail": {"call": 1}}'
-    with Consumer("memory:", rules=CALL, handler=JsonLines(path)) as consumer:
+    with Consumer("memory:", rules=CALL, handler=JSONLines(path)) as consumer:
         outcomes = consumer.process([spread, call(2), call(2)])
     assert [outcome.status for outcome in outcomes] == ["done", "done", "duplicate"]
     written = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
@@ -33,14 +33,14 @@ def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
 def test_a_file_is_named_in_any_way(tmp_path: Path, prefix: str) -> None:
-    JsonLines(f"{prefix}{tmp_path}/events.jsonl")(job(call(1)))
+    JSONLines(f"{prefix}{tmp_path}/events.jsonl")(job(call(1)))
     assert (tmp_path / "events.jsonl").read_bytes() == call(1) + b"\n"
 
 
 def test_a_torn_line_is_not_glued_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(call(1) + b'\n{"id": "id-2", "det')
-    sink = JsonLines(path)
+    sink = JSONLines(path)
     sink(job(call(2)))
     sink(job(call(3)))
     assert path.read_bytes().split(b"\n") == [
@@ -55,14 +55,14 @@ def test_a_torn_line_is_not_glued_to_the_next(tmp_path: Path) -> None:
 def test_a_disk_that_takes_a_part_of_a_line_keeps_none_of_it(tmp_path: Path) -> None:
     """A file that may not grow beyond some bytes takes what fits, as a full disk does."""
     path = tmp_path / "events.jsonl"
-    sink = JsonLines(path)
+    sink = JSONLines(path)
     sink(job(call(1)))
     code = (
         "import resource, sys\n"
-        "from tests.unit.test_sinks_kept import call, job, JsonLines\n"
+        "from tests.unit.test_sinks_kept import call, job, JSONLines\n"
         "room = len(call(1)) + 1 + 10\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))\n"
-        "try:\n    JsonLines(sys.argv[1])(job(call(2)))\n"
+        "try:\n    JSONLines(sys.argv[1])(job(call(2)))\n"
         "except OSError as error:\n    sys.stdout.write(str(error))\n"
     )
     command = [sys.executable, "-c", code, str(path)]
@@ -82,7 +82,7 @@ def test_the_disk_has_the_line_before_the_event_is_done(
     monkeypatch.setattr(
         "eventonce.sinks.json_lines.os.fsync", lambda fd: synced.append(os.fstat(fd).st_size)
     )
-    JsonLines(path)(job(call(1)))
+    JSONLines(path)(job(call(1)))
     assert len(call(1)) + 1 in synced
 
 
@@ -111,14 +111,14 @@ def test_threads_and_processes_append_whole_lines_to_one_file(tmp_path: Path) ->
 
 
 def append_many(path: str | Path, first: int) -> None:
-    sink = JsonLines(path)
+    sink = JSONLines(path)
     for number in range(first, first + 30):
         sink(job(call(number, filler="x" * 20_000)))
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    sink = JsonLines(path)
+    sink = JSONLines(path)
     sink(job(call(1)))
     path.rename(tmp_path / "old.jsonl")
     sink(job(call(2)))

@@ -16,7 +16,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, decided
-from eventonce.history.sqlite import SqliteDriver, path_of
+from eventonce.history.sqlite import SQLiteDriver, path_of
 from eventonce.history.tables import Search, Tables
 from eventonce.log import log
 from eventonce.rules.instants import duration
@@ -199,7 +199,7 @@ def _opened(uri: str) -> tuple[Tables, tuple[type[Exception], ...]]:
     """The tables at this URI, and the errors of their database."""
     check(uri)
     if uri.startswith("sqlite:"):
-        return Tables(SqliteDriver(path_of(uri))), (sqlite3.Error,)
+        return Tables(SQLiteDriver(path_of(uri))), (sqlite3.Error,)
     # An extra, which `check` has found installed.
     import psycopg  # noqa: PLC0415
 

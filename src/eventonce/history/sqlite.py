@@ -17,7 +17,7 @@ WAIT: Final = 10.0
 """Seconds to wait for another process that writes."""
 
 
-class SqliteDriver:
+class SQLiteDriver:
     """A file that all processes of a machine may write to."""
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"

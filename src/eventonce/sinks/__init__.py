@@ -19,12 +19,12 @@ from eventonce.errors import ConfigError, EventonceError
 
 if TYPE_CHECKING:
     from eventonce.sinks.eventbridge import EventBus
-    from eventonce.sinks.json_lines import JsonLines
+    from eventonce.sinks.json_lines import JSONLines
     from eventonce.sinks.sqs import SQSQueue
     from eventonce.sinks.table import Table
     from eventonce.sinks.webhook import Webhook
 
-__all__ = ["EventBus", "JsonLines", "SQSQueue", "Sink", "Table", "Webhook", "open_sink"]
+__all__ = ["EventBus", "JSONLines", "SQSQueue", "Sink", "Table", "Webhook", "open_sink"]
 
 
 class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "sqs": Kind("sqs", "SQSQueue", "sqs://queue?region=…", ("group",), _AWS),
     "events": Kind("eventbridge", "EventBus", "events://bus?region=…", ("source",), _AWS),
     "table": Kind("table", "Table", "table:events"),
-    "file": Kind("json_lines", "JsonLines", "file:events.jsonl", local=True),
+    "file": Kind("json_lines", "JSONLines", "file:events.jsonl", local=True),
 }
 """Adding a sink is one file, with a class that takes a URI, and one line here. Any other sink is
 `module:function`."""

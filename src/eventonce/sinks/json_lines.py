@@ -20,7 +20,7 @@ MODE: Final = 0o640
 """Other users may not read events."""
 
 
-class JsonLines:
+class JSONLines:
     """Appends each event to a file as a line.
 
     At least once: a crash between the write and the settlement leaves a line that is written again;
@@ -34,16 +34,16 @@ class JsonLines:
         self._turn = threading.Lock()
         if not text or (text.startswith("//") and not text.startswith("///")):
             raise ConfigError(
-                f"JsonLines: {_masked(text)!r} is not a file's path; write file:events.jsonl, or "
+                f"JSONLines: {_masked(text)!r} is not a file's path; write file:events.jsonl, or "
                 f"file:/folder/events.jsonl"
             )
         if self._path.exists() and not self._path.is_file():
             # Nobody knows whether a pipe or a device has kept a line.
             raise ConfigError(
-                f"JsonLines: {_masked(text)!r} is a folder or a device, and not a file"
+                f"JSONLines: {_masked(text)!r} is a folder or a device, and not a file"
             )
         if not self._path.parent.is_dir():
-            raise ConfigError(f"JsonLines: there is no folder {_masked(self._path.parent)!r}")
+            raise ConfigError(f"JSONLines: there is no folder {_masked(self._path.parent)!r}")
 
     def __call__(self, job: Job) -> None:
         """Append the event's line and wait for the disk."""

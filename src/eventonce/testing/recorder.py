@@ -63,7 +63,7 @@ class Recorder:
         """Whether a server tells the time and keeps the locks."""
         self.transactional = transactional
         self.chance = chance
-        self.history = History()
+        self.history = OperationHistory()
         self.runs: list[Run] = []
         self.off: dict[Client, tuple[int, int]] = {}
         """Milliseconds, at least and at most, by which the store's clock is ahead of ours, as each
@@ -172,7 +172,7 @@ EVENTS: Final = frozenset(("busy", "completed", "duplicate", "fenced", "open", "
 nothing."""
 
 
-class History:
+class OperationHistory:
     """Operations on many keys, as they were recorded."""
 
     def __init__(self) -> None:
