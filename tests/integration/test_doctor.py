@@ -383,6 +383,27 @@ def test_a_fifo_queue_needs_deduplication_and_a_group(doctor: Doctor, account: A
 # Without rights
 
 
+def test_without_credentials_the_rest_is_checked(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    doctor.run("store", "create", "sqlite:///here.db")
+    ((what, fix),) = doctor.faults(store="sqlite:///here.db")
+    assert what == "AWS does not answer: the account and the principal"
+    assert "no AWS credentials were found" in fix
+
+
+def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(
+    doctor: Doctor, account: Account
+) -> None:
+    found = doctor("--queue", f"{account.endpoint}/000000000000/{NAME}")
+    assert found["sound"] is True
+    gone = doctor("--queue", f"sqs://{NAME}?endpoint=http://127.0.0.1:1")
+    assert gone["sound"] is False
+    assert {it["state"] for it in gone["checks"] if it["area"] == "queue"} == {"not checked"}
+
+
 class Refuses(Handler):
     """Hands requests on to the emulator, except for some, to which nobody has a right."""
 
@@ -412,7 +433,7 @@ class Refuses(Handler):
         ("AmazonSQS.GetQueueAttributes", "queue", "the queue doctored (sqs:get_queue_attributes)"),
         ("AWSEvents.ListRuleNamesByTarget", "buses", "the rules of bus default"),
         ("AWSEvents.ListEventBuses", "buses", "the list of buses"),
-        ("/event-source-mappings", "function", "the functions that receive from doctored"),
+        ("/event-source-mappings", "function", "the functions that receive from arn:aws:sqs"),
         ("/concurrency", "function", "the concurrency of the function doctored"),
     ],
 )

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from eventonce.doctor import patterns
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import (
-    Delivery,
+    BusTarget,
     Denied,
     Facts,
-    Function,
+    FileFacts,
+    FunctionFacts,
     Identity,
-    Mapping,
-    Queue,
-    Settings,
+    QueueFacts,
+    SourceMapping,
 )
 from eventonce.doctor.look import _principal
 from eventonce.doctor.patterns import UnknownPattern
@@ -43,9 +43,11 @@ def policy(*arns: str, **said: Any) -> dict[str, Any]:
     return {"Statement": [statement | said]}
 
 
-QUEUE = Queue("calls", QUEUE_ARN, 360, 4 * DAY, f"{QUEUE_ARN}-dead", 100, False, policy(RULE_ARN))
-DEAD = Queue("calls-dead", f"{QUEUE_ARN}-dead", retention=14 * DAY)
-DELIVERY = Delivery(
+QUEUE = QueueFacts(
+    "calls", QUEUE_ARN, 360, 4 * DAY, f"{QUEUE_ARN}-dead", 100, False, policy(RULE_ARN)
+)
+DEAD = QueueFacts("calls-dead", f"{QUEUE_ARN}-dead", retention=14 * DAY)
+DELIVERY = BusTarget(
     "default",
     "calls",
     RULE_ARN,
@@ -54,8 +56,8 @@ DELIVERY = Delivery(
     {"source": [{"prefix": "aws.partner/genesys.com"}]},
     dead=f"{QUEUE_ARN}-undelivered",
 )
-MAPPING = Mapping("1-2-3", "calls")
-FUNCTION = Function("calls", "arn:aws:lambda:eu-central-1:111122223333:function:calls", 60)
+MAPPING = SourceMapping("1-2-3", "calls")
+FUNCTION = FunctionFacts("calls", "arn:aws:lambda:eu-central-1:111122223333:function:calls", 60)
 SOUND = Facts(
     Identity("111122223333", ROLE, "eu-central-1"),
     120,
@@ -68,14 +70,14 @@ SOUND = Facts(
     (ROLE,),
 )
 WORKER = replace(SOUND, mappings=(), functions=())
-SETTINGS = Settings(load("genesys").rules)
+SETTINGS = FileFacts(load("genesys").rules)
 
 
-def faults(facts: Facts = SOUND, settings: Settings = SETTINGS) -> list[tuple[str, str]]:
+def faults(facts: Facts = SOUND, settings: FileFacts = SETTINGS) -> list[tuple[str, str]]:
     return [(it.what, it.fix) for _, it in findings(facts, settings) if not it.fine]
 
 
-def changed(**fields: Any) -> Settings:
+def changed(**fields: Any) -> FileFacts:
     rules = load("genesys").rules
     return replace(SETTINGS, rules=[Rule(name="own", key="id", **fields), *rules])
 
@@ -91,14 +93,14 @@ def queue(**fields: Any) -> Facts:
 
 
 def delivery(**fields: Any) -> Facts:
-    return replace(SOUND, deliveries=(replace(DELIVERY, **fields),))
+    return replace(SOUND, targets=(replace(DELIVERY, **fields),))
 
 
 def beside(facts: Facts = SOUND, **fields: Any) -> Facts:
     """Another delivery beside the sound one, which its queue admits."""
     other = replace(DELIVERY, **({"rule": "other", "arn": f"{RULE_ARN}-2"} | fields))
     admitting = replace(QUEUE, policy=policy(RULE_ARN, f"{RULE_ARN}-2"))
-    return replace(facts, queue=admitting, deliveries=(DELIVERY, other))
+    return replace(facts, queue=admitting, targets=(DELIVERY, other))
 
 
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
@@ -106,11 +108,11 @@ FIFO_ARN = f"{QUEUE_ARN}.fifo"
 
 def fifo(*, deduplicates: bool, group: str) -> Facts:
     queue = replace(QUEUE, name="calls.fifo", arn=FIFO_ARN, deduplicates=deduplicates)
-    return replace(SOUND, queue=queue, deliveries=(replace(DELIVERY, to=FIFO_ARN, group=group),))
+    return replace(SOUND, queue=queue, targets=(replace(DELIVERY, to=FIFO_ARN, group=group),))
 
 
 DIRECT = replace(
-    SOUND, queue=None, dead=None, mappings=(), deliveries=(replace(DELIVERY, to=FUNCTION.arn),)
+    SOUND, queue=None, dead=None, mappings=(), targets=(replace(DELIVERY, to=FUNCTION.arn),)
 )
 
 FAULTS = {
@@ -183,6 +185,11 @@ FAULTS = {
         "does not let the rule calls",
         "events.amazonaws.com",
     ),
+    "a key that nobody may use": (
+        queue(key="alias/aws/sqs"),
+        "encrypted with alias/aws/sqs",
+        "SqsManagedSseEnabled",
+    ),
     "a mapping that is off": (
         replace(SOUND, mappings=(replace(MAPPING, enabled=False),)),
         "is disabled",
@@ -231,7 +238,7 @@ def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_rule_that_does_not_fit_the_set_up_is_found(
-    settings: Settings, facts: Facts, what: str, fix: str
+    settings: FileFacts, facts: Facts, what: str, fix: str
 ) -> None:
     ((said, remedy),) = faults(facts, settings)
     assert what in said
@@ -247,6 +254,7 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
         delivery(path="$"),
         queue(policy=policy("arn:aws:events:*:111122223333:rule/*")),
         queue(policy=policy(RULE_ARN, Action=["sqs:*"], Principal="*")),
+        queue(policy=policy(Condition={"ArnNotEquals": {"aws:SourceArn": "arn:aws:sns:*"}})),
         beside(pattern={"source": ["aws.connect"]}),
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
@@ -254,6 +262,19 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
 )
 def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
     assert faults(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "what"),
+    [
+        (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
+        (delivery(role=ROLE), "whether the rule calls of bus default may send"),
+    ],
+)
+def test_a_right_of_somebody_else_is_not_checked(facts: Facts, what: str) -> None:
+    (one,) = [it for _, it in findings(facts, SETTINGS) if it.state != "ok"]
+    assert one.state == "not checked"
+    assert what in one.what
 
 
 def test_a_misspelt_topic_is_a_fault_and_a_type_of_ones_own_is_not_checked() -> None:

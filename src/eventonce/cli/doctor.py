@@ -24,8 +24,7 @@ from eventonce.cli.output import counted, emit, one_line
 from eventonce.config import DEFAULT_STORE, Config
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
-from eventonce.doctor.facts import Facts
-from eventonce.doctor.facts import Settings as Said
+from eventonce.doctor.facts import Facts, FileFacts
 from eventonce.doctor.look import Subject, look
 from eventonce.doctor.storage import store_findings
 from eventonce.infra.topology import Infra
@@ -77,7 +76,7 @@ def doctor(
         facts, unseen=(*facts.unseen, *(("store", it) for it in store_findings(store)))
     )
     rules = file.all_rules()
-    said = Said(
+    said = FileFacts(
         # An override holds for these rules too, which are then among the file's.
         rules if file.override else [*rules, *TRANSPORT],
         duration(file.worker.visibility) / 1000,
@@ -115,9 +114,13 @@ def _subject(
     given = {"queue": queue, "region": region, "endpoint": endpoint}
     asked = msgspec.structs.replace(file.infra, **{k: v for k, v in given.items() if v})
     infra, topology = plan_of(file, asked, matching=False)
-    access = Access(infra.region or None, infra.endpoint or None, infra.profile or None)
     uri = queue or file.infra.queue or file.worker.queue
     address = parse(uri) if "/" in uri else Address(topology.queue)
+    access = Access(
+        region or address.region or infra.region or None,
+        endpoint or address.endpoint or infra.endpoint or None,
+        address.profile or infra.profile or None,
+    )
     letters = parse(file.letters) if file.letters else None
     return Subject(access, topology, address if named else None, letters, functions, buses)
 

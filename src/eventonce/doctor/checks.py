@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from eventonce.core.ports import Finding
-from eventonce.doctor.deliveries import RETRIED, admitted, overlapping, retried, shaped
-from eventonce.doctor.facts import Facts, Function, Settings
+from eventonce.doctor.buses import (
+    RETRIED,
+    admitted,
+    encrypted,
+    overlapping,
+    retried,
+    shaped,
+)
+from eventonce.doctor.facts import Facts, FileFacts, FunctionFacts
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
 
@@ -27,17 +34,16 @@ GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 """The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
 
 
-Check = Callable[[Facts, Settings], Iterator[Finding]]
+Check = Callable[[Facts, FileFacts], Iterator[Finding]]
 
 
-def findings(facts: Facts, settings: Settings) -> list[tuple[str, Finding]]:
+def findings(facts: Facts, file: FileFacts) -> list[tuple[str, Finding]]:
     """Every finding, with its area."""
-    judged = [(area, it) for area, check in CHECKS for it in check(facts, settings)]
-    order = list(dict.fromkeys(area for area, _ in CHECKS))
-    return sorted([*facts.unseen, *judged], key=lambda it: order.index(it[0]))
+    judged = [(area, it) for area, check in CHECKS for it in check(facts, file)]
+    return sorted([*facts.unseen, *judged], key=lambda it: AREAS.index(it[0]))
 
 
-def clock(facts: Facts, _: Settings) -> Iterator[Finding]:
+def clock(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """This machine's clock against AWS'."""
     if facts.ahead is not None:
         yield clock_finding("AWS", facts.ahead)
@@ -55,7 +61,7 @@ def clock_finding(other: str, ahead: int) -> Finding:
     )
 
 
-def redrive(facts: Facts, settings: Settings) -> Iterator[Finding]:
+def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """The redrive policy, and its count against the attempts of the rules."""
     queue = facts.queue
     if queue is None:
@@ -68,7 +74,7 @@ def redrive(facts: Facts, settings: Settings) -> Iterator[Finding]:
             f"`eventonce infra apply` creates one",
         )
         return
-    most = max(settings.rules, key=lambda rule: rule.attempts)
+    most = max(file.rules, key=lambda rule: rule.attempts)
     yield Finding(
         f"SQS gives a message up after {queue.receives} receives, the rule {most.name} after "
         f"{most.attempts} attempts",
@@ -79,7 +85,7 @@ def redrive(facts: Facts, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def kept(facts: Facts, _: Settings) -> Iterator[Finding]:
+def kept(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """How long the queues of dead letters keep them."""
     for one in (facts.dead, facts.letters):
         if one is not None:
@@ -92,19 +98,19 @@ def kept(facts: Facts, _: Settings) -> Iterator[Finding]:
             )
 
 
-def visibility(facts: Facts, settings: Settings) -> Iterator[Finding]:
+def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """The time for which a received message is hidden, against the leases and the function."""
     queue = facts.queue
     if queue is None:
         return
-    longest = max(settings.rules, key=lambda rule: rule.lease)
+    longest = max(file.rules, key=lambda rule: rule.lease)
     lease = longest.lease / 1000
     if not facts.mappings:
         yield Finding(
-            f"a worker hides its messages for {settings.visibility:g} s, the longest lease is "
+            f"a worker hides its messages for {file.visibility:g} s, the longest lease is "
             f"{lease:g} s ({longest.name})",
             ""
-            if settings.visibility >= lease
+            if file.visibility >= lease
             else f'set visibility = "{lease:g}s" in [worker]: the messages of a worker that died '
             f"come back while its leases still run, and are only pushed back",
         )
@@ -129,12 +135,12 @@ def visibility(facts: Facts, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def fifo(facts: Facts, _: Settings) -> Iterator[Finding]:
+def fifo(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The settings that EventBridge needs of a FIFO queue."""
     queue = facts.queue
     if queue is None or not queue.fifo:
         return
-    to_queue = [it for it in facts.deliveries if it.to == queue.arn]
+    to_queue = [it for it in facts.targets if it.to == queue.arn]
     if to_queue:
         yield Finding(
             f"the FIFO queue {queue.name} deduplicates by content"
@@ -153,7 +159,7 @@ def fifo(facts: Facts, _: Settings) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def batches(facts: Facts, _: Settings) -> Iterator[Finding]:
+def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The event source mappings."""
     for one in facts.mappings:
         name = f"the mapping from the queue to the function {one.function}"
@@ -171,10 +177,10 @@ def batches(facts: Facts, _: Settings) -> Iterator[Finding]:
         )
 
 
-def functions(facts: Facts, settings: Settings) -> Iterator[Finding]:
+def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """Each function: its timeout against handlers and leases, and its concurrency."""
-    slowest = max(settings.rules, key=lambda rule: rule.timeout)
-    longest = max(settings.rules, key=lambda rule: rule.lease)
+    slowest = max(file.rules, key=lambda rule: rule.timeout)
+    longest = max(file.rules, key=lambda rule: rule.lease)
     for one in facts.functions:
         allowed = slowest.timeout / 1000
         yield Finding(
@@ -189,7 +195,7 @@ def functions(facts: Facts, settings: Settings) -> Iterator[Finding]:
             else f"set the function's timeout above {allowed:g} s, or a shorter timeout of the "
             f"rule: Lambda ends the process before the handler's time is up",
         )
-        if any(it.to == one.arn for it in facts.deliveries):
+        if any(it.to == one.arn for it in facts.targets):
             lease, back = longest.lease / 1000, one.timeout + RETRY_PAUSE
             yield Finding(
                 f"Lambda retries a lost run of {one.name} {back} s after it began, the longest "
@@ -209,7 +215,7 @@ def functions(facts: Facts, settings: Settings) -> Iterator[Finding]:
             )
 
 
-def rights(facts: Facts, _: Settings) -> Iterator[Finding]:
+def rights(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The rights of the principals that run the consumer."""
     for principal in facts.asked_rights:
         lacking = [it for it in facts.denied if it.principal == principal]
@@ -222,11 +228,11 @@ def rights(facts: Facts, _: Settings) -> Iterator[Finding]:
             yield Finding(f"{principal} has the rights that the consumer needs")
 
 
-def windows(facts: Facts, settings: Settings) -> Iterator[Finding]:
+def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """How long rules remember, against how late a copy can come."""
     kept = facts.queue.retention if facts.queue else 0
     short: dict[tuple[int, int], list[str]] = {}
-    for rule in settings.rules:
+    for rule in file.rules:
         late = (REPUBLISHED if _is_genesys(rule) else 0) + RETRIED + kept
         if rule.remember < late * 1000:
             short.setdefault((rule.remember, late), []).append(rule.name)
@@ -242,26 +248,26 @@ def windows(facts: Facts, settings: Settings) -> Iterator[Finding]:
         yield Finding("every rule remembers longer than a copy can be late")
 
 
-def unknown_patterns(_: Facts, settings: Settings) -> Iterator[Finding]:
+def unknown_patterns(_: Facts, file: FileFacts) -> Iterator[Finding]:
     """Patterns that match no known type: of Genesys' family all types are known."""
-    for one in settings.patterns:
+    for one in file.patterns:
         if one.pattern.startswith(GENESYS[0]):
             yield Finding(str(one), "correct the pattern: every topic of Genesys is known")
         else:
             yield Finding(f"{one}; this is right for a type of your own", unchecked=True)
-    if not settings.patterns:
+    if not file.patterns:
         yield Finding("every pattern matches a known event type")
 
 
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("account", clock),
-    ("store", lambda _, __: iter(())),
     ("queue", redrive),
     ("queue", kept),
     ("queue", visibility),
     ("queue", fifo),
     ("buses", retried),
     ("buses", admitted),
+    ("buses", encrypted),
     ("buses", shaped),
     ("buses", overlapping),
     ("function", batches),
@@ -270,10 +276,13 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("rules", windows),
     ("rules", unknown_patterns),
 )
-"""Each check with its area, in the order in which they are told."""
+"""Each check with its area. The store is checked in `storage`."""
+
+AREAS: Final = ("account", "store", "queue", "buses", "function", "rights", "rules")
+"""The areas in the order in which they are told."""
 
 
-def _mapped(facts: Facts) -> list[Function]:
+def _mapped(facts: Facts) -> list[FunctionFacts]:
     names = {it.function for it in facts.mappings}
     return [it for it in facts.functions if it.name in names]
 

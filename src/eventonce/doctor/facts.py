@@ -12,9 +12,6 @@ from eventonce.core.ports import Finding
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
 
-UNLIMITED = None
-"""The reserved concurrency of a function that has none: the account's share."""
-
 
 class Identity(msgspec.Struct, frozen=True):
     """The caller, as AWS knows it."""
@@ -24,7 +21,7 @@ class Identity(msgspec.Struct, frozen=True):
     region: str
 
 
-class Queue(msgspec.Struct, frozen=True):
+class QueueFacts(msgspec.Struct, frozen=True):
     """The queue that events come from."""
 
     name: str
@@ -39,6 +36,8 @@ class Queue(msgspec.Struct, frozen=True):
     deduplicates: bool = False
     """Whether a FIFO queue takes the content of a message for its deduplication id."""
     policy: dict[str, Any] = {}
+    key: str = ""
+    """The KMS key that encrypts it; empty without one."""
 
     @property
     def fifo(self) -> bool:
@@ -46,7 +45,7 @@ class Queue(msgspec.Struct, frozen=True):
         return self.name.endswith(".fifo")
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class BusTarget(msgspec.Struct, frozen=True):
     """One target of an EventBridge rule that reaches the queue or a function."""
 
     bus: str
@@ -72,12 +71,14 @@ class Delivery(msgspec.Struct, frozen=True):
     paths: dict[str, str] = {}
     group: str = ""
     """The message group, for a FIFO queue."""
+    role: str = ""
+    """The role in whose name the rule sends; without one the queue's policy decides."""
 
     def __str__(self) -> str:
         return f"rule {self.rule} of bus {self.bus}"
 
 
-class Mapping(msgspec.Struct, frozen=True):
+class SourceMapping(msgspec.Struct, frozen=True):
     """The event source mapping from the queue to a function."""
 
     id: str
@@ -87,13 +88,14 @@ class Mapping(msgspec.Struct, frozen=True):
     """Whether the function may report single messages of a batch as failed."""
 
 
-class Function(msgspec.Struct, frozen=True):
+class FunctionFacts(msgspec.Struct, frozen=True):
     """A function that runs the consumer."""
 
     name: str
     arn: str
     timeout: int = 3
-    concurrency: int | None = UNLIMITED
+    concurrency: int | None = None
+    """The reserved concurrency, None without one."""
     role: str = ""
 
 
@@ -111,14 +113,14 @@ class Facts(msgspec.Struct, frozen=True):
     identity: Identity | None = None
     ahead: int | None = None
     """Milliseconds that this machine's clock is ahead of AWS'."""
-    queue: Queue | None = None
-    dead: Queue | None = None
+    queue: QueueFacts | None = None
+    dead: QueueFacts | None = None
     """The dead-letter queue of its redrive policy."""
-    letters: Queue | None = None
+    letters: QueueFacts | None = None
     """The queue for the consumer's own dead letters."""
-    deliveries: tuple[Delivery, ...] = ()
-    mappings: tuple[Mapping, ...] = ()
-    functions: tuple[Function, ...] = ()
+    targets: tuple[BusTarget, ...] = ()
+    mappings: tuple[SourceMapping, ...] = ()
+    functions: tuple[FunctionFacts, ...] = ()
     asked_rights: tuple[str, ...] = ()
     """The principals whose rights were simulated."""
     denied: tuple[Denied, ...] = ()
@@ -126,7 +128,7 @@ class Facts(msgspec.Struct, frozen=True):
     """Findings of the look itself, by area."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class FileFacts(msgspec.Struct, frozen=True):
     """The settings of the file that the checks need."""
 
     rules: Sequence[Rule]

@@ -16,14 +16,15 @@ from eventonce.aws.sqs import Address
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Finding
 from eventonce.doctor.facts import (
-    Delivery,
+    BusTarget,
     Denied,
     Facts,
-    Function,
+    FunctionFacts,
     Identity,
-    Mapping,
-    Queue,
+    QueueFacts,
+    SourceMapping,
 )
+from eventonce.errors import EventonceError
 from eventonce.infra import iam
 from eventonce.infra.targets import DEFAULT_BUS, Place
 from eventonce.infra.topology import Topology
@@ -67,19 +68,24 @@ def look(subject: Subject) -> Facts:
         identity, answer = _identity(asked)
         if asked.unusable:
             return Facts(unseen=tuple(asked.unseen))
-        ahead = _ahead(answer, sent, wall_clock()) if answer else None
+        ahead = _ahead(answer, sent, wall_clock())
+        if ahead is None:
+            asked.unchecked("account", "this machine's clock: AWS did not say its time")
         queue = _queue(asked, subject.queue, "queue") if subject.queue else None
         dead = _dead(asked, queue) if queue and queue.dead else None
         letters = _queue(asked, subject.letters, LETTERS) if subject.letters else None
-        mappings = _mappings(asked, queue) if queue else []
+        arn = queue.arn if queue else _derived(asked, subject, identity)
+        mappings = _mappings(asked, arn) if arn else []
         names = dict.fromkeys([*subject.functions, *(it.function for it in mappings)])
         found = [_function(asked, name) for name in names]
         functions = [it for it in found if it is not None]
-        arns = [it.arn for it in (queue, *functions) if it is not None]
-        deliveries = [it for arn in arns for it in _deliveries(asked, subject, arn)]
-        if queue and not deliveries:
-            what = f"how events reach the queue {queue.name}: no rule of these buses sends to it"
-            asked.unchecked("buses", what)
+        reached = [*filter(None, [arn]), *(it.arn for it in functions)]
+        buses = _buses(asked, subject) if reached else []
+        targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
+        if reached and not targets:
+            asked.unchecked(
+                "buses", "how events come in: no rule of the buses reaches the consumer"
+            )
         principals, denied = _rights(asked, subject.topology, identity, functions)
     return Facts(
         identity,
@@ -87,7 +93,7 @@ def look(subject: Subject) -> Facts:
         queue,
         dead,
         letters,
-        tuple(deliveries),
+        tuple(targets),
         tuple(mappings),
         tuple(functions),
         tuple(principals),
@@ -112,7 +118,9 @@ class _Asked:
         """The answer; empty, with a finding about `what`, if there is none."""
         try:
             answer: Answer = getattr(self.client(service), operation)(**asked)
-        except Exception as error:  # noqa: BLE001  every failure is a finding
+        except EventonceError:
+            raise  # the driver is not installed
+        except Exception as error:  # noqa: BLE001  every other failure is a finding
             self._unanswered(area, f"{service}:{operation}", what, error)
             return {}
         return answer
@@ -164,14 +172,14 @@ def _identity(asked: _Asked) -> tuple[Identity | None, Answer]:
 
 def _ahead(answer: Answer, sent: int, received: int) -> int | None:
     """Milliseconds that this machine's clock is ahead of the answer's `Date`, a whole second."""
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if not date:
         return None
     theirs = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
     return (sent + received) // 2 - theirs
 
 
-def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> Queue | None:
+def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
     what = f"the {noun} {address.name}"
     url = address.url or asked.ask(
         "queue", "sqs", "get_queue_url", what, QueueName=address.name, **owner
@@ -185,7 +193,7 @@ def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> Queue | 
     if not told:
         return None
     redrive = msgspec.json.decode(told.get("RedrivePolicy") or "{}")
-    return Queue(
+    return QueueFacts(
         address.name,
         told["QueueArn"],
         int(told["VisibilityTimeout"]),
@@ -194,25 +202,35 @@ def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> Queue | 
         int(redrive.get("maxReceiveCount", 0)),
         told.get("ContentBasedDeduplication", "false") == "true",
         msgspec.json.decode(told.get("Policy") or "{}"),
+        told.get("KmsMasterKeyId", ""),
     )
 
 
-def _dead(asked: _Asked, queue: Queue) -> Queue | None:
+def _dead(asked: _Asked, queue: QueueFacts) -> QueueFacts | None:
     *_, account, name = queue.dead.split(":")
     return _queue(asked, Address(name), "dead-letter queue", QueueOwnerAWSAccountId=account)
 
 
-def _mappings(asked: _Asked, queue: Queue) -> list[Mapping]:
+def _derived(asked: _Asked, subject: Subject, identity: Identity | None) -> str:
+    """The ARN of a queue that did not show its own, and is not missing; or empty."""
+    missing = any(area == "queue" and it.missing for area, it in asked.unseen)
+    if subject.queue is None or identity is None or missing:
+        return ""
+    account = subject.queue.account or identity.account
+    return Place(identity.region, account).queue(subject.queue.name)
+
+
+def _mappings(asked: _Asked, arn: str) -> list[SourceMapping]:
     found = asked.pages(
         "function",
         "lambda",
         "list_event_source_mappings",
         "EventSourceMappings",
-        f"the functions that receive from {queue.name}",
-        EventSourceArn=queue.arn,
+        f"the functions that receive from {arn}",
+        EventSourceArn=arn,
     )
     return [
-        Mapping(
+        SourceMapping(
             it["UUID"],
             _function_name(it["FunctionArn"]),
             it.get("State", "Enabled") in ON,
@@ -227,7 +245,7 @@ def _function_name(arn: str) -> str:
     return arn.partition(":function:")[2] or arn
 
 
-def _function(asked: _Asked, name: str) -> Function | None:
+def _function(asked: _Asked, name: str) -> FunctionFacts | None:
     what = f"the function {name}"
     told = asked.ask("function", "lambda", "get_function_configuration", what, FunctionName=name)
     if not told:
@@ -239,7 +257,7 @@ def _function(asked: _Asked, name: str) -> Function | None:
         f"the concurrency of {what}",
         FunctionName=told["FunctionName"],
     )
-    return Function(
+    return FunctionFacts(
         name,
         told["FunctionArn"],
         int(told["Timeout"]),
@@ -248,29 +266,22 @@ def _function(asked: _Asked, name: str) -> Function | None:
     )
 
 
-def _deliveries(asked: _Asked, subject: Subject, to: str) -> Iterator[Delivery]:
-    """The targets that reach this ARN, of all rules of the buses."""
-    for bus in _buses(asked, subject):
-        place = {"EventBusName": bus}
-        what = f"the rules of bus {bus}"
-        names = asked.pages(
-            "buses",
-            "events",
-            "list_rule_names_by_target",
-            "RuleNames",
-            what,
-            TargetArn=to,
-            **place,
+def _targets(asked: _Asked, bus: str, to: str) -> Iterator[BusTarget]:
+    """The targets of the rules of this bus that reach this ARN."""
+    place = {"EventBusName": bus}
+    what = f"the rules of bus {bus}"
+    names = asked.pages(
+        "buses", "events", "list_rule_names_by_target", "RuleNames", what, TargetArn=to, **place
+    )
+    for name in names:
+        rule = asked.ask("buses", "events", "describe_rule", what, Name=name, **place)
+        # A rule without a pattern is a schedule.
+        if not rule.get("EventPattern"):
+            continue
+        targets = asked.pages(
+            "buses", "events", "list_targets_by_rule", "Targets", what, Rule=name, **place
         )
-        for name in names:
-            rule = asked.ask("buses", "events", "describe_rule", what, Name=name, **place)
-            # A rule without a pattern is a schedule.
-            if not rule.get("EventPattern"):
-                continue
-            targets = asked.pages(
-                "buses", "events", "list_targets_by_rule", "Targets", what, Rule=name, **place
-            )
-            yield from (_delivery(bus, rule, it) for it in targets if it["Arn"] == to)
+        yield from (_target(bus, rule, it) for it in targets if it["Arn"] == to)
 
 
 def _buses(asked: _Asked, subject: Subject) -> list[str]:
@@ -281,10 +292,10 @@ def _buses(asked: _Asked, subject: Subject) -> list[str]:
     return named or list(dict.fromkeys([DEFAULT_BUS, subject.topology.bus]))
 
 
-def _delivery(bus: str, rule: Answer, target: Answer) -> Delivery:
+def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:
     retry = target.get("RetryPolicy") or {}
     transformer = target.get("InputTransformer") or {}
-    return Delivery(
+    return BusTarget(
         bus,
         rule["Name"],
         rule["Arn"],
@@ -300,11 +311,12 @@ def _delivery(bus: str, rule: Answer, target: Answer) -> Delivery:
         transformer.get("InputTemplate", ""),
         transformer.get("InputPathsMap") or {},
         (target.get("SqsParameters") or {}).get("MessageGroupId", ""),
+        target.get("RoleArn") or "",
     )
 
 
 def _rights(
-    asked: _Asked, topology: Topology, identity: Identity | None, functions: Sequence[Function]
+    asked: _Asked, topology: Topology, identity: Identity | None, functions: Sequence[FunctionFacts]
 ) -> tuple[list[str], list[Denied]]:
     """The principals whose rights could be simulated, and the rights that they lack: those of the
     functions' roles, or else of the caller, who is taken for the worker."""
@@ -313,6 +325,7 @@ def _rights(
     if not functions and identity is not None:
         principals = [_principal(identity.principal)]
     if identity is None:
+        asked.unchecked("rights", "the rights of the consumer: its account is not known")
         return [], []
     place = Place(identity.region, identity.account)
     needed = [it for it in iam.policy(role, topology, place)["Statement"] if it["Sid"] != "Logs"]

@@ -1,4 +1,4 @@
-"""The checks of deliveries: EventBridge's rules and their targets, and the policy of the queue."""
+"""The checks of the buses: EventBridge's rules and their targets, and what the queue admits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from eventonce.core.ports import Finding
-from eventonce.doctor.facts import Delivery, Facts, Queue, Settings
+from eventonce.doctor.facts import BusTarget, Facts, FileFacts, QueueFacts
 from eventonce.doctor.patterns import Pattern, overlap, shared_type
 from eventonce.infra.topology import PARTNER
 
@@ -16,13 +16,16 @@ RETRIED: Final = 86_400
 """Seconds for which EventBridge tries to deliver an event, and the times it tries."""
 RETRIES: Final = 185
 
+AWS_KEY: Final = "alias/aws/sqs"
+"""The key that AWS manages for SQS, whose policy nobody can change."""
+
 WHOLE_EVENT: Final = ("<aws.events.event>", "<aws.events.event.json>")
 """The variables of an input transformer that stand for the whole event."""
 
 
-def retried(facts: Facts, _: Settings) -> Iterator[Finding]:
+def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """Each target: whether it delivers, how long it tries, and what becomes of the rest."""
-    for one in facts.deliveries:
+    for one in facts.targets:
         if not one.enabled:
             yield Finding(
                 f"the {one} is disabled",
@@ -48,11 +51,18 @@ def retried(facts: Facts, _: Settings) -> Iterator[Finding]:
         )
 
 
-def admitted(facts: Facts, _: Settings) -> Iterator[Finding]:
+def admitted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The queue's policy against each rule that sends to it."""
     queue = facts.queue
-    for one in facts.deliveries:
+    for one in facts.targets:
         if queue is None or one.to != queue.arn:
+            continue
+        if one.role:
+            yield Finding(
+                f"whether the {one} may send: it does so as {one.role}, whose rights were not "
+                f"looked at",
+                unchecked=True,
+            )
             continue
         may = _may_send(queue, one.arn)
         yield Finding(
@@ -64,9 +74,27 @@ def admitted(facts: Facts, _: Settings) -> Iterator[Finding]:
         )
 
 
-def shaped(facts: Facts, _: Settings) -> Iterator[Finding]:
+def encrypted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
+    """The key of the queue, which EventBridge must be allowed to use."""
+    queue = facts.queue
+    if queue is None or not queue.key or not any(it.to == queue.arn for it in facts.targets):
+        return
+    if queue.key.endswith(AWS_KEY):
+        yield Finding(
+            f"the queue {queue.name} is encrypted with {AWS_KEY}",
+            "use SqsManagedSseEnabled, or a key of your own that events.amazonaws.com may use: "
+            "EventBridge may not use this one, and every event is refused",
+        )
+    else:
+        yield Finding(
+            f"whether events.amazonaws.com may use the key {queue.key} of the queue {queue.name}",
+            unchecked=True,
+        )
+
+
+def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """Each target that changes the event on its way."""
-    for one in facts.deliveries:
+    for one in facts.targets:
         if one.input:
             what = f"the {one} replaces every event by a constant"
         elif one.path not in ("", "$"):
@@ -82,10 +110,10 @@ def shaped(facts: Facts, _: Settings) -> Iterator[Finding]:
         )
 
 
-def overlapping(facts: Facts, _: Settings) -> Iterator[Finding]:
+def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """Two targets that may bring the same event, of one bus or of two."""
     clean = True
-    for one, other in combinations(facts.deliveries, 2):
+    for one, other in combinations(facts.targets, 2):
         if not overlap(_effective(one), _effective(other)):
             continue
         clean = False
@@ -109,24 +137,24 @@ def overlapping(facts: Facts, _: Settings) -> Iterator[Finding]:
                 f"(rule {other.rule})",
                 "deliver from one bus alone: delete the rule on the other, or narrow its pattern",
             )
-    if facts.deliveries and clean:
+    if facts.targets and clean:
         yield Finding("no two targets deliver the same events")
 
 
-def _effective(one: Delivery) -> Pattern:
+def _effective(one: BusTarget) -> Pattern:
     """The pattern, with the source that every event on a partner's bus has."""
     implied = {"source": [{"prefix": one.bus}]} if one.bus.startswith(PARTNER) else {}
     return implied | one.pattern
 
 
-def _keeps_id(one: Delivery) -> bool:
+def _keeps_id(one: BusTarget) -> bool:
     if any(it in one.template for it in WHOLE_EVENT):
         return True
     return any(path in ("$.id", "$") and f"<{name}>" in one.template
                for name, path in one.paths.items())  # fmt: skip
 
 
-def _may_send(queue: Queue, rule: str) -> bool:
+def _may_send(queue: QueueFacts, rule: str) -> bool:
     """Whether a statement of the queue's policy lets EventBridge send in this rule's name."""
     return any(
         it.get("Effect") == "Allow"
