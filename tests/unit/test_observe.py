@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
+from eventonce.cli.logs import JsonFormatter
 from eventonce.errors import SourceUnavailable
+from eventonce.runtime import observers
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.types import Outcome
 from tests.helpers import call, ruled
@@ -150,3 +153,56 @@ def test_an_async_handler_says_how_long_it_took() -> None:
 
     told = Consumer("memory:", rules=ruled(), handler=slow).process([call(1)])
     assert told[0].took >= 0.002
+
+
+def test_of_many_copies_one_line_a_minute_is_written(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    now = 100.0
+    monkeypatch.setattr(observers, "monotonic", lambda: now)
+    consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
+    consumer.observers.append(to_log(LOG, every=False))
+    consumer.process([call(1)])
+    assert caplog.messages == [], "what ran is left out"
+    consumer.process([call(1)] * 5)
+    consumer.process([call(1, id="another")] * 2)
+    assert [text.partition(": ")[2] for text in caplog.messages] == [
+        "the same again under the same transport id",
+        "the same again under another transport id",
+    ]
+    now += observers.COPIES_EVERY
+    consumer.process([call(1)])
+    assert caplog.messages[-1].endswith("transport id; 4 more like it since the last line")
+    consumer.process([b"no event"])
+    assert caplog.messages[-1].startswith("invalid ")
+    silent = Consumer("memory:", rules=ruled(), handler=lambda _: None)
+    silent.observers.append(to_log(LOG, every=False, copies=False))
+    told = len(caplog.messages)
+    silent.process([call(1)] * 5)
+    assert len(caplog.messages) == told
+
+
+def test_a_line_of_json_has_the_fields_of_the_outcome(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+
+    def fails(_: Job) -> None:
+        raise ValueError("no line")
+
+    consumer = Consumer("memory:", rules=ruled(), handler=fails, observers=[to_log(LOG)])
+    consumer.process([call(1, secret="4711")])
+    line = json.loads(JsonFormatter().format(caplog.records[-1]))
+    assert {name: line[name] for name in ("level", "status", "type", "id", "rule", "attempt")} == {
+        "level": "warning",
+        "status": "failed",
+        "type": "call",
+        "id": "id-1",
+        "rule": "call",
+        "attempt": 1,
+    }
+    assert line["reason"] == "ValueError: no line"
+    assert "Traceback" in line["error"]
+    assert line["time"].endswith("Z")
+    assert "4711" not in str(line)

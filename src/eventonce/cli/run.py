@@ -18,6 +18,7 @@ import msgspec
 
 from eventonce.aws.sqs import parse
 from eventonce.cli import FAILED
+from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
     Settings,
     configured,
@@ -82,6 +83,7 @@ DRAW_INTERVAL: Final = 0.2
     help="The address of /health/live, /health/ready and /metrics.",
 )
 @verbose_option
+@log_format_option
 @json_option
 def run(
     settings: Settings,
@@ -91,6 +93,7 @@ def run(
     tap: str | None,
     *,
     verbose: bool,
+    log_format: str,
     as_json: bool,
     **worker_options: str | int | None,
 ) -> int:
@@ -111,15 +114,16 @@ def run(
     tally = Tally()
     consumer = settings.consumer(handler, command="run")
     with consumer, closing(source):
-        _log(verbose=verbose)
-        consumer.observers += [tally, to_log()]
+        # Somebody waits for the end of a capture, and sees it on the terminal.
+        log_to_stderr("text" if captured and log_format == "auto" else log_format)
+        consumer.observers += [tally, to_log(every=verbose, copies=not captured)]
         if isinstance(source, FileSource):
             if source.capture.passed_over:
                 notice(source.capture.passed_over)
             # A person waits for this run, and must know at once that it cannot begin.
             consumer.store.claim([PROBE])
         with ExitStack() as stack:
-            channel = "file" if captured else f"sqs:{parse(asked.queue).name}"
+            channel = "file" if captured else _channel(asked.queue)
             stack.enter_context(keeping_history(settings.file.history, consumer, channel))
             stack.enter_context(recording_shadows(settings.file.shadow_log, consumer))
             tapped = stack.enter_context(tapping("" if captured else tap or settings.file.tap))
@@ -166,11 +170,12 @@ def _from_queue(asked: Table) -> Source:
     return open_source(asked.queue, visibility=seconds(asked.visibility), wait=seconds(asked.wait))
 
 
-def _log(*, verbose: bool) -> None:
-    """Log to stderr, unless a module of the sinks has configured logging."""
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("eventonce").setLevel(logging.INFO)
-    logging.getLogger("eventonce.outcomes").setLevel(logging.INFO if verbose else logging.WARNING)
+def _channel(queue: str) -> str:
+    """The name of the queue in a capture and in a history; another source goes by its scheme."""
+    try:
+        return f"sqs:{parse(queue).name}"
+    except ConfigError:
+        return queue.partition(":")[0]
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Final
 
 import click
 import msgspec
 
+from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
     Settings,
     handler_option,
@@ -52,6 +52,7 @@ SECRETS: Final = (
 )
 @tap_option
 @verbose_option
+@log_format_option
 @with_settings("store", "name", "presets", "rules", "config")
 @json_option
 def serve(
@@ -63,6 +64,7 @@ def serve(
     *,
     anyone_may_send_events: bool,
     verbose: bool,
+    log_format: str,
     as_json: bool,
 ) -> None:
     """Receive events at POST /events, from EventBridge API destinations, webhooks or curl.
@@ -77,10 +79,7 @@ def serve(
     from eventonce.web.authentication import Authenticator  # noqa: PLC0415  likewise
     from eventonce.web.events import CHANNEL  # noqa: PLC0415  likewise
 
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(log_format)
     table_ = settings.file.serve
     asked = msgspec.structs.replace(
         _with_environment(table_),
@@ -93,7 +92,7 @@ def serve(
     ways = Authenticator(asked).ways
     consumer = settings.consumer(handler, command="serve")
     tally = Tally()
-    consumer.observers += [tally, to_log()]
+    consumer.observers += [tally, to_log(every=verbose)]
     with (
         consumer,
         server.listen(asked) as listening,

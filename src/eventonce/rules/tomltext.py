@@ -141,6 +141,7 @@ ELSEWHERE: Final = (
     "unhandled",
     "keep_headers",
     "tap",
+    "history",
     "shadow_log",
     "worker",
     "serve",

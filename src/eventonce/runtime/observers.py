@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from math import inf
 from threading import Lock
+from time import monotonic
 from typing import Final
 
 from eventonce.core.ports import Observer
-from eventonce.core.status import USUAL
+from eventonce.core.status import COPIES, USUAL
 from eventonce.errors import ConfigError, EventonceError, Reject, Retry
 from eventonce.log import on_one_line
 from eventonce.types import Outcome
@@ -18,6 +20,11 @@ RAISED: Final = frozenset[str](("failed", "dead"))
 
 EXPECTED: Final = (EventonceError, Reject, Retry)
 """Errors whose reason says it all: a traceback leads to who raised them on purpose."""
+
+
+COPIES_EVERY: Final = 60.0
+"""Seconds between two lines about copies of one type and cause."""
+MOST_KINDS: Final = 1000
 
 
 class Tally:
@@ -32,29 +39,73 @@ class Tally:
             self.counts[outcome.status] += 1
 
 
-def to_log(logger: logging.Logger | None = None) -> Observer:
+class _Sampled:
+    """Lets one of many copies of a kind through in a while, and counts the others."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kinds: dict[tuple[str, str, bool | None], tuple[float, int]] = {}
+
+    def more(self, outcome: Outcome) -> int | None:
+        """How many others there were since the last one that is told; None if this is not told."""
+        event = outcome.event
+        kind = (outcome.status, event.type if event is not None else "", outcome.same_id)
+        now = monotonic()
+        with self._lock:
+            last, others = self._kinds.get(kind, (-inf, 0))
+            if now - last < COPIES_EVERY:
+                self._kinds[kind] = (last, others + 1)
+                return None
+            if len(self._kinds) >= MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = (now, 0)
+            return others
+
+
+def to_log(
+    logger: logging.Logger | None = None, *, every: bool = True, copies: bool = True
+) -> Observer:
     """An observer that writes one line an outcome: ids and reasons, never the event's content.
 
     A handler's error brings its traceback. The first event of each type that no handler takes is a
-    warning of the consumer itself, whoever observes.
+    warning of the consumer itself, whoever observes. With `every=False` what ran is left out, and
+    of `copies` of one type and cause one a minute is told, with the number of the others.
     """
     if logger is not None and not hasattr(logger, "log"):
         raise ConfigError(f"to_log: expected a logger, not {type(logger).__name__}")
     target = logger or logging.getLogger("eventonce.outcomes")
+    sampled = _Sampled()
 
     def write(outcome: Outcome, _seconds: float) -> None:
+        usual, more = outcome.status in USUAL, 0
+        if usual and not every:
+            told = sampled.more(outcome) if copies and outcome.status in COPIES else None
+            if told is None:
+                return
+            more = told
         event, error = outcome.event, outcome.error
         raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
+        fields = {
+            "status": outcome.status,
+            "type": on_one_line(event.type) if event is not None else "",
+            "id": on_one_line(event.id) if event is not None else "",
+            "rule": outcome.rule,
+            "key": outcome.key.hex(),
+            "reason": on_one_line(outcome.reason),
+            "attempt": outcome.attempt,
+        }
         target.log(
-            logging.INFO if outcome.status in USUAL else logging.WARNING,
-            "%s type=%s id=%s rule=%s key=%s: %s",
+            logging.INFO if usual else logging.WARNING,
+            "%s type=%s id=%s rule=%s key=%s: %s%s",
             outcome.status,
-            on_one_line(event.type) if event is not None else "-",
-            on_one_line(event.id) if event is not None else "-",
+            fields["type"] or "-",
+            fields["id"] or "-",
             outcome.rule or "-",
-            outcome.key.hex() or "-",
-            on_one_line(outcome.reason) or "ran",
+            fields["key"] or "-",
+            fields["reason"] or "ran",
+            f"; {more} more like it since the last line" if more else "",
             exc_info=error if raised else None,
+            extra={"fields": {name: value for name, value in fields.items() if value}},
         )
 
     return write
