@@ -30,7 +30,7 @@ from eventonce import Consumer
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.sources import SQSSource
 from eventonce.types import Job
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.servers.aws import emulated, ministack
 from tests.servers.valkey import serving
 
@@ -150,7 +150,7 @@ def ours(url: str, endpoint: str, store: str) -> Spent:
 
     consumer = Consumer(store, name="bench", rules="genesys", handler=sink)
     source = SQSSource(Queue.from_uri(f"{url}?endpoint={endpoint}"))
-    worker = Worker(consumer, source, Settings())
+    worker = Worker(consumer, source, WorkerSettings())
     report = worker.run()
     assert report.error is None
     assert not report.unfinished

@@ -12,7 +12,7 @@ from eventonce.core.ports import Delivery
 from eventonce.errors import SourceUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from eventonce.worker.inflight import Inflight
 from tests.helpers import WatchedStore, away, call, statuses
 from tests.unit.test_worker_whole import InMemorySource
@@ -120,7 +120,7 @@ class Finite(InMemorySource):
 def worked(source: Finite, handler: Callable[[Job], object]) -> None:
     """Let a worker work until the source has ended."""
     with Consumer(MemoryStore(), handler=handler) as consumer:
-        Worker(consumer, source, Settings(receivers=1, drain=30.0)).run()
+        Worker(consumer, source, WorkerSettings(receivers=1, drain=30.0)).run()
 
 
 def a_worker_acknowledges_what_is_done_and_postpones_what_failed() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eventonce.aws.sqs import Entry, Queue
-from eventonce.config import Worker as Table
+from eventonce.config import WorkerTable
 from eventonce.infra.iam import RECEIVE
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.helpers import PATIENCE
@@ -83,7 +83,7 @@ def _counts(queue: Queue) -> list[int]:
 def test_every_setting_is_described_with_its_default() -> None:
     ((*rows,),) = sections("worker.md")["Settings"].tables()
     described = {name.strip("`"): default.strip("`") for name, _, default in rows}
-    defaults = {name: str(getattr(Table(), name)) for name in Table.__struct_fields__}
+    defaults = {name: str(getattr(WorkerTable(), name)) for name in WorkerTable.__struct_fields__}
     assert described == {**defaults, "queue": "needed", "health": "none", "metrics": "true"}
 
 

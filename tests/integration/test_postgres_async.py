@@ -24,7 +24,7 @@ from eventonce.stores.postgres.store import PostgresTransaction
 from eventonce.testing.cases.samples import new_keys
 from eventonce.types import Outcome, Settlement, SettleResult
 from eventonce.web import receiver
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.docs.pages import sections
 from tests.helpers import PATIENCE, call, ruled
 from tests.integration.granted import alone
@@ -521,7 +521,7 @@ async def in_a_worker(consumer: Consumer) -> None:
         with TemporaryDirectory() as folder:
             file = Path(folder, "capture.jsonl")
             file.write_bytes(call(1) + b"\n")
-            Worker(consumer, FileSource([file]), Settings(concurrency=1, receivers=1)).run()
+            Worker(consumer, FileSource([file]), WorkerSettings(concurrency=1, receivers=1)).run()
 
     await asyncio.to_thread(work)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from eventonce import presets
-from eventonce.config import Config, Serve, Worker, _converted, load
+from eventonce.config import Config, Serve, WorkerTable, _converted, load
 from eventonce.errors import ConfigError
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
@@ -146,7 +146,7 @@ def test_everything_that_is_wrong_is_named_at_once_each_with_its_line(
     assert "a rule of your own is a [[rule]] table" in said[3]
 
 
-@pytest.mark.parametrize("table", [Config, Worker, Serve, Infra, Sink])
+@pytest.mark.parametrize("table", [Config, WorkerTable, Serve, Infra, Sink])
 def test_a_wrong_value_of_every_field_is_named_in_words(table: type[msgspec.Struct]) -> None:
     day = date(2026, 1, 1)
     given: dict[str, Any] = {name: [day] for name in table.__struct_fields__}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventonce import Rule
-from eventonce.config import Worker
+from eventonce.config import WorkerTable
 from eventonce.infra.template import CONSUMER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
@@ -54,5 +54,5 @@ def test_it_reckons_with_the_defaults() -> None:
     assert Rule(name="any", key="detail.id").remember == 10 * 86_400_000
     for said in ("BatchSize: 10", "MemorySize: 256", "ReceiveMessageWaitTimeSeconds: 20"):
         assert said in CONSUMER.cloudformation
-    assert Worker().wait == "5s"
+    assert WorkerTable().wait == "5s"
     assert "every five seconds (`wait`)" in PAGE

@@ -17,7 +17,7 @@ from eventonce.envelope.reader import refused
 from eventonce.errors import EnvelopeError
 from eventonce.sources import FileSource
 from eventonce.types import Letter
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.helpers import ruled, statuses
 from tests.unit.invoked import record
 
@@ -46,7 +46,7 @@ class Calls:
 def worked_on(consumer: Consumer, folder: Path, content: str) -> None:
     file = folder / "capture.jsonl"
     file.write_text(content)
-    Worker(consumer, FileSource([file]), Settings(concurrency=2, receivers=1)).run()
+    Worker(consumer, FileSource([file]), WorkerSettings(concurrency=2, receivers=1)).run()
 
 
 def by_http(body: str) -> dict[str, Any]:

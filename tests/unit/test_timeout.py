@@ -16,7 +16,7 @@ from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
 from eventonce.runtime.gate import Hold, is_overdue
 from eventonce.stores.memory import MemoryStore
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_worker_whole import InMemorySource
 
@@ -81,7 +81,7 @@ def test_a_worker_whose_slots_are_all_stuck_is_not_ready() -> None:
     consumer = Consumer(
         MemoryStore(), rules=ruled(timeout="1ms"), handler=lambda _: go.wait(PATIENCE) and None
     )
-    worker = Worker(consumer, source, Settings(concurrency=1, drain=PATIENCE))
+    worker = Worker(consumer, source, WorkerSettings(concurrency=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     try:

@@ -21,7 +21,7 @@ from eventonce.runtime.unhandled import UNHANDLED_TYPES
 from eventonce.sources import FileSource
 from eventonce.types import Outcome
 from eventonce.web import receiver
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.unit.asking import ask
 from tests.unit.endpoint import OPEN
 from tests.unit.invoked import record
@@ -51,7 +51,7 @@ def worked_on(made: Consumer, event: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "capture.jsonl")
         file.write_text(json.dumps(event) + "\n")
-        Worker(made, FileSource([file]), Settings(concurrency=1, receivers=1)).run()
+        Worker(made, FileSource([file]), WorkerSettings(concurrency=1, receivers=1)).run()
 
 
 def posted(made: Consumer, event: dict[str, Any]) -> None:

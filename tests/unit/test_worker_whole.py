@@ -20,7 +20,7 @@ from eventonce.errors import (
 )
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Verdict
-from eventonce.worker import ExitReport, Settings, Worker
+from eventonce.worker import ExitReport, Worker, WorkerSettings
 from tests.helpers import PATIENCE, WatchedStore, away, until
 
 
@@ -60,7 +60,7 @@ class InMemorySource:
 def working(
     consumer: Consumer, source: InMemorySource, *, concurrency: int = 10
 ) -> Iterator[list[ExitReport]]:
-    worker = Worker(consumer, source, Settings(concurrency=concurrency, drain=PATIENCE))
+    worker = Worker(consumer, source, WorkerSettings(concurrency=concurrency, drain=PATIENCE))
     reports: list[ExitReport] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
@@ -117,7 +117,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     source = InMemorySource()
     source.waiting = [delivery(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
-    worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
+    worker = Worker(consumer, source, WorkerSettings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     until(lambda: len(source.acknowledged) == 50)
@@ -152,7 +152,7 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
     source = InMemorySource()
     source.waiting = [delivery(1)]
     consumer = Consumer(WatchedStore(look), handler=handler)
-    worker = Worker(consumer, source, Settings(concurrency=1, receivers=1, drain=PATIENCE))
+    worker = Worker(consumer, source, WorkerSettings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     assert begun.wait(PATIENCE)
@@ -182,7 +182,7 @@ def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
     source = Late()
     source.waiting = [delivery(1), delivery(2)]
     consumer = Consumer(MemoryStore(), handler=_not_to_be_run)
-    worker = Worker(consumer, source, Settings(receivers=1, drain=PATIENCE))
+    worker = Worker(consumer, source, WorkerSettings(receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     worker.stop()
@@ -260,7 +260,7 @@ def test_a_source_that_is_away_is_asked_again() -> None:
 
 def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
     elsewhere = WatchedStore(away("claim", error=StoreMismatch("format 9")))
-    worker = Worker(Consumer(elsewhere, handler=print), InMemorySource(), Settings())
+    worker = Worker(Consumer(elsewhere, handler=print), InMemorySource(), WorkerSettings())
     with pytest.raises(StoreMismatch):
         worker.run()
 

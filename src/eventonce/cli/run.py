@@ -34,7 +34,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import counted, emit, notice, with_table
 from eventonce.cli.signals import ended_by_signals
-from eventonce.config import Worker as Table
+from eventonce.config import WorkerTable
 from eventonce.config.checks import check_table, seconds
 from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
@@ -44,8 +44,7 @@ from eventonce.runtime.observers import Tally, to_log
 from eventonce.sources import FileSource, open_source
 from eventonce.stores import PROBE
 from eventonce.study.capture.tap import TappedSource
-from eventonce.worker import ExitReport, Worker
-from eventonce.worker import Settings as WorkerSettings
+from eventonce.worker import ExitReport, Worker, WorkerSettings
 from eventonce.worker.health import listening
 
 ALL_IGNORED: Final = (
@@ -161,7 +160,7 @@ def _is_wanting(source: FileSource, counts: Counter[str]) -> bool:
     return not source.ended or bool(source.unread) or bool(counts.keys() & DEAD_LETTERS)
 
 
-def _from_queue(asked: Table) -> Source:
+def _from_queue(asked: WorkerTable) -> Source:
     if not asked.queue:
         raise ConfigError(
             "run: no queue is given; use --queue sqs://NAME?region=…, or write queue = … into the "

@@ -42,7 +42,7 @@ CIRCULAR: Final = (
 )
 
 
-class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table `[worker]`: the queue of `eventonce run`, and how much is done at once.
 
     Durations are seconds or texts such as `"5m"`.
@@ -151,7 +151,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shadow_log: str = ""
     """The file where `run` and `serve` record what rules with `shadow` decide; empty for none."""
     history: Kept = Kept()
-    worker: Worker = Worker()
+    worker: WorkerTable = WorkerTable()
     serve: Serve = Serve()
     infra: Infra = Infra()
     rule: tuple[Rule, ...] = ()

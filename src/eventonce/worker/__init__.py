@@ -3,6 +3,6 @@
 It knows the source by its port alone; `cli.run` puts queue, consumer and worker together.
 """
 
-from eventonce.worker.worker import ExitReport, Settings, Worker
+from eventonce.worker.worker import ExitReport, Worker, WorkerSettings
 
-__all__ = ["ExitReport", "Settings", "Worker"]
+__all__ = ["ExitReport", "Worker", "WorkerSettings"]

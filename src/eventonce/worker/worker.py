@@ -66,7 +66,7 @@ AWAY: Final = (StoreUnavailable, StoreMismatch)
 log = logging.getLogger("eventonce.worker")
 
 
-class Settings(msgspec.Struct, frozen=True):
+class WorkerSettings(msgspec.Struct, frozen=True):
     """The settings of a worker: how much it does at once, and how long it may take to end."""
 
     concurrency: int = 10
@@ -86,7 +86,7 @@ class ExitReport(msgspec.Struct, frozen=True):
 class Worker:
     """A worker: runs until a signal, the end of its source, or the death of one of its threads."""
 
-    def __init__(self, consumer: Consumer, source: Source, settings: Settings) -> None:
+    def __init__(self, consumer: Consumer, source: Source, settings: WorkerSettings) -> None:
         self._consumer = consumer
         self._source = source
         self._settings = settings

@@ -23,7 +23,7 @@ from eventonce.infra.stack import deploy
 from eventonce.infra.topology import Topology, topology_of
 from eventonce.sources import SQSSource
 from eventonce.types import Letter
-from eventonce.worker import Settings, Worker
+from eventonce.worker import Worker, WorkerSettings
 from tests.helpers import PATIENCE, until
 from tests.integration.infra.account import HERE, Client
 from tests.integration.infra.asked import Asked, allows, asking, given
@@ -168,7 +168,7 @@ def test_the_worker_may_do_what_it_does(said: Config, made: Topology, client: Cl
         with said.consumer() as consumer:
             doing(consumer, long=2.5)
             source = SQSSource(Queue.from_uri(said.worker.queue), visibility=2.0, wait=1)
-            worker = Worker(consumer, source, Settings(concurrency=8, receivers=1, drain=10))
+            worker = Worker(consumer, source, WorkerSettings(concurrency=8, receivers=1, drain=10))
             ended: list[Any] = []
             thread = threading.Thread(target=lambda: ended.append(worker.run()), daemon=True)
             thread.start()

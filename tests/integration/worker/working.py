@@ -13,7 +13,7 @@ from eventonce.aws.sqs import Queue
 from eventonce.core.ports import Delivery, Source
 from eventonce.sources import SQSSource
 from eventonce.types import Job
-from eventonce.worker import ExitReport, Settings, Worker
+from eventonce.worker import ExitReport, Worker, WorkerSettings
 from tests.helpers import PATIENCE
 
 RULE = Rule(name="numbers", key="detail.n", lease=30, attempts=5)
@@ -49,7 +49,7 @@ def source(uri: str, *, visibility: float = 30) -> SQSSource:
 @contextmanager
 def working(consumer: Consumer, taken_from: Source, **settings: Any) -> Iterator[Worker]:
     """A worker, until the block is left; it must then end as it should."""
-    worker = Worker(consumer, taken_from, Settings(**settings))
+    worker = Worker(consumer, taken_from, WorkerSettings(**settings))
     reports: list[ExitReport] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
     thread.start()
