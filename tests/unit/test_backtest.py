@@ -281,6 +281,23 @@ def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
     assert (found["differing"], found["written_anew"]) == (840, 0)
 
 
+def test_a_whole_configuration_is_tried_as_production_would_run_it(
+    run: Run, tmp_path: Path
+) -> None:
+    capture, truth, rules = (tmp_path / name for name in ("c.jsonl", "t.jsonl", "rules.toml"))
+    sources = ("--source", "genesys", "--source", "unknown", "--seed", "204", "--events", "3000")
+    run("simulate", *sources, "-o", capture, "--truth", truth)
+    run("diagnose", capture, "--propose", rules)
+    config = tmp_path / "eventonce.toml"
+    config.write_text(f'store = "memory:"\npresets = ["genesys:latest"]\n{rules.read_text()}')
+    words = ("backtest", capture, "--truth", truth, "--json")
+    result = run(*words, "--config", config, "--window", "10s")
+    whole, short = result.documents[0]
+    assert (whole["guard"], whole["lost"], whole["let_through"]) == (f"eventonce {config}", 0, 0)
+    assert (result.code, short["let_through"] > 0) == (1, True)
+    assert run(*words, "--config", config).code == 0
+
+
 def test_an_order_below_nothing_is_an_order(run: Run, tmp_path: Path) -> None:
     rules = tmp_path / "r.toml"
     rules.write_text(

@@ -15,6 +15,7 @@ from eventonce.cli.options import CapturePath, html_option, json_option, values_
 from eventonce.cli.output import check_files, counted, echo_json, progress, table, wrapped
 from eventonce.cli.report import first_sentence, made_by, say_passed_over
 from eventonce.cli.signals import ended_after
+from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
@@ -39,7 +40,8 @@ MASKED: Final = 24
     "named",
     multiple=True,
     metavar="NAME",
-    help="A preset to try; repeat the option for several.  [default: auto, without --rules]",
+    help="A preset to try; repeat the option for several.  [default: auto, without --rules and "
+    "--config]",
 )
 @click.option(
     "-r",
@@ -48,6 +50,13 @@ MASKED: Final = 24
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
     help="A TOML file of [[rule]] tables to try, and auto after it; repeat the option for several.",
+)
+@click.option(
+    "-c",
+    "--config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A whole eventonce.toml to try: its rules, and the presets that it names.",
 )
 @click.option(
     "--window",
@@ -105,6 +114,7 @@ def command(
     captures: tuple[Place, ...],
     named: tuple[str, ...],
     rules: tuple[str, ...],
+    config: str | None,
     windows: tuple[str, ...],
     truth: Path | None,
     crashes: float,
@@ -127,7 +137,7 @@ def command(
     say_passed_over(captures, as_json=as_json)
     if mine is not None and recipes:
         raise click.UsageError("--recipes tries all recipes: leave out --guard.")
-    ours = list(_guards(named, rules, windows))
+    ours = list(_guards(named, rules, config, windows))
     guards: list[Guard] = [*ours, *(RECIPES if recipes else ())]
     if mine is not None:
         guards.append(_mine(mine))
@@ -157,10 +167,12 @@ def command(
 
 
 def _guards(
-    named: Sequence[str], files: Sequence[str], windows: Sequence[str]
+    named: Sequence[str], files: Sequence[str], config: str | None, windows: Sequence[str]
 ) -> Iterator[RulesGuard]:
-    specs: list[tuple[str, list[str]]] = [(name, [name]) for name in named]
+    specs: list[tuple[str, Sequence[presets.Spec]]] = [(name, [name]) for name in named]
     specs += [(file, [file, "auto"]) for file in files]
+    if config is not None:
+        specs.append((config, load(config).all_rules()))
     for name, spec in specs or [("auto", ["auto"])]:
         yield RulesGuard(f"eventonce {name}", Ruleset(presets.resolve(spec), name="study"))
         for window in windows:
