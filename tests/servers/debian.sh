@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs Debian's Redis, PostgreSQL and PgBouncer, beside the newer ones that come as wheels, and a
-# browser, where that can be done: as root, with apt. Elsewhere their tests skip. Starts nothing.
+# Installs Debian's Redis, PostgreSQL and PgBouncer, beside the newer ones that come as wheels, a
+# browser, and Prometheus for its promtool, where that can be done: as root, with apt. Elsewhere their
+# tests skip. Starts nothing.
 set -eu
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
 wanted=""
@@ -13,6 +14,7 @@ else
     command -v openssl >/dev/null || wanted="$wanted openssl"
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
     command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$wanted chromium"
+    command -v promtool >/dev/null || wanted="$wanted prometheus"
 fi
 [ -n "$wanted" ] || exit 0
 echo "installing$wanted"

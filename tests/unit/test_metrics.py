@@ -55,7 +55,7 @@ def test_outcomes_are_counted_by_status_cause_rule_and_type() -> None:
         ("duplicate", "other_id", "call", "call"): 1,
         ("invalid", "not_an_event", "", ""): 1,
     }
-    assert meter.counted().counters[names.DEAD_LETTERS] == {("invalid", ""): 1}
+    assert meter.counted().counters[names.DEAD_LETTERS] == {("invalid",): 1}
 
 
 def test_the_cause_of_a_failure_is_the_class_of_its_exception() -> None:

@@ -66,10 +66,18 @@ def test_the_text_has_every_metric_of_the_table_with_its_labels() -> None:
     assert series(found, "eventonce_batch_size_bucket", le="+Inf") == 2
     assert series(found, "eventonce_batch_size_sum") == 10
     assert series(found, "eventonce_batch_size_count") == 2
-    assert series(found, "eventonce_takeovers_total") == 0
     assert series(found, "eventonce_in_flight") == 0
     assert series(found, "eventonce_store_keys") == 8
     assert series(found, "eventonce_store_letters") == 1
+
+
+def test_what_never_happened_is_0_where_its_labels_are_known() -> None:
+    found = read(scraping(consumer(), on=True)().body.decode())
+    assert series(found, "eventonce_takeovers_total") == 0
+    for status in ("dead", "conflict", "invalid"):
+        assert series(found, "eventonce_dead_letters_total", status=status) == 0
+    fenced = {"action": "complete", "result": "fenced"}
+    assert series(found, "eventonce_settlements_total", **fenced) == 0
 
 
 def test_text_that_a_sender_chose_cannot_pass_for_a_metric() -> None:

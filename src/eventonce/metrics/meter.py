@@ -271,9 +271,9 @@ def _with_letters(
     histograms: Mapping[Metric, Mapping[Labels, Histogram]],
 ) -> Counted:
     letters: dict[Labels, int] = defaultdict(int)
-    for (outcome_status, _, rule, _), number in counters[names.EVENTS].items():
+    for (outcome_status, *_), number in counters[names.EVENTS].items():
         if outcome_status in status.DEAD_LETTERS:
-            letters[outcome_status, rule] += number
+            letters[outcome_status,] += number
     return Counted({**counters, names.DEAD_LETTERS: letters}, histograms)
 
 

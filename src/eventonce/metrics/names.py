@@ -6,9 +6,14 @@ the dashboards are made from this table, or held to it by a test.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from itertools import product
+from typing import Final, Literal, get_args
 
 import msgspec
+
+from eventonce.core.status import DEAD_LETTERS as LETTERS
+from eventonce.core.status import MEANINGS
+from eventonce.types import Action, SettleResult
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -44,6 +49,9 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     """The upper bounds of a histogram's buckets."""
     emf: str = ""
     """The name in CloudWatch, with labels that are part of it; empty where there is none."""
+    zeros: tuple[tuple[str, ...], ...] = ()
+    """The labels of a counter that are known before anything is counted, and are 0 until then:
+    Prometheus sees no increase in a series that begins with 1."""
 
 
 EVENTS: Final = Metric(
@@ -59,8 +67,9 @@ DEAD_LETTERS: Final = Metric(
     "counter",
     "events",
     "Events that were given up and are kept whole as dead letters.",
-    ("status", "rule"),
+    ("status",),
     emf="dead_letters",
+    zeros=tuple((status,) for status in MEANINGS if status in LETTERS),
 )
 HANDLER_SECONDS: Final = Metric(
     "eventonce_handler_seconds",
@@ -140,6 +149,7 @@ SETTLEMENTS: Final = Metric(
     "that was renewed; `fenced` is a run that another one has taken over.",
     ("action", "result"),
     emf="settlements_{result}",
+    zeros=tuple(product(get_args(Action), get_args(SettleResult))),
 )
 TAKEOVERS: Final = Metric(
     "eventonce_takeovers_total",
@@ -147,6 +157,7 @@ TAKEOVERS: Final = Metric(
     "runs",
     "Runs that took over from a run which ended with its process, or outlived its lease.",
     emf="takeovers",
+    zeros=((),),
 )
 IN_FLIGHT: Final = Metric(
     "eventonce_in_flight",

@@ -89,12 +89,7 @@ class Exporter:
 
 
 def _counts(counted: Counted, metric: Metric) -> Iterator[tuple[tuple[str, ...], int]]:
-    found = counted.counters[metric]
-    if found:
-        yield from found.items()
-    elif not metric.labels:
-        # What never happened is 0, where its labels are known.
-        yield (), 0
+    yield from {**dict.fromkeys(metric.zeros, 0), **counted.counters[metric]}.items()
 
 
 def _buckets(metric: Metric, one: Histogram) -> list[tuple[str, float]]:
