@@ -20,6 +20,7 @@ from eventonce.stores import open_store
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import Harness
 from eventonce.web import receiver
+from eventonce.worker import Worker, WorkerSettings
 
 EVENT = {"id": "1", "source": "s", "detail-type": "call.end", "detail": {}}
 
@@ -130,6 +131,11 @@ def test_a_deadline_that_is_over_is_one_of_now() -> None:
         (lambda _, given: receiver(given), 5, "expected a Consumer, not int"),
         (receiver, {"api_keys": ["a"]}, "expected settings such as .*Serve.*, not dict"),
         (lambda it, given: receiver(it, tap=given), 5, "tap must be a function, not 5"),
+        (lambda it, given: Worker(it, given, WorkerSettings()), 5, "expected a Source, not int"),
+        (lambda _, given: Worker(given, given, WorkerSettings()), 5, "expected a Consumer, not"),
+        (lambda _, given: WorkerSettings(concurrency=given), 0, "concurrency must be at least 1"),
+        (lambda _, given: WorkerSettings(receivers=given), 0, "receivers must be at least 1"),
+        (lambda _, given: WorkerSettings(drain=given), -1, "drain must be 0 seconds or more"),
         (lambda it, given: Harness().deliver(EVENT, to=it, copies=given), 0, "copies must be"),
         (lambda it, given: Harness().deliver(given, to=it), 5, "expected a list of events"),
     ],

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import envelope
+from eventonce.arguments import check_count, check_seconds
 from eventonce.consumer import Consumer
 from eventonce.core.outcomes import backoff
 from eventonce.core.ports import Delivery, Source
@@ -73,6 +74,11 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     receivers: int = 2
     drain: float = 25.0
 
+    def __post_init__(self) -> None:
+        check_count("WorkerSettings: concurrency", self.concurrency)
+        check_count("WorkerSettings: receivers", self.receivers)
+        check_seconds("WorkerSettings: drain", self.drain)
+
 
 class ExitReport(msgspec.Struct, frozen=True):
     """How a worker ended."""
@@ -87,6 +93,10 @@ class Worker:
     """A worker: runs until a signal, the end of its source, or the death of one of its threads."""
 
     def __init__(self, consumer: Consumer, source: Source, settings: WorkerSettings) -> None:
+        if not isinstance(consumer, Consumer):
+            raise ConfigError(f"Worker: expected a Consumer, not {type(consumer).__name__}")
+        if not hasattr(source, "receive"):
+            raise ConfigError(f"Worker: expected a Source, not {type(source).__name__}")
         self._consumer = consumer
         self._source = source
         self._settings = settings
