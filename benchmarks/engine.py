@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
 from benchmarks import Figure
 from benchmarks.yardstick import EVENT, clock
 from eventonce import Consumer, Event, envelope, presets
+from eventonce.history import History
+from eventonce.metrics import measure
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job
@@ -34,6 +38,29 @@ def _engine(ready: list[Event]) -> None:
     for start in range(0, len(ready), BATCH):
         consumer.process(ready[start : start + BATCH])
     consumer.close()
+
+
+def _observed(ready: list[Event], folder: str) -> tuple[float, float]:
+    """The microseconds that history and metrics take of an event: of the thread that works, and of
+    all threads."""
+    spent = []
+    with History(f"sqlite:///{folder}/history.db") as history:
+        for watched in (False, True):
+            consumer = Consumer(MemoryStore(), name="bench", rules="genesys", handler=_ignore)
+            if watched:
+                measure(consumer)
+                consumer.observers.append(history.observer(consumer.name))
+            own, of_all = time.thread_time(), time.process_time()
+            for start in range(0, len(ready), BATCH):
+                consumer.process(ready[start : start + BATCH])
+            own = time.thread_time() - own
+            if watched:
+                history.flush()
+            spent.append((own, time.process_time() - of_all))
+            consumer.close()
+    (own, of_all), (own_watched, all_watched) = spent
+    micro = 1e6 / len(ready)
+    return (own_watched - own) * micro, (all_watched - of_all) * micro
 
 
 def _ratio(work: Callable[[], object], raw: list[bytes]) -> float:
@@ -62,3 +89,8 @@ def run() -> Iterator[Figure]:
     yield Figure("bytes to claim: decode, rule, key", _ratio(claims, raw), unit, at_most=0.6)
     figure = _ratio(lambda: _engine(ready), raw)
     yield Figure("ready events to outcomes, batches of 100", figure, unit, at_most=1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        observed = [_observed(ready, folder) for _ in range(ROUNDS)]
+    own, of_all = (median(some) for some in zip(*observed, strict=True))
+    yield Figure("history and metrics: of the thread that works", own, "µs", at_most=5)
+    yield Figure("history and metrics: of all threads", of_all, "µs")

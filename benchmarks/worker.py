@@ -16,8 +16,10 @@ import random
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -28,6 +30,8 @@ from benchmarks import Figure
 from benchmarks.yardstick import EVENT
 from eventonce import Consumer
 from eventonce.aws.sqs import Entry, Queue
+from eventonce.history import History
+from eventonce.metrics import measure
 from eventonce.sources import SQSSource
 from eventonce.types import Job
 from eventonce.worker import Worker, WorkerSettings
@@ -140,7 +144,7 @@ def tutorial(url: str, endpoint: str, store: str) -> Spent:
     return _loop(url, endpoint, each)
 
 
-def ours(url: str, endpoint: str, store: str) -> Spent:
+def ours(url: str, endpoint: str, store: str, *, watched: bool = False) -> Spent:
     """The worker as `eventonce run` makes it."""
     watch = Watch()
 
@@ -151,10 +155,20 @@ def ours(url: str, endpoint: str, store: str) -> Spent:
     consumer = Consumer(store, name="bench", rules="genesys", handler=sink)
     source = SQSSource(Queue.from_uri(f"{url}?endpoint={endpoint}"))
     worker = Worker(consumer, source, WorkerSettings())
-    report = worker.run()
-    assert report.error is None
-    assert not report.unfinished
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        if watched:
+            measure(consumer)
+            history = stack.enter_context(History(f"sqlite:///{folder}/history.db"))
+            consumer.observers.append(history.observer(consumer.name))
+        report = worker.run()
+        assert report.error is None
+        assert not report.unfinished
     return watch.spent()
+
+
+def ours_watched(url: str, endpoint: str, store: str) -> Spent:
+    """The same with history and metrics."""
+    return ours(url, endpoint, store, watched=True)
 
 
 WAYS: dict[str, Callable[[str, str, str], Spent]] = {
@@ -162,6 +176,7 @@ WAYS: dict[str, Callable[[str, str, str], Spent]] = {
     "receive and delete, ours": ours_bare,
     "the loop": tutorial,
     "the worker": ours,
+    "the worker, with history and metrics": ours_watched,
 }
 
 
@@ -212,6 +227,9 @@ def run() -> Iterator[Figure]:
     rounds = zip(found["the loop"], found["the worker"], strict=True)
     faster = median(one.wall / own.wall for one, own in rounds)
     yield Figure("throughput: worker / loop", faster, "x", at_least=1.0)
+    rounds = zip(found["the worker"], found["the worker, with history and metrics"], strict=True)
+    kept = median(plain.wall / watched.wall for plain, watched in rounds)
+    yield Figure("throughput: with history and metrics / without", kept, "x", at_least=0.9)
 
 
 if __name__ == "__main__":
