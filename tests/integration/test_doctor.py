@@ -20,6 +20,7 @@ import pytest
 from eventonce.clock import wall_clock
 from eventonce.doctor import look, storage
 from eventonce.infra import iam
+from eventonce.infra.iam import RECEIVE, STORE
 from eventonce.infra.stack import deploy
 from eventonce.infra.topology import Infra, Topology, topology_of
 from eventonce.stores import open_schema
@@ -381,6 +382,21 @@ def test_a_fifo_queue_needs_deduplication_and_a_group(doctor: Doctor, account: A
 
 
 # Without rights
+
+
+def test_the_rights_of_a_worker_are_those_of_the_caller(
+    doctor: Doctor, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iam = account.client("iam")
+    user = iam.create_user(UserName="worker")["User"]["Arn"]
+    key = iam.create_access_key(UserName="worker")["AccessKey"]
+    account.client("sqs").create_queue(QueueName="by-hand")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    denied = [what for what, _ in doctor.faults("--queue", "by-hand") if "may not" in what]
+    queue = f"arn:aws:sqs:{REGION}:000000000000:by-hand"
+    assert f"{user} may not sqs:ReceiveMessage on {queue}" in denied
+    assert len(denied) == len(RECEIVE) + len(STORE)
 
 
 def test_without_credentials_the_rest_is_checked(

@@ -23,7 +23,7 @@ from eventonce.errors import (
 )
 
 FAILED: Final = 1
-"""Some events failed."""
+"""Some events failed, or a check found a fault."""
 MISUSED: Final = 2
 """The usage or the configuration is wrong; another try will not help."""
 UNAVAILABLE: Final = 3
@@ -126,8 +126,8 @@ class Commands(Subcommands):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Environment variables: EVENTONCE_STORE, EVENTONCE_NAME, EVENTONCE_PRESETS, "
     "EVENTONCE_CONFIG, and EVENTONCE_QUEUE for run. "
-    "Exit codes: 0 success, 1 some events failed or were not found, 2 wrong usage or "
-    "configuration, 3 store or queue unavailable, 130 interrupted.",
+    "Exit codes: 0 success, 1 some events failed or were not found, or a check found a fault, "
+    "2 wrong usage or configuration, 3 store or queue unavailable, 130 interrupted.",
 )
 @click.version_option(package_name="eventonce", message="eventonce %(version)s")
 def cli() -> None:
