@@ -370,6 +370,17 @@ def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -
     assert missing == ["the queue nowhere does not exist", "the function nothing does not exist"]
 
 
+def test_dead_letters_may_have_their_queue_in_another_region(
+    doctor: Doctor, account: Account
+) -> None:
+    far = boto3.client("sqs", "us-east-1", endpoint_url=account.endpoint)
+    far.create_queue(QueueName="far", Attributes={"MessageRetentionPeriod": "86400"})
+    found = doctor.faults(text='letters = "sqs://far?region=us-east-1"')
+    assert ("the queue far keeps dead letters for 1 day", True) in [
+        (what, "1209600" in fix) for what, fix in found
+    ]
+
+
 def test_a_fifo_queue_needs_deduplication_and_a_group(doctor: Doctor, account: Account) -> None:
     sqs, events = account.client("sqs"), account.client("events")
     sqs.create_queue(QueueName="order.fifo", Attributes={"FifoQueue": "true"})

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from eventonce.doctor import patterns
-from eventonce.doctor.checks import findings
+from eventonce.doctor.checks import ahead_of, findings
 from eventonce.doctor.facts import (
     BusTarget,
     Denied,
@@ -275,6 +275,12 @@ def test_a_right_of_somebody_else_is_not_checked(facts: Facts, what: str) -> Non
     (one,) = [it for _, it in findings(facts, SETTINGS) if it.state != "ok"]
     assert one.state == "not checked"
     assert what in one.what
+
+
+def test_a_slow_answer_is_no_wrong_clock() -> None:
+    assert [ahead_of(theirs, 1_000, 90_000) for theirs in (1_000, 50_000, 90_000)] == [0, 0, 0]
+    assert ahead_of(400, 1_000, 90_000) == 600
+    assert ahead_of(90_100, 1_000, 90_000) == -100
 
 
 def test_a_misspelt_topic_is_a_fault_and_a_type_of_ones_own_is_not_checked() -> None:

@@ -49,6 +49,12 @@ def clock(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         yield clock_finding("AWS", facts.ahead)
 
 
+def ahead_of(theirs: int, before: int, after: int) -> int:
+    """Milliseconds that this machine's clock is ahead at least of one that said its time between
+    two looks at ours, however long the answer took; negative if it is behind."""
+    return max(0, before - theirs) + min(0, after - theirs)
+
+
 def clock_finding(other: str, ahead: int) -> Finding:
     """The finding about a clock that this machine's is so many milliseconds ahead of."""
     if abs(ahead) <= SKEW:

@@ -15,6 +15,7 @@ from eventonce.aws.sessions import Access, connect
 from eventonce.aws.sqs import Address
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Finding
+from eventonce.doctor.checks import ahead_of
 from eventonce.doctor.facts import (
     BusTarget,
     Denied,
@@ -43,8 +44,6 @@ TOKENS: Final = {"events": ("NextToken", "NextToken"), "lambda": ("Marker", "Nex
 ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
 """The states of an event source mapping that brings messages, or will in a moment."""
 
-LETTERS: Final = "queue for dead letters"
-
 Answer = dict[str, Any]
 
 
@@ -68,13 +67,14 @@ def look(subject: Subject) -> Facts:
         identity, answer = _identity(asked)
         if asked.unusable:
             return Facts(unseen=tuple(asked.unseen))
-        ahead = _ahead(answer, sent, wall_clock())
+        theirs = _date(answer)
+        ahead = None if theirs is None else ahead_of(theirs, sent, wall_clock())
         if ahead is None:
             asked.unchecked("account", "this machine's clock: AWS did not say its time")
         queue = _queue(asked, subject.queue, "queue") if subject.queue else None
-        dead = _dead(asked, queue) if queue and queue.dead else None
-        letters = _queue(asked, subject.letters, LETTERS) if subject.letters else None
         arn = queue.arn if queue else _derived(asked, subject, identity)
+        dead = _dead(asked, queue) if queue and queue.dead else None
+        letters = _letters(asked, subject.letters, subject.access) if subject.letters else None
         mappings = _mappings(asked, arn) if arn else []
         names = dict.fromkeys([*subject.functions, *(it.function for it in mappings)])
         found = [_function(asked, name) for name in names]
@@ -170,13 +170,10 @@ def _identity(asked: _Asked) -> tuple[Identity | None, Answer]:
     return Identity(answer["Account"], answer["Arn"], region), answer
 
 
-def _ahead(answer: Answer, sent: int, received: int) -> int | None:
-    """Milliseconds that this machine's clock is ahead of the answer's `Date`, a whole second."""
+def _date(answer: Answer) -> int | None:
+    """The middle of the second in which AWS answered."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    if not date:
-        return None
-    theirs = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
-    return (sent + received) // 2 - theirs
+    return int(parsedate_to_datetime(date).timestamp() * 1000) + 500 if date else None
 
 
 def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
@@ -209,6 +206,19 @@ def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> QueueFac
 def _dead(asked: _Asked, queue: QueueFacts) -> QueueFacts | None:
     *_, account, name = queue.dead.split(":")
     return _queue(asked, Address(name), "dead-letter queue", QueueOwnerAWSAccountId=account)
+
+
+def _letters(asked: _Asked, address: Address, access: Access) -> QueueFacts | None:
+    """The queue for dead letters, in its own region if it names one."""
+    its = Access(
+        address.region or access.region,
+        address.endpoint or access.endpoint,
+        address.profile or access.profile,
+    )
+    with closing(_Asked(its)) as there:
+        queue = _queue(there, address, "queue for dead letters")
+    asked.unseen += there.unseen
+    return queue
 
 
 def _derived(asked: _Asked, subject: Subject, identity: Identity | None) -> str:

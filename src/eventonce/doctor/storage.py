@@ -9,7 +9,7 @@ from typing import Final
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
-from eventonce.doctor.checks import clock_finding
+from eventonce.doctor.checks import ahead_of, clock_finding
 from eventonce.errors import EventonceError
 from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.types import Claim
@@ -52,4 +52,4 @@ def _clock(uri: str) -> Finding:
         store.forget([claim.key])
     if record is None:
         return Finding("the store's clock: the record of a trial was not found", unchecked=True)
-    return clock_finding("the store", (before + after) // 2 - (record.held_until - PROBE_LEASE))
+    return clock_finding("the store", ahead_of(record.held_until - PROBE_LEASE, before, after))
