@@ -1,20 +1,18 @@
-"""The look at AWS: everything is asked once and changes nothing. A question that gets no answer is
-a finding, "not checked"; so a missing right hides no fault."""
+"""The look at AWS: every fact is asked for once, and nothing is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from eventonce.aws import errors
-from eventonce.aws.sessions import Access, connect
+from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address
 from eventonce.clock import wall_clock
-from eventonce.core.ports import Finding
+from eventonce.doctor.asking import Answer, Asked
 from eventonce.doctor.checks import ahead_of
 from eventonce.doctor.facts import (
     BusTarget,
@@ -25,26 +23,12 @@ from eventonce.doctor.facts import (
     QueueFacts,
     SourceMapping,
 )
-from eventonce.errors import EventonceError
 from eventonce.infra import iam
 from eventonce.infra.targets import DEFAULT_BUS, Place
 from eventonce.infra.topology import Topology
 
-READ_TIMEOUT: Final = 20.0  # seconds
-REQUEST_ATTEMPTS: Final = 3
-
-UNUSABLE: Final = frozenset[errors.Kind](
-    ("expired", "misconfigured", "no_credentials", "not_renewed", "unknown_caller")
-)
-"""The kinds of errors after which no other request would be answered either."""
-
-TOKENS: Final = {"events": ("NextToken", "NextToken"), "lambda": ("Marker", "NextMarker")}
-"""How a service calls the next page, in a request and in an answer."""
-
 ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
 """The states of an event source mapping that brings messages, or will in a moment."""
-
-Answer = dict[str, Any]
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -61,7 +45,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 def look(subject: Subject) -> Facts:
     """The facts about the subject."""
-    asked = _Asked(subject.access)
+    asked = Asked(subject.access)
     with closing(asked):
         sent = wall_clock()
         identity, answer = _identity(asked)
@@ -102,67 +86,7 @@ def look(subject: Subject) -> Facts:
     )
 
 
-class _Asked:
-    """The clients, and the findings of questions without an answer."""
-
-    def __init__(self, access: Access) -> None:
-        self.unseen: list[tuple[str, Finding]] = []
-        self.unusable = False
-        self._access = access
-        self._clients: dict[str, Any] = {}
-
-    def unchecked(self, area: str, what: str) -> None:
-        self.unseen.append((area, Finding(what, unchecked=True)))
-
-    def ask(self, area: str, service: str, operation: str, what: str, **asked: Any) -> Answer:
-        """The answer; empty, with a finding about `what`, if there is none."""
-        try:
-            answer: Answer = getattr(self.client(service), operation)(**asked)
-        except EventonceError:
-            raise  # the driver is not installed
-        except Exception as error:  # noqa: BLE001  every other failure is a finding
-            self._unanswered(area, f"{service}:{operation}", what, error)
-            return {}
-        return answer
-
-    def pages(
-        self, area: str, service: str, operation: str, field: str, what: str, **asked: Any
-    ) -> list[Any]:
-        """The entries of this field on all pages."""
-        theirs, ours = TOKENS[service]
-        found: list[Any] = []
-        while True:
-            answer = self.ask(area, service, operation, what, **asked)
-            found += answer.get(field) or ()
-            if not answer.get(ours):
-                return found
-            asked[theirs] = answer[ours]
-
-    def client(self, service: str) -> Any:
-        if service not in self._clients:
-            limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
-            self._clients[service] = connect(service, self._access, **limits)
-        return self._clients[service]
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-
-    def _unanswered(self, area: str, request: str, what: str, error: Exception) -> None:
-        kind, code = errors.kind_of(error), errors.code_of(error)
-        message = errors.message_of(error)
-        said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
-        if kind == "absent":
-            fix = "look at its name, region and account, or create it: eventonce infra apply"
-            self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
-        elif kind in UNUSABLE and not self.unusable:
-            self.unusable = True
-            self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
-        else:
-            self.unchecked(area, f"{what} ({request}): {said}")
-
-
-def _identity(asked: _Asked) -> tuple[Identity | None, Answer]:
+def _identity(asked: Asked) -> tuple[Identity | None, Answer]:
     answer = asked.ask("account", "sts", "get_caller_identity", "the account and the principal")
     if not answer:
         return None, answer
@@ -176,7 +100,7 @@ def _date(answer: Answer) -> int | None:
     return int(parsedate_to_datetime(date).timestamp() * 1000) + 500 if date else None
 
 
-def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
+def _queue(asked: Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
     what = f"the {noun} {address.name}"
     url = address.url or asked.ask(
         "queue", "sqs", "get_queue_url", what, QueueName=address.name, **owner
@@ -203,25 +127,25 @@ def _queue(asked: _Asked, address: Address, noun: str, **owner: str) -> QueueFac
     )
 
 
-def _dead(asked: _Asked, queue: QueueFacts) -> QueueFacts | None:
+def _dead(asked: Asked, queue: QueueFacts) -> QueueFacts | None:
     *_, account, name = queue.dead.split(":")
     return _queue(asked, Address(name), "dead-letter queue", QueueOwnerAWSAccountId=account)
 
 
-def _letters(asked: _Asked, address: Address, access: Access) -> QueueFacts | None:
+def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | None:
     """The queue for dead letters, in its own region if it names one."""
     its = Access(
         address.region or access.region,
         address.endpoint or access.endpoint,
         address.profile or access.profile,
     )
-    with closing(_Asked(its)) as there:
+    with closing(Asked(its)) as there:
         queue = _queue(there, address, "queue for dead letters")
     asked.unseen += there.unseen
     return queue
 
 
-def _derived(asked: _Asked, subject: Subject, identity: Identity | None) -> str:
+def _derived(asked: Asked, subject: Subject, identity: Identity | None) -> str:
     """The ARN of a queue that did not show its own, and is not missing; or empty."""
     missing = any(area == "queue" and it.missing for area, it in asked.unseen)
     if subject.queue is None or identity is None or missing:
@@ -230,7 +154,7 @@ def _derived(asked: _Asked, subject: Subject, identity: Identity | None) -> str:
     return Place(identity.region, account).queue(subject.queue.name)
 
 
-def _mappings(asked: _Asked, arn: str) -> list[SourceMapping]:
+def _mappings(asked: Asked, arn: str) -> list[SourceMapping]:
     found = asked.pages(
         "function",
         "lambda",
@@ -255,7 +179,7 @@ def _function_name(arn: str) -> str:
     return arn.partition(":function:")[2] or arn
 
 
-def _function(asked: _Asked, name: str) -> FunctionFacts | None:
+def _function(asked: Asked, name: str) -> FunctionFacts | None:
     what = f"the function {name}"
     told = asked.ask("function", "lambda", "get_function_configuration", what, FunctionName=name)
     if not told:
@@ -276,7 +200,7 @@ def _function(asked: _Asked, name: str) -> FunctionFacts | None:
     )
 
 
-def _targets(asked: _Asked, bus: str, to: str) -> Iterator[BusTarget]:
+def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
     """The targets of the rules of this bus that reach this ARN."""
     place = {"EventBusName": bus}
     what = f"the rules of bus {bus}"
@@ -294,7 +218,7 @@ def _targets(asked: _Asked, bus: str, to: str) -> Iterator[BusTarget]:
         yield from (_target(bus, rule, it) for it in targets if it["Arn"] == to)
 
 
-def _buses(asked: _Asked, subject: Subject) -> list[str]:
+def _buses(asked: Asked, subject: Subject) -> list[str]:
     if subject.buses:
         return list(subject.buses)
     found = asked.pages("buses", "events", "list_event_buses", "EventBuses", "the list of buses")
@@ -326,7 +250,7 @@ def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:
 
 
 def _rights(
-    asked: _Asked, topology: Topology, identity: Identity | None, functions: Sequence[FunctionFacts]
+    asked: Asked, topology: Topology, identity: Identity | None, functions: Sequence[FunctionFacts]
 ) -> tuple[list[str], list[Denied]]:
     """The principals whose rights could be simulated, and the rights that they lack: those of the
     functions' roles, or else of the caller, who is taken for the worker."""
@@ -358,7 +282,7 @@ def _rights(
     return simulated, denied
 
 
-def _simulated(asked: _Asked, principal: str, statement: Answer) -> Answer:
+def _simulated(asked: Asked, principal: str, statement: Answer) -> Answer:
     resource = statement["Resource"]
     return asked.ask(
         "rights",

@@ -1,0 +1,90 @@
+"""Questions to AWS. A question without an answer is a finding, "not checked": a missing right hides
+no fault."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import Access, connect
+from eventonce.core.ports import Finding
+from eventonce.errors import EventonceError
+
+READ_TIMEOUT: Final = 20.0  # seconds
+REQUEST_ATTEMPTS: Final = 3
+
+UNUSABLE: Final = frozenset[errors.Kind](
+    ("expired", "misconfigured", "no_credentials", "not_renewed", "unknown_caller")
+)
+"""The kinds of errors after which no other request would be answered either."""
+
+TOKENS: Final = {"events": ("NextToken", "NextToken"), "lambda": ("Marker", "NextMarker")}
+"""How a service calls the next page, in a request and in an answer."""
+
+Answer = dict[str, Any]
+
+
+class Asked:
+    """The clients, and the findings of questions without an answer."""
+
+    def __init__(self, access: Access) -> None:
+        self.unseen: list[tuple[str, Finding]] = []
+        self.unusable = False
+        self._access = access
+        self._clients: dict[str, Any] = {}
+
+    def unchecked(self, area: str, what: str) -> None:
+        """Say that nothing is known of this."""
+        self.unseen.append((area, Finding(what, unchecked=True)))
+
+    def ask(self, area: str, service: str, operation: str, what: str, **asked: Any) -> Answer:
+        """The answer; empty, with a finding about `what`, if there is none."""
+        try:
+            answer: Answer = getattr(self.client(service), operation)(**asked)
+        except EventonceError:
+            raise  # the driver is not installed
+        except Exception as error:  # noqa: BLE001  every other failure is a finding
+            self._unanswered(area, f"{service}:{operation}", what, error)
+            return {}
+        return answer
+
+    def pages(
+        self, area: str, service: str, operation: str, field: str, what: str, **asked: Any
+    ) -> list[Any]:
+        """The entries of this field on all pages."""
+        theirs, ours = TOKENS[service]
+        found: list[Any] = []
+        while True:
+            answer = self.ask(area, service, operation, what, **asked)
+            found += answer.get(field) or ()
+            if not answer.get(ours):
+                return found
+            asked[theirs] = answer[ours]
+
+    def client(self, service: str) -> Any:
+        """The client of this service."""
+        if service not in self._clients:
+            limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
+            self._clients[service] = connect(service, self._access, **limits)
+        return self._clients[service]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            client.close()
+
+    def _unanswered(self, area: str, request: str, what: str, error: Exception) -> None:
+        kind, code = errors.kind_of(error), errors.code_of(error)
+        message = errors.message_of(error)
+        said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
+        if kind == "absent":
+            fix = (
+                "look at its name, region and account, and at the right to see it; or create it: "
+                "eventonce infra apply"
+            )
+            self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
+        elif kind in UNUSABLE and not self.unusable:
+            self.unusable = True
+            self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
+        else:
+            self.unchecked(area, f"{what} ({request}): {said}")
