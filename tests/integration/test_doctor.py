@@ -478,6 +478,26 @@ def test_what_may_not_be_looked_at_is_not_checked(
     assert [it for it in found["checks"] if it["fix"]] == []
 
 
+class Nobody(Handler):
+    """Answers as no service of AWS does."""
+
+    said = b""
+
+    def reply(self) -> None:
+        self.body()
+        self.answer(200, self.said)
+
+
+@pytest.mark.parametrize("said", [b"{}", b"<html></html>", b""])
+def test_an_answer_that_is_nobodys_is_not_checked(doctor: Doctor, said: bytes) -> None:
+    doctor.run("store", "create", "sqlite:///here.db")
+    with served(type("Odd", (Nobody,), {"said": said})) as port:
+        where = f"http://127.0.0.1:{port}"
+        found = doctor("--function", "f", store="sqlite:///here.db", endpoint=where)
+    unchecked = {it["area"] for it in found["checks"] if it["state"] == "not checked"}
+    assert unchecked >= {"account", "queue", "buses", "function", "rights"}
+
+
 # Stores
 
 

@@ -37,14 +37,20 @@ class Asked:
         """Say that nothing is known of this."""
         self.unseen.append((area, Finding(what, unchecked=True)))
 
-    def ask(self, area: str, service: str, operation: str, what: str, **asked: Any) -> Answer:
-        """The answer; empty, with a finding about `what`, if there is none."""
+    def ask(
+        self, area: str, service: str, operation: str, what: str, *, has: str = "", **asked: Any
+    ) -> Answer:
+        """The answer; empty, with a finding about `what`, if there is none, or none that has this
+        field."""
         try:
             answer: Answer = getattr(self.client(service), operation)(**asked)
         except EventonceError:
             raise  # the driver is not installed
         except Exception as error:  # noqa: BLE001  every other failure is a finding
             self._unanswered(area, f"{service}:{operation}", what, error)
+            return {}
+        if has and has not in answer:
+            self.unchecked(area, f"{what}: {errors.text('strange', operation=operation)}")
             return {}
         return answer
 

@@ -87,7 +87,9 @@ def look(subject: Subject) -> Facts:
 
 
 def _identity(asked: Asked) -> tuple[Identity | None, Answer]:
-    answer = asked.ask("account", "sts", "get_caller_identity", "the account and the principal")
+    answer = asked.ask(
+        "account", "sts", "get_caller_identity", "the account and the principal", has="Arn"
+    )
     if not answer:
         return None, answer
     region = str(asked.client("sts").meta.region_name)
@@ -103,12 +105,18 @@ def _date(answer: Answer) -> int | None:
 def _queue(asked: Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
     what = f"the {noun} {address.name}"
     url = address.url or asked.ask(
-        "queue", "sqs", "get_queue_url", what, QueueName=address.name, **owner
+        "queue", "sqs", "get_queue_url", what, has="QueueUrl", QueueName=address.name, **owner
     ).get("QueueUrl")
     if not url:
         return None
     answer = asked.ask(
-        "queue", "sqs", "get_queue_attributes", what, QueueUrl=url, AttributeNames=["All"]
+        "queue",
+        "sqs",
+        "get_queue_attributes",
+        what,
+        has="Attributes",
+        QueueUrl=url,
+        AttributeNames=["All"],
     )
     told = answer.get("Attributes")
     if not told:
@@ -181,7 +189,14 @@ def _function_name(arn: str) -> str:
 
 def _function(asked: Asked, name: str) -> FunctionFacts | None:
     what = f"the function {name}"
-    told = asked.ask("function", "lambda", "get_function_configuration", what, FunctionName=name)
+    told = asked.ask(
+        "function",
+        "lambda",
+        "get_function_configuration",
+        what,
+        has="FunctionArn",
+        FunctionName=name,
+    )
     if not told:
         return None
     reserved = asked.ask(
@@ -208,7 +223,7 @@ def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
         "buses", "events", "list_rule_names_by_target", "RuleNames", what, TargetArn=to, **place
     )
     for name in names:
-        rule = asked.ask("buses", "events", "describe_rule", what, Name=name, **place)
+        rule = asked.ask("buses", "events", "describe_rule", what, has="Arn", Name=name, **place)
         # A rule without a pattern is a schedule.
         if not rule.get("EventPattern"):
             continue
