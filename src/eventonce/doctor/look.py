@@ -66,10 +66,8 @@ def look(subject: Subject) -> Facts:
         reached = [*filter(None, [arn]), *(it.arn for it in functions)]
         buses = _buses(asked, subject) if reached else []
         targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
-        if reached and not targets:
-            asked.unchecked(
-                "buses", "how events come in: no rule of the buses reaches the consumer"
-            )
+        if (subject.queue or subject.functions) and not targets:
+            asked.unchecked("buses", "how events come in: no rule that was seen brings them")
         principals, denied = _rights(asked, subject.topology, identity, functions)
     return Facts(
         identity,
