@@ -221,7 +221,7 @@ def run() -> Iterator[Figure]:
     bare_cpu = cpu["receive and delete, boto3"]
     loop = cpu["the loop"] - bare_cpu
     what = "CPU beyond boto3's receiving and deleting: worker / loop"
-    yield Figure(what, (cpu["the worker"] - bare_cpu) / loop, "x", at_most=0.5)
+    yield Figure(what, (cpu["the worker"] - bare_cpu) / loop, "x", at_most=0.3)
     added = cpu["the worker"] - cpu["receive and delete, ours"]
     yield Figure("the same, the worker's beyond its own client's", added / loop, "x")
     rounds = zip(found["the loop"], found["the worker"], strict=True)
