@@ -513,6 +513,16 @@ def test_a_redis_that_evicts_and_one_that_is_away_are_faults(doctor: Doctor, nod
     assert what == "the store redis://127.0.0.1:1… answers"
 
 
+def test_a_redis_that_does_not_show_its_settings_is_not_checked(doctor: Doctor, node: Node) -> None:
+    node.client().execute_command("ACL SETUSER blind on >password ~* &* +@all -info")
+    uri = f"redis://blind:password@127.0.0.1:{node.port}"
+    found = doctor(store=uri)
+    unchecked = [it["what"] for it in found["checks"] if it["state"] == "not checked"]
+    assert unchecked == ["how it is set up: this user may not see it (INFO)"]
+    shown = doctor.run("store", "check", uri)
+    assert (shown.code, "?        how it is set up" in shown.out) == (0, True)
+
+
 def test_a_postgresql_without_the_schema_and_one_that_takes_no_writes_are_faults(
     doctor: Doctor, cluster: Cluster
 ) -> None:
