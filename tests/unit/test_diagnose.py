@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,9 @@ import pytest
 from eventonce import presets
 from eventonce.rules import Ruleset
 from eventonce.study.arrivals import arrival
+from eventonce.study.diagnose import Late
+from eventonce.study.page.diagnosis import covering
+from eventonce.study.proposals import Proposal, toml
 from eventonce.types import Event
 from tests.helpers import Run, write_lines
 from tests.unit import made
@@ -101,9 +105,6 @@ def test_a_capture_without_copies_yields_none(run: Run, tmp_path: Path, source: 
 def test_a_proposed_rule_catches_all_copies_of_an_unknown_source_and_drops_nothing_else(
     run: Run, tmp_path: Path, seed: int
 ) -> None:
-    from eventonce.study.arrivals import arrival
-    from eventonce.types import Event
-
     studied = Studied(run, tmp_path, "--source", "unknown", "--seed", str(seed), "--events", "6000")
     (proposal,) = studied.found["proposals"]
     assert proposal["enough"]
@@ -182,6 +183,19 @@ def test_a_terminal_says_how_many_types_and_fields_it_does_not_show(
     shown = run("diagnose", write_lines(tmp_path / "c.jsonl", wide, wide, *others)).out
     assert "… and 39 types more: --html and --json have them all" in shown
     assert "… and 61 fields more" in shown
+    assert ("type12" in shown, "type50" in shown) == (True, False)
+
+
+def test_the_window_that_is_named_is_not_one_that_the_latest_copy_just_fits_into() -> None:
+    day = 86_400_000
+    assert "window of 5\u00a0days covers" in covering(Late({}, 4 * day - 1, 0, 0))
+    assert "window of 40\u00a0days covers" in covering(Late({}, 20 * day, 0, 0))
+
+
+def test_a_field_that_no_rule_can_name_is_left_out_of_a_proposed_rule() -> None:
+    fields = ("detail.a?", "detail.sent")
+    text = toml([Proposal("s", ("s",), ("t",), ("detail.id",), fields, 90, 40, 40, 0, True, {})])
+    assert tomllib.loads(text)["rule"][0]["ignore"] == ["detail.sent"]
 
 
 def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: Path) -> None:
