@@ -223,11 +223,13 @@ def test_a_store_that_is_away_holds_up_no_scrape_and_no_other_metric(
 
     class Away(MemoryStore):
         def stats(self) -> Stats:
-            assert go.wait(60)
+            waited.append(go.wait(60))
             raise StoreUnavailable("away")
 
+    waited: list[bool] = []
     scrape = scraping(consumer(Away()), on=True)
     text = scrape().body.decode()
+    assert not waited, "the scrape has not waited for the store"
     go.set()
     until(lambda: not [one for one in threading.enumerate() if one.name == "eventonce-stats"])
     for said in (text, scrape().body.decode()):
