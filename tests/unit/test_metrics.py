@@ -20,6 +20,7 @@ from eventonce.core.status import MEANINGS
 from eventonce.errors import SourceUnavailable, StoreError, StoreUnavailable
 from eventonce.metrics import Meter, measure, names
 from eventonce.metrics.causes import cause_of
+from eventonce.metrics.meter import Histogram
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict
 from tests.helpers import WatchedStore, away, call, ruled, statuses, until
@@ -263,12 +264,12 @@ def test_a_claim_that_the_store_cannot_judge_is_an_error_of_its_own() -> None:
 def test_what_breaks_in_the_meter_changes_no_outcome(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    consumer, meter = metered()
+    consumer, _ = metered()
 
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(meter, "_histogram", broken)
+    monkeypatch.setattr(Histogram, "add", broken)
     assert statuses(consumer.process([call(1), call(1)])) == ["done", "duplicate"]
     assert "a call to the store is not counted" in caplog.text
 
@@ -287,7 +288,8 @@ def test_what_is_taken_is_counted_once() -> None:
     assert sum(taken.counters[names.EVENTS].values()) == 2
     assert taken.histograms[names.BATCH_SIZE][()].values == [2]
     taken = meter.take()
-    assert not any([*taken.counters.values(), *taken.histograms.values()])
+    assert not any(taken.counters.values())
+    assert not [one for some in taken.histograms.values() for one in some.values() if one.values]
 
 
 def test_threads_lose_no_count() -> None:

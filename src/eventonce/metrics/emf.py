@@ -99,8 +99,9 @@ def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | lis
         return
     found = counted.counters if metric.kind == "counter" else counted.histograms
     for labels, value in found[metric].items():
-        name = metric.emf.format(**dict(zip(metric.labels, labels, strict=True)))
-        yield name, value if isinstance(value, int) else value.values or []
+        several = value if isinstance(value, int) else value.values
+        if several:
+            yield metric.emf.format(**dict(zip(metric.labels, labels, strict=True))), several
 
 
 def _outcomes(counted: Counted) -> list[dict[str, Any]]:

@@ -53,6 +53,9 @@ class Histogram:
 
     def add_all(self, values: Sequence[float]) -> None:
         """Count these values."""
+        if len(values) == 1:
+            self.add(values[0])
+            return
         bounds, buckets = self.bounds, self.buckets
         for value in values:
             buckets[bisect_left(bounds, value)] += 1
@@ -97,17 +100,33 @@ class Meter:
         self._histograms: dict[Metric, dict[Labels, Histogram]] = {
             metric: {} for metric in names.METRICS if metric.kind == "histogram"
         }
+        self._lag = self._histogram(names.LAG_SECONDS, ())
+        self._received = self._histogram(names.RECEIVED, ())
+        self._batch_size = self._histogram(names.BATCH_SIZE, ())
+        self._batch_seconds = self._histogram(names.BATCH_SECONDS, ())
+        self._calls = {
+            verb: (
+                self._histogram(names.STORE_SECONDS, (verb,)),
+                self._histogram(names.STORE_SIZE, (verb,)),
+            )
+            for verb in ("claim", "settle")
+        }
 
     def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
         """Count the outcomes of a batch."""
         now = wall_clock()
         took: dict[str, list[float]] = {}
         lags: list[float] = []
+        receives: list[float] = []
         with self._lock:
             events, types = self._counters[names.EVENTS], self._types
             for outcome in outcomes:
                 event, rule, attempt = outcome.event, outcome.rule, outcome.attempt
-                type_ = types.get(event.type) if event is not None else ""
+                type_: str | None = ""
+                if event is not None:
+                    type_ = types.get(event.type)
+                    if event.receives:
+                        receives.append(event.receives)
                 if outcome.status == "done" and event is not None:
                     cause = "first_attempt" if attempt == 1 else "later_attempt"
                     at = _instant(event.time) if event.time else None
@@ -128,12 +147,10 @@ class Meter:
                         took[rule] = [outcome.took]
             for rule, some in took.items():
                 self._histogram(names.HANDLER_SECONDS, (rule,)).add_all(some)
-            if lags:
-                self._histogram(names.LAG_SECONDS, ()).add_all(lags)
-            if receives := _receives(outcomes):
-                self._histogram(names.RECEIVED, ()).add_all(receives)
-            self._histogram(names.BATCH_SIZE, ()).add(len(outcomes))
-            self._histogram(names.BATCH_SECONDS, ()).add(seconds)
+            self._lag.add_all(lags)
+            self._received.add_all(receives)
+            self._batch_size.add(len(outcomes))
+            self._batch_seconds.add(seconds)
 
     def claim(
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim]
@@ -197,8 +214,9 @@ class Meter:
         return answers, perf_counter() - began
 
     def _answered(self, verb: str, size: int, seconds: float) -> None:
-        self._histogram(names.STORE_SECONDS, (verb,)).add(seconds)
-        self._histogram(names.STORE_SIZE, (verb,)).add(size)
+        of_seconds, of_size = self._calls[verb]
+        of_seconds.add(seconds)
+        of_size.add(size)
 
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.ERRORS)
@@ -251,11 +269,6 @@ def _bounded(known: dict[str, str], name: str, most: int) -> str:
             return names.OTHER
         label = known[name] = name[:LONGEST]
     return label
-
-
-def _receives(outcomes: Sequence[Outcome]) -> list[float]:
-    events = [outcome.event for outcome in outcomes if outcome.event is not None]
-    return [event.receives for event in events if event.receives]
 
 
 @lru_cache(maxsize=1024)
