@@ -176,6 +176,12 @@ def test_of_many_copies_one_line_a_minute_is_written(
     assert caplog.messages[-1].endswith("transport id; 4 more like it since the last line")
     consumer.process([b"no event"])
     assert caplog.messages[-1].startswith("invalid ")
+    shadow = Consumer("memory:", rules=ruled(shadow=True), handler=lambda _: None)
+    shadow.observers.append(to_log(LOG, every=False))
+    told = len(caplog.messages)
+    shadow.process([call(1)] * 9)
+    assert len(caplog.messages) == told + 1
+    assert caplog.records[-1].levelname == "INFO"
     silent = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     silent.observers.append(to_log(LOG, every=False, copies=False))
     told = len(caplog.messages)

@@ -77,9 +77,11 @@ def to_log(
     sampled = _Sampled()
 
     def write(outcome: Outcome, _seconds: float) -> None:
-        usual, more = outcome.status in USUAL, 0
+        # In shadow mode copies run, and are told as copies.
+        copy = outcome.status in COPIES or outcome.shadowed in COPIES
+        usual, more = copy or outcome.status in USUAL, 0
         if usual and not every:
-            told = sampled.more(outcome) if copies and outcome.status in COPIES else None
+            told = sampled.more(outcome) if copies and copy else None
             if told is None:
                 return
             more = told
