@@ -25,7 +25,7 @@ LINGERS: Final = 2 * 86_400_000
 """Milliseconds for which DynamoDB may keep an expired item."""
 REDIS_BYTES: Final = 121
 POSTGRES_BYTES: Final = 195
-SQLITE_BYTES: Final = 65
+SQLITE_BYTES: Final = 76
 
 ASSUMED: Final = (
     "At the pace of the capture for 30 days; one attempt an event; prices of us-east-1 on demand, "
