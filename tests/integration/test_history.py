@@ -16,6 +16,7 @@ from eventonce.history import tables as tables_module
 from eventonce.history.decision import LONGEST
 from eventonce.history.story import told
 from eventonce.runtime import background
+from eventonce.types import Event
 from tests.helpers import call, ruled
 from tests.servers.postgres import Cluster, serving
 
@@ -141,6 +142,43 @@ def test_a_conversation_is_forgotten(history: History) -> None:
     assert history.forget("c-1") == 2
     assert {one.conversation for one in history.find(Search())} == {"c-0"}
     assert history.forget("c-1") == 0
+    made.process([call(9)])
+    history.flush()
+    assert history.forget("") == 0, "what belongs to no conversation stays"
+
+
+def test_no_text_of_a_sender_holds_up_the_others(history: History) -> None:
+    made = Consumer("memory:", name="crm", handler=lambda _: None)
+    made.observers.append(history.observer("crm"))
+    odd = {"id": "a\0b", "detail-type": "t\0", "source": "s\0", "detail": {"contactId": "%' ü"}}
+    long = {"id": "x" * 1_000_000, "detail-type": "t", "source": "s", "detail": {}}
+    lone = b'{"id": "lone", "detail-type": "t", "source": "\\ud800", "detail": {}}'
+    queued = Event(call(2), call(2), type="call", id="id-2", receives=2**40)
+    made.process([odd, long, lone, queued, call(1)])
+    history.flush()
+    assert len(history.find(Search())) == 5
+    assert [one.type for one in history.find(Search(id="a\0b"))] == ["t\ufffd"]
+    assert [one.id for one in history.find(Search(conversation="%' ü"))] == ["a\ufffdb"]
+    assert len(history.find(Search(id="x" * 1_000_000))) == 1
+    assert history.find(Search(reason="\ud800\0")) == []
+
+
+def test_what_the_database_refuses_does_not_wait(
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consumer(history, handler=lambda _: None)
+
+    def refuse(*_: object) -> None:
+        raise history._module.DataError("too odd")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables_module.Tables, "add", refuse)
+        made.process([call(1)])
+        history.flush()
+    assert "1 events are left out: history " in caplog.text
+    made.process([call(2)])
+    history.flush()
+    assert [one.id for one in history.find(Search())] == ["id-2"]
 
 
 def test_ever_new_types_do_not_fill_the_disk(

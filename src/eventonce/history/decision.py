@@ -23,6 +23,9 @@ story is found; the first of them that an event has counts."""
 LONGEST: Final = 400
 """Characters of a text that are kept: what a sender writes must not fill the disk."""
 
+MOST_RECEIVES: Final = 2**31 - 1
+"""The largest number of a column; a queue's count is what its server says."""
+
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
 _VALUE: Final = re.compile(rb'\s*:\s*(?:"([^"\\]{1,200})"|(\d{1,20})\b)')
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
@@ -80,24 +83,32 @@ def decided(
     return (
         consumer,
         worker,
-        event.channel or channel,
+        storable(event.channel) or channel,
         status,
         outcome.same_id,
-        outcome.rule,
-        event.type[:LONGEST],
-        event.source[:LONGEST],
+        storable(outcome.rule),
+        storable(event.type),
+        storable(event.source),
     ), (
         at,
-        reason[:LONGEST],
-        event.id[:LONGEST],
+        storable(reason),
+        storable(event.id),
         conversation_of(event),
         outcome.key,
         outcome.order,
         outcome.attempt,
         int(outcome.took * 1_000_000),
-        event.receives,
+        min(event.receives, MOST_RECEIVES),
         _instant(event.time) if event.time else 0,
     )
+
+
+def storable(text: str) -> str:
+    """The text as every database takes it: PostgreSQL refuses NUL, and both refuse what is no
+    UTF-8; one such event would hold up all the others that are written with it."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text[:LONGEST].replace("\0", "\ufffd")
 
 
 @lru_cache(maxsize=256)
@@ -118,9 +129,9 @@ def conversation_of(event: Event) -> str:
         if at >= 0:
             found = _VALUE.match(raw, at + len(name))
             if found:
-                return (found[1] or found[2]).decode("utf-8", "replace")
+                return storable((found[1] or found[2]).decode("utf-8", "replace"))
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):
-            return str(body["id"])[:200]
+            return storable(body["id"])
     return ""

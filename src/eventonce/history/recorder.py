@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
-from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, decided
 from eventonce.history.sqlite import SQLiteDriver, path_of
 from eventonce.history.tables import Search, Tables
@@ -152,13 +152,16 @@ class History:
         """The tables, for this thread alone; opened when first used in a process."""
         with self._lock:
             if self._process != os.getpid():
-                self._opened, self._errors = _opened(self._uri)
+                self._opened, self._module = _opened(self._uri)
                 self._process = os.getpid()
             try:
                 yield self._opened
-            except self._errors as error:
+            except self._module.Error as error:
                 self._opened.rollback()
-                raise StoreUnavailable(f"history {masked(self._uri)}: {error}") from error
+                # A value that the database refuses is refused again, however long it waits.
+                refused = isinstance(error, self._module.DataError)
+                kind = EventonceError if refused else StoreUnavailable
+                raise kind(f"history {masked(self._uri)}: {error}") from error
 
 
 class _Observer:
@@ -195,14 +198,14 @@ def check(uri: str) -> None:
         )
 
 
-def _opened(uri: str) -> tuple[Tables, tuple[type[Exception], ...]]:
-    """The tables at this URI, and the errors of their database."""
+def _opened(uri: str) -> tuple[Tables, Any]:
+    """The tables at this URI, and the module of their database, which has its errors."""
     check(uri)
     if uri.startswith("sqlite:"):
-        return Tables(SQLiteDriver(path_of(uri))), (sqlite3.Error,)
+        return Tables(SQLiteDriver(path_of(uri))), sqlite3
     # An extra, which `check` has found installed.
     import psycopg  # noqa: PLC0415
 
     from eventonce.history.postgres import PostgresDriver  # noqa: PLC0415
 
-    return Tables(PostgresDriver(uri)), (psycopg.Error,)
+    return Tables(PostgresDriver(uri)), psycopg

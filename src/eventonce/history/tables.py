@@ -17,7 +17,7 @@ import msgspec
 
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS
-from eventonce.history.decision import Decision, Kind, Own
+from eventonce.history.decision import Decision, Kind, Own, storable
 
 MINUTE: Final = 60_000
 
@@ -217,9 +217,12 @@ class Tables:
             yield minute * MINUTE, tuple(kind), events, took
 
     def forget(self, conversation: str) -> int:
-        """Drop all decisions about this conversation; answers how many there were."""
+        """Drop all decisions about this conversation; answers how many there were. No name is no
+        conversation: what belongs to none stays."""
         dropped = self._driver.run(
-            "DELETE FROM eventonce_history WHERE conversation = ?", (conversation,)
+            "DELETE FROM eventonce_history WHERE conversation_hash <> 0 AND conversation_hash = ? "
+            "AND conversation = ?",
+            (_hash(storable(conversation)), storable(conversation)),
         )
         self._driver.commit()
         return dropped
@@ -230,19 +233,20 @@ def _places(many: int) -> str:
 
 
 def _where(search: Search) -> tuple[str, list[Any]]:
+    conversation, id_ = storable(search.conversation), storable(search.id)
     wanted: list[tuple[str, Any]] = [
         # What is not 0 and not empty has an index. One by a hash is a third as large as by a text.
-        ("h.conversation_hash <> 0 AND h.conversation_hash = ?", _hash(search.conversation)),
-        ("h.conversation = ?", search.conversation),
-        ("h.id_hash <> 0 AND h.id_hash = ?", _hash(search.id)),
-        ("h.id = ?", search.id),
+        ("h.conversation_hash <> 0 AND h.conversation_hash = ?", _hash(conversation)),
+        ("h.conversation = ?", conversation),
+        ("h.id_hash <> 0 AND h.id_hash = ?", _hash(id_)),
+        ("h.id = ?", id_),
         ("h.key = ?", search.key),
-        ("k.consumer = ?", search.consumer),
+        ("k.consumer = ?", storable(search.consumer)),
         ("h.reason <> '' AND k.status = ?", search.status in REASONED and search.status),
         ("k.status = ?", search.status),
-        ("k.type = ?", search.type),
-        ("k.rule = ?", search.rule),
-        ("h.reason LIKE ? ESCAPE '!'", _containing(search.reason)),
+        ("k.type = ?", storable(search.type)),
+        ("k.rule = ?", storable(search.rule)),
+        ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
         ("h.at >= ?", search.since),
         ("h.at < ?", search.until),
     ]
@@ -253,7 +257,7 @@ def _where(search: Search) -> tuple[str, list[Any]]:
 
 def _hash(text: str) -> int:
     """Never 0, unless there is no text."""
-    return crc32(text.encode("utf-8", "surrogatepass")) or 1 if text else 0
+    return crc32(text.encode()) or 1 if text else 0
 
 
 def _containing(text: str) -> str:
