@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +274,72 @@ def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
         found = history.find(Search())
         assert sorted(one.id for one in found) == ["id-1", "id-2"]
         assert len({one.worker for one in found}) == 2
+
+
+def test_a_fork_while_a_decision_is_written_holds_up_nobody(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        made = consumer(history, handler=lambda _: None)
+        held, over = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with history._tables():
+                held.set()
+                over.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # where it waits for a thread that it has not
+            made.process([call(2)])
+            history.close()
+            os._exit(0)
+        ended = os.waitpid(child, 0)[1]
+        over.set()
+        thread.join()
+        assert ended == 0
+        assert [one.id for one in history.find(Search())] == ["id-2"]
+
+
+def test_two_that_flush_at_once_count_what_waits_once(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history, handler=lambda _: None).process([call(1)])
+        with history._tables():
+            both = [threading.Thread(target=history.flush) for _ in range(2)]
+            for one in both:
+                one.start()
+            # Nothing tells that both wait; where they do not, the test holds no less.
+            time.sleep(0.05)
+        for one in both:
+            one.join()
+        assert history._background._size == 0
+        assert len(history.find(Search())) == 1
+
+
+def test_a_database_that_is_silent_keeps_no_process_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "PATIENCE", 0.05)
+    history = History(f"sqlite:///{tmp_path}/history.db")
+    made = consumer(history, handler=lambda _: None)
+    with ThreadPoolExecutor() as pool, history._tables():
+        made.process([call(1)])
+        pool.submit(history.close).result(20)
+        assert "history: the last write does not end" in caplog.text
+        made.process([call(2)])
+    assert history.dropped == 1, "what comes after the end is left out"
+
+
+def test_what_is_left_at_the_end_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    history = History(f"sqlite:///{tmp_path}/history.db")
+    with history._tables() as tables:
+        tables._driver.run("DROP TABLE eventonce_history")
+        tables._driver.commit()
+    consumer(history, handler=lambda _: None).process([call(1)])
+    history.close()
+    assert "history: 1 events are left out" in caplog.text
+    assert history.dropped == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,8 @@ TIDY_INTERVAL: Final = 60.0
 TIDY: Final = 50_000
 """Decisions that are dropped in one transaction."""
 
+_inherited: Final[list[Tables]] = []
+
 Told = tuple[Outcome, int, str, str]
 """What, when, by which consumer, through which channel."""
 
@@ -62,8 +63,8 @@ class History:
                 f"history {masked(uri)}: keep must be a duration such as '30d', and most at least 1"
             )
         self._worker = worker
-        self._lock = threading.Lock()
         self._process = 0
+        self._opened: Tables
         self._tidied = time.monotonic()
         self._told = 0
         self._background = Background[Told]("history", self._write, WAITING)
@@ -119,9 +120,10 @@ class History:
 
     def close(self) -> None:
         """Write what waits, and close the database."""
-        self._background.close()
+        if not self._background.close():
+            return
         self._say_dropped()
-        with self._lock:
+        with self._background.writing:
             if self._process == os.getpid():
                 self._opened.close()
                 self._process = 0
@@ -142,7 +144,8 @@ class History:
         dropped = self._background.dropped
         if dropped > self._told:
             log().warning(
-                "history: %d decisions are not kept: they came faster than they could be written",
+                "history: %d decisions are not kept: they came faster than they could be written, "
+                "or could not be written",
                 dropped - self._told,
             )
             self._told = dropped
@@ -150,8 +153,11 @@ class History:
     @contextmanager
     def _tables(self) -> Iterator[Tables]:
         """The tables, for this thread alone; opened when first used in a process."""
-        with self._lock:
+        with self._background.writing:
             if self._process != os.getpid():
+                if self._process:
+                    # Its connection is the parent's: to close it here would harm it there.
+                    _inherited.append(self._opened)
                 self._opened, self._module = _opened(self._uri)
                 self._process = os.getpid()
             try:

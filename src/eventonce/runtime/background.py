@@ -14,6 +14,10 @@ from eventonce.log import log
 INTERVAL: Final = 1.0
 """Seconds between two writes."""
 
+PATIENCE: Final = 15.0
+"""Seconds that a close waits for the last write: a database that is silent must not keep a process
+from its end."""
+
 Item = TypeVar("Item")
 
 
@@ -37,13 +41,15 @@ class Background(Generic[Item]):
         self._waiting: list[Item] = []
         self._size = 0
         self._lock = threading.Lock()
+        self.writing = threading.RLock()
+        """Held by whoever writes; for all else that no two threads may do with the target."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, items: Sequence[Item], size: int) -> None:
         """Have these written, which take so much until then."""
         with self._lock:
-            if self._size + size > self._most:
+            if self._size + size > self._most or self._ended.is_set():
                 self.dropped += len(items)
                 return
             self._size += size
@@ -52,7 +58,11 @@ class Background(Generic[Item]):
                 self._start()
 
     def flush(self) -> None:
-        """Write what waits, in this thread."""
+        """Write what waits, in this thread, after what another thread is writing."""
+        with self.writing:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             some, size = self._waiting, self._size
             self._waiting = []
@@ -73,12 +83,24 @@ class Background(Generic[Item]):
         with self._lock:
             self._size -= size
 
-    def close(self) -> None:
-        """Write what waits, and end the thread."""
+    def close(self) -> bool:
+        """Have what waits written, and end the thread; what cannot be written is left out. Answers
+        whether the last write has ended."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-        self.flush()
+        thread = self._thread
+        if thread is None:
+            self.flush()
+        else:
+            thread.join(PATIENCE)
+            if thread.is_alive():
+                log().warning("%s: the last write does not end, and is left out", self._name)
+                return False
+        with self._lock:
+            if self._waiting:
+                log().warning("%s: %d events are left out", self._name, len(self._waiting))
+                self.dropped += len(self._waiting)
+                self._waiting, self._size = [], 0
+        return True
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=f"eventonce-{self._name}", daemon=True)
@@ -93,6 +115,7 @@ class Background(Generic[Item]):
     def _run(self) -> None:
         while not self._ended.wait(INTERVAL):
             self.flush()
+        self.flush()
 
 
 _all: Final = WeakSet["Background[Any]"]()

@@ -53,7 +53,8 @@ class BackgroundLines(Generic[T]):
 
     def close(self) -> None:
         """Write what waits, and say how much was written and left out."""
-        self._background.close()
+        if not self._background.close():
+            return
         self._recorder.close()
         told = log.warning if self.dropped else log.info
         path = self._recorder.path
