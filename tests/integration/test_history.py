@@ -115,6 +115,34 @@ def test_decisions_are_counted_by_minute(history: History) -> None:
     assert history.counts(0, first.at - 2 * tables_module.MINUTE) == []
 
 
+def test_many_processes_begin_a_history_at_once(uri: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: History(uri), range(8)))
+    for one in made:
+        one.close()
+
+
+def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
+    with History(cluster.uri()) as history:
+        consumer(history, handler=lambda _: None).process([call(1)])
+    cluster.execute(
+        "CREATE ROLE clerk LOGIN",
+        "GRANT USAGE ON SCHEMA eventonce TO clerk",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA eventonce TO clerk",
+    )
+    with History(cluster.uri(user="clerk"), look=True) as reader:
+        assert len(reader.find(Search())) == 1
+    cluster.execute(
+        "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
+    )
+    with History(cluster.uri(user="clerk")) as writer:
+        consumer(writer, handler=lambda _: None).process([call(2)])
+        writer.flush()
+        assert len(writer.find(Search())) == 2
+    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
+
+
 def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_800_000_000_000
     monkeypatch.setattr(recorder, "wall_clock", lambda: now)

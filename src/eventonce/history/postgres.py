@@ -22,7 +22,14 @@ class PostgresDriver:
     def __init__(self, uri: str) -> None:
         self._address = read(uri)
         self._connection: psycopg.Connection[Any] | None = None
-        self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
+
+    def prepare(self) -> bool:
+        """By one process at a time; who finds the tables needs no right to make any."""
+        self.run("SELECT pg_advisory_xact_lock(hashtext('eventonce_history'))")
+        ((last,),) = self.rows("SELECT to_regclass('eventonce_history_reason')")
+        if last is None:
+            self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
+        return last is None
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._cursor().execute(query.replace("?", "%s"), values or None).rowcount

@@ -41,6 +41,9 @@ class SQLiteDriver:
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"history sqlite:///{path}: {error}") from error
 
+    def prepare(self) -> bool:
+        return True
+
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount
 

@@ -61,6 +61,10 @@ class Driver(Protocol):
     octets: str
     """The type of bytes."""
 
+    def prepare(self) -> bool:
+        """Begin to make the tables; answers whether some may be missing."""
+        ...
+
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         """Execute a query; answers how many rows it changed."""
         ...
@@ -116,8 +120,9 @@ class Tables:
         """Make the tables, unless they are there."""
         schema = files("eventonce.history").joinpath("schema.sql").read_text()
         typed = schema.format(number=self._driver.number, octets=self._driver.octets)
-        for statement in typed.split(";")[:-1]:
-            self._driver.run(statement)
+        if self._driver.prepare():
+            for statement in typed.split(";")[:-1]:
+                self._driver.run(statement)
         self._driver.commit()
 
     def add(self, decisions: Iterable[tuple[Kind, Own]]) -> None:
