@@ -167,6 +167,62 @@ def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.Mo
         assert rows == [("b",)]
 
 
+def test_a_clock_that_was_ahead_keeps_nothing_for_longer(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_900_000_000_000
+    monkeypatch.setattr(recorder, "wall_clock", lambda: now)
+    monkeypatch.setattr(recorder, "TIDY", 2)
+    with History(uri, keep="1d") as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(0)])
+        now -= 100_000_000_000
+        made.process([call(n) for n in range(1, 9)])
+        history.flush()
+        now += 2 * 86_400_000
+        made.process([call(9)])
+        history.flush()
+        assert history.tidy() == 8
+        assert {one.id for one in history.find(Search())} == {"id-0", "id-9"}
+        assert len(history.counts(now - 60_000, now + 60_000)) == 1
+
+
+def test_who_was_idle_uses_no_kind_that_was_dropped(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, running = 1_800_000_000_000, 1000.0
+    monkeypatch.setattr(recorder, "wall_clock", lambda: now)
+    monkeypatch.setattr(tables_module, "monotonic", lambda: running)
+    with History(uri, keep="10m", worker="idle") as idle, History(uri, keep="10m") as busy:
+        some = consumer(idle, handler=lambda _: None)
+        some.process([call(1)])
+        idle.flush()
+        now += 2 * tables_module.UNUSED
+        running += 2 * tables_module.UNUSED / 1000
+        consumer(busy, handler=lambda _: None).process([call(2)])
+        busy.flush()
+        assert busy.tidy() == 1
+        some.process([call(3)])
+        idle.flush()
+        assert [one.id for one in idle.find(Search())] == ["id-2", "id-3"]
+
+
+def test_what_is_dropped_each_minute_is_found_without_a_look_at_all(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history, handler=lambda _: None).process([call(1)])
+        history.flush()
+        with history._tables() as tables:
+            asked: list[tuple[str, Any]] = []
+            rows = tables._driver.rows
+            tables._driver.rows = lambda query, values=(): (  # type: ignore[method-assign]
+                asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
+            )
+            tables.drop(0, 10, 10)
+            plans = [str(rows(f"EXPLAIN QUERY PLAN {query}", values)) for query, values in asked]
+    assert plans
+    assert not [plan for plan in plans if "SCAN eventonce_history" in plan]
+
+
 def test_a_conversation_is_forgotten(history: History) -> None:
     made = consumer(history, handler=lambda _: None)
     made.process([call(n, conversationId=f"c-{n % 2}") for n in range(4)])

@@ -32,7 +32,7 @@ WAITING: Final = 50_000
 TIDY_INTERVAL: Final = 60.0
 """Seconds between two looks for what is too old or too much."""
 TIDY: Final = 50_000
-"""Decisions that are dropped in one transaction."""
+"""Decisions that are looked at in one transaction."""
 
 _inherited: Final[list[Tables]] = []
 
@@ -107,12 +107,16 @@ class History:
     def tidy(self) -> int:
         """Drop what is too old or too much; answers how many decisions that were."""
         total = 0
-        while True:
+        start: int | None = 0
+        before = wall_clock() - self._keep
+        while start is not None:
             with self._tables() as tables:
-                dropped = tables.drop(wall_clock() - self._keep, self._most, TIDY)
+                dropped, start = tables.drop(before, self._most, TIDY, start)
             total += dropped
-            if dropped < TIDY:
-                return total
+        if total:
+            with self._tables() as tables:
+                tables.drop_unused(before, wall_clock())
+        return total
 
     def flush(self) -> None:
         """Write what waits now."""

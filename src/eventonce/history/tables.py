@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from math import inf
 from operator import attrgetter
+from time import monotonic
 from typing import Any, Final, Protocol
 from zlib import crc32
 
@@ -31,6 +33,9 @@ kept without their type."""
 UNUSED: Final = 3_600_000
 """Milliseconds after which a kind that no decision has is dropped: no process remembers the numbers
 of kinds for nearly as long."""
+
+KNOWN: Final = 60.0
+"""Seconds for which a process remembers the numbers of kinds."""
 
 REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 """Statuses whose decisions always have a reason."""
@@ -113,6 +118,8 @@ class Tables:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._kinds: dict[Kind, int] = {}
+        self._kinds_until = -inf
+        self._kinds_dropped = -inf
         self.close = driver.close
         self.rollback = driver.rollback
 
@@ -130,6 +137,10 @@ class Tables:
         counts: dict[tuple[int, int], list[int]] = {}
         rows: list[tuple[Any, ...]] = []
         kinds = self._kinds
+        if monotonic() > self._kinds_until:
+            # One that was idle must not use the numbers of kinds that are dropped by now.
+            kinds.clear()
+            self._kinds_until = monotonic() + KNOWN
         try:
             for kind, own in decisions:
                 at, _, id_, conversation, _, _, _, took, _, _ = own
@@ -166,31 +177,46 @@ class Tables:
         self._kinds[kind] = number
         return int(number)
 
-    def drop(self, before: int, most: int, limit: int) -> int:
-        """Drop decisions of before this moment, and those beyond so many, the oldest first; up to
-        `limit` in one call. Answers how many were dropped."""
+    def drop(self, before: int, most: int, limit: int, start: int = 0) -> tuple[int, int | None]:
+        """Of the next `limit` decisions from the number `start` on, drop those of before this
+        moment and those beyond so many. Answers how many were dropped, and where to go on: None
+        where all later ones are to be kept. One whose clock was ahead holds up no other."""
         self._kinds.clear()
-        ends = "SELECT min(number), max(number), max(at) FROM eventonce_history"
-        ((first, last, now),) = self._driver.rows(ends)
-        if first is None:
-            return 0
-        dropped = self._driver.run(
-            "DELETE FROM eventonce_history WHERE number < ? AND (at < ? OR number <= ?)",
-            (first + limit, before, last - most),
+        ((first, last),) = self._driver.rows(
+            "SELECT (SELECT min(number) FROM eventonce_history WHERE number >= ?), "
+            "(SELECT max(number) FROM eventonce_history)",
+            (start,),
         )
-        if dropped:
-            oldest = "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
-            ((at,),) = self._driver.rows(oldest) or ((now,),)
+        if first is None:
+            self._driver.commit()
+            return 0, None
+        dropped = self._driver.run(
+            "DELETE FROM eventonce_history "
+            "WHERE number >= ? AND number < ? AND (at < ? OR number <= ?)",
+            (first, first + limit, before, last - most),
+        )
+        later = "SELECT number, at FROM eventonce_history WHERE number >= ? ORDER BY number LIMIT 1"
+        ((number, at),) = self._driver.rows(later, (first + limit,)) or ((None, 0),)
+        self._driver.commit()
+        return dropped, number if at < before or (number or 0) <= last - most else None
+
+    def drop_unused(self, before: int, now: int) -> None:
+        """Drop the counts and the kinds that no decision has any more."""
+        oldest = "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
+        ((at,),) = self._driver.rows(oldest) or ((now,),)
+        began = at if at <= now else before
+        self._driver.run(
+            "DELETE FROM eventonce_history_minutes WHERE minute < ?", (began // MINUTE,)
+        )
+        # It reads all decisions once.
+        if monotonic() > self._kinds_dropped + UNUSED / 1000:
+            self._kinds_dropped = monotonic()
             self._driver.run(
-                "DELETE FROM eventonce_history_minutes WHERE minute < ?", (at // MINUTE,)
-            )
-            self._driver.run(
-                "DELETE FROM eventonce_history_kinds WHERE seen < ? AND NOT EXISTS (SELECT 1 FROM "
-                "eventonce_history h WHERE h.kind = eventonce_history_kinds.kind)",
+                "DELETE FROM eventonce_history_kinds WHERE seen < ? AND kind NOT IN "
+                "(SELECT DISTINCT kind FROM eventonce_history)",
                 (now - UNUSED,),
             )
         self._driver.commit()
-        return dropped
 
     def find(self, search: Search, limit: int) -> list[Decision]:
         """The latest decisions of which all this is true, in their order."""
