@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.cli.options import Settings, rules_reloaded
+from eventonce.cli.signals import called_by_hangup
+from eventonce.config import Config
 from eventonce.runtime.shadow import Decided, shadow_observer
 from tests.helpers import call, statuses, until
 
@@ -69,7 +72,9 @@ def test_the_rules_are_read_anew(place: Place, caplog: pytest.LogCaptureFixture)
     until(lambda: "other settings have changed too, which need a restart" in caplog.text)
 
 
-@pytest.mark.parametrize("fault", ['presets = ["nothing"]', "nonsense", "unknown = 1"])
+@pytest.mark.parametrize(
+    "fault", ['presets = ["nothing"]', "nonsense", "unknown = 1", f"x = {'[' * 3000}"]
+)
 def test_a_file_with_a_fault_changes_nothing(
     place: Place, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
@@ -78,7 +83,7 @@ def test_a_file_with_a_fault_changes_nothing(
     place.path.write_text(f"{fault}\n{text.replace('presets = []', '')}")
     place.hang_up()
     until(lambda: "SIGHUP: the rules stay as they are: " in caplog.text)
-    assert "crm.toml:1" in caplog.text or "nothing" in caplog.text
+    assert any(said in caplog.text for said in ("crm.toml:1", "nothing", "too deep"))
     assert place.consumer.rules is rules
     assert statuses(place.consumer.process([call(1), call(1)])) == ["done", "duplicate"]
 
@@ -92,6 +97,43 @@ def test_rules_that_are_put_into_shadow_mode_are_recorded(place: Place) -> None:
     place.reload()
     place.consumer.process([call(1)])
     assert [one.outcome.shadowed for one in told] == ["duplicate"]
+
+
+def test_many_signals_at_once_are_one_thread_and_few_calls() -> None:
+    begun, over, calls = threading.Event(), threading.Event(), list[int]()
+
+    def slow() -> None:
+        calls.append(threading.active_count())
+        begun.set()
+        over.wait()
+
+    with called_by_hangup(slow):
+        before = threading.active_count()
+        os.kill(os.getpid(), signal.SIGHUP)
+        begun.wait()
+        for _ in range(200):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert threading.active_count() == before
+        over.set()
+        until(lambda: len(calls) == 2)
+        begun.clear()
+        os.kill(os.getpid(), signal.SIGHUP)
+        begun.wait()
+    assert len(calls) == 3
+    until(lambda: threading.active_count() < before)
+
+
+def test_an_error_of_ours_does_not_end_the_reading(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Config, "ruleset", fail)
+        place.hang_up()
+        until(lambda: "SIGHUP: the rules stay as they are" in caplog.text)
+    place.reload()
 
 
 OWN = Consumer("memory:", handler=lambda _: None)

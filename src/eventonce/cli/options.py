@@ -340,6 +340,10 @@ def rules_reloaded(
         except EventonceError as error:
             log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
             return
+        except Exception:
+            # It must not end the thread: the next signal finds a better file.
+            log.exception("SIGHUP: the rules stay as they are")
+            return
         consumer.use(rules)
         log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
         if before != [getattr(after, name) for name in others]:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 
@@ -34,24 +35,27 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
     """SIGHUP has this called, in a thread of its own: a signal may come at any instant, also while
-    a lock is held that the call needs."""
+    a lock is held that the call needs. Signals that come meanwhile are one more call together."""
     if not hasattr(signal, "SIGHUP"):  # Windows
         yield
         return
-    alone = threading.Lock()
+    # Its `put` may interrupt itself; that of other queues, and `Event.set`, may not.
+    asked = SimpleQueue[bool]()
 
     def one_by_one() -> None:
-        with alone:
+        while asked.get():
+            while not asked.empty():
+                if not asked.get():
+                    return
             call()
 
-    def on(_number: int, _frame: FrameType | None) -> None:
-        threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
-
-    before = signal.signal(signal.SIGHUP, on)
+    threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.put(True))
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
+        asked.put(False)
 
 
 @contextmanager

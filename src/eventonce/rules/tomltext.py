@@ -63,6 +63,8 @@ def read(text: str, *, name: str) -> Document:
         line = where[1] if where else str(text.count("\n") + 1)
         reason = re.sub(_WHERE, "", str(error)).strip()
         raise ConfigError(f"{name}:{line}: not TOML: {reason}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: not read: its values lie too deep in one another") from None
     return Document(name, text, values)
 
 
