@@ -212,3 +212,17 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
     assert "Traceback" in line["error"]
     assert line["time"].endswith("Z")
     assert "4711" not in str(line)
+
+
+def test_a_line_of_json_is_written_whatever_its_text_is(caplog: pytest.LogCaptureFixture) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    for odd in (ValueError("half: \ud800"), Mute()):
+        LOG.warning("half: %s", "\udcff", exc_info=odd, extra={"fields": {"half": "\ud800"}})
+        line = json.loads(JsonFormatter().format(caplog.records[-1]))
+        assert line["message"] == "half: \udcff"
+        assert type(odd).__name__ in line["error"]
+    LOG.warning("of another library", extra={"fields": "a, b"})
+    assert json.loads(JsonFormatter().format(caplog.records[-1]))["message"] == "of another library"

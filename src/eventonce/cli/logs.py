@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -26,22 +27,28 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
+        fields = getattr(record, "fields", None)
         line: dict[str, object] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **getattr(record, "fields", {}),
+            # Another library may have a use of its own for the name.
+            **(fields if isinstance(fields, dict) else {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:
+            # Half of a character, such as a handler may have in the text of its error.
+            return json.dumps(line, default=str)
 
 
 def log_to_stderr(form: str) -> None:
     """Log there, unless a module of the user's has configured logging before."""
     handler = logging.StreamHandler(sys.stderr)
-    json = form == "json" or (form == "auto" and not sys.stderr.isatty())
-    handler.setFormatter(JsonFormatter() if json else logging.Formatter(TEXT))
+    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("eventonce").setLevel(logging.INFO)
