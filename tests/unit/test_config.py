@@ -77,6 +77,17 @@ def test_a_wrong_override_is_named_with_its_line_and_no_rule_is_blamed(
     assert "rule 'genesys" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["${flie:/run/key}", "${file:}", "${ssm:${USER}}", "${MY-KEY}", "${}", "${file:a\\u0000b}"],
+)
+def test_what_looks_like_a_reference_is_no_secret(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "crm.toml"
+    path.write_text(f'[receiver]\napi_keys = ["a key of many letters {wrong}"]')
+    with pytest.raises(ConfigError, match=r":2: receiver.api_keys: .* (is no refer|cannot be r)"):
+        load(path)
+
+
 def test_variables_are_filled_in_and_a_missing_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,10 @@ REMOTE: Final = ("ssm", "secretsmanager")
 TIMEOUT: Final = 10.0
 ATTEMPTS: Final = 3
 
-_REFERENCE: Final = re.compile(r"\$\{(?:(\w+)|(env|file|ssm|secretsmanager):([^{}]+))\}")
+_REFERENCE: Final = re.compile(
+    r"\$\{(?:(\w+)|(env|file|ssm|secretsmanager):([^{}]+))\}|\$\{(?:[^{}]*\}|\w+:)"
+)
+"""A reference, or what looks like one: a key must not be the name of where it is."""
 
 
 class References:
@@ -48,6 +51,11 @@ class References:
 
     def _found(self, place: Place, reference: re.Match[str]) -> str:
         kind, name = reference[2] or "env", reference[3] or reference[1]
+        if not name:
+            kinds = ", ".join(f"${{{kind}:…}}" for kind in _LOOKED_UP)
+            said = f"{reference[0]!r} is no reference; those are ${{NAME}}, {kinds}"
+            self.faults.append(Fault(place, f"{label(place)}: {said}"))
+            return reference[0]
         if kind in REMOTE and not self._ask:
             self.unasked.append(place)
             return reference[0]
@@ -69,12 +77,14 @@ def _of_environment(name: str) -> str:
 def _of_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"the file {path} cannot be read: {_why(error)}") from error
 
 
-def _why(error: OSError | UnicodeDecodeError) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def _of_parameter(text: str) -> str:
