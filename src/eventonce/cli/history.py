@@ -23,10 +23,21 @@ NOT_KEPT: Final = (
 )
 
 
+def _given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """Refuses a text that is empty: a variable that nobody has set asks for all decisions."""
+    if text == "":
+        raise click.BadParameter("it is empty; without the option all decisions are meant")
+    return text
+
+
 @click.command()
-@click.option("--conversation", metavar="ID", help="The conversation, contact, call or case.")
-@click.option("--event", "event_id", metavar="ID", help="The event of this transport id.")
-@click.option("--key", metavar="KEY", help="The key of an event, in hexadecimal.")
+@click.option(
+    "--conversation", callback=_given, metavar="ID", help="The conversation, contact, call or case."
+)
+@click.option(
+    "--event", "event_id", callback=_given, metavar="ID", help="The event of this transport id."
+)
+@click.option("--key", callback=_given, metavar="KEY", help="The key of an event, in hexadecimal.")
 @click.option("--status", type=click.Choice(sorted(MEANINGS)), help="Only decisions of this kind.")
 @click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
 @click.option("--rule", help="Only decisions by this rule.")
