@@ -337,6 +337,21 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
     assert "decisions are not kept: they came faster" in caplog.text
 
 
+def test_large_events_that_wait_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "WAITING", 50)
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        made = consumer(history, handler=lambda _: None)
+        for number in range(5):
+            made.process([call(number, text="x" * 24 * recorder.SHARE)])
+        history.flush()
+        assert (len(history.find(Search())), history.dropped) == (2, 3)
+        made.process([call(9)])
+    assert history.dropped == 3, "there is room again"
+
+
 def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     History(f"sqlite:///{path}").close()

@@ -29,6 +29,9 @@ MOST: Final = 5_000_000
 """Decisions that are kept: about 1.2 GB."""
 WAITING: Final = 50_000
 """Decisions that may wait to be written: some seconds of the busiest worker."""
+SHARE: Final = 4096
+"""Bytes of an event that count as one decision more: while its decision waits, it lies in memory.
+All that waits is 200 MB at most."""
 TIDY_INTERVAL: Final = 60.0
 """Seconds between two looks for what is too old or too much."""
 TIDY: Final = 50_000
@@ -187,7 +190,8 @@ class _Observer:
         """Have these kept."""
         now, consumer, channel = wall_clock(), self._consumer, self._channel
         told = [(outcome, now, consumer, channel) for outcome in outcomes]
-        self._background.add(told, len(told))
+        held = sum(len(outcome.event.raw) for outcome in outcomes if outcome.event is not None)
+        self._background.add(told, len(told) + held // SHARE)
 
 
 def exists(uri: str) -> bool:
