@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -320,6 +321,22 @@ def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
             tables.make()
         history.flush()
         assert [one.id for one in history.find(Search())] == ["id-1"]
+
+
+def test_what_is_written_is_not_written_again_where_nothing_can_be_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(recorder, "TIDY_INTERVAL", -1)
+    monkeypatch.setattr(tables_module.Tables, "drop", fail)
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history, handler=lambda _: None).process([call(1)])
+        history.flush()
+        history.flush()
+        assert len(history.find(Search())) == 1
+    assert "what is old is not dropped yet" in caplog.text
 
 
 def test_what_comes_faster_than_it_is_written_is_left_out_and_said(

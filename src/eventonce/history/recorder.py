@@ -145,7 +145,11 @@ class History:
         self._say_dropped()
         if time.monotonic() - self._tidied > TIDY_INTERVAL:
             self._tidied = time.monotonic()
-            self.tidy()
+            try:
+                self.tidy()
+            except EventonceError as error:
+                # What was to be written is written, and must not be written again.
+                log().warning("history: what is old is not dropped yet: %s", error)
 
     def _say_dropped(self) -> None:
         dropped = self._background.dropped
