@@ -14,7 +14,7 @@ from eventonce import Consumer
 from eventonce.aws import sqs as address
 from eventonce.aws.dlq import QueueLetters
 from eventonce.cli import main
-from eventonce.config import load
+from eventonce.config import Config, Kept, load
 from eventonce.config.checks import check
 from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import EventonceError
@@ -129,7 +129,11 @@ def test_no_command_repeats_the_secret_of_a_uri_and_none_ends_in_a_traceback(
 
 @pytest.mark.parametrize("uri", ["redis://u:{0}@[::1", "postgres//u:{0}@h/db", "[{0}@h", "u:{0}@h"])
 @pytest.mark.parametrize(
-    "text", ["store = '{0}'", "letters = '{0}'", "[worker]\nqueue = '{0}'", "[[sink]]\nto = '{0}'"]
+    "text",
+    [
+        *("store = '{0}'", "letters = '{0}'", "[worker]\nqueue = '{0}'", "[[sink]]\nto = '{0}'"),
+        "[history]\nstore = '{0}'",
+    ],
 )
 def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
     text: str, uri: str, tmp_path: Path
@@ -140,6 +144,13 @@ def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
         check(file, name="n")
     assert MARKER not in "".join(said(refused.value))
     assert MARKER not in repr(load(file).sink)
+
+
+def test_the_settings_of_a_file_are_shown_without_their_secrets() -> None:
+    uri = f"postgresql://me:{MARKER}@db.example/crm"
+    config = Config(store=uri, secrets=[MARKER], history=Kept(store=uri))
+    assert MARKER not in repr(config)
+    assert MARKER not in repr(config.history)
 
 
 @pytest.mark.parametrize(

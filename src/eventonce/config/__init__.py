@@ -17,6 +17,7 @@ from eventonce import presets
 from eventonce.aws import sqs as address
 from eventonce.config.references import References
 from eventonce.consumer import Consumer
+from eventonce.core.masking import masked
 from eventonce.core.ports import Store, Transactional
 from eventonce.errors import ConfigError, unreadable
 from eventonce.infra.topology import Infra
@@ -126,6 +127,10 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most: int = 5_000_000
     """Decisions that are kept at most."""
 
+    def __repr__(self) -> str:
+        """The password is left out: settings end up in logs."""
+        return f"Kept(store={masked(self.store)!r}, keep={self.keep!r}, most={self.most!r})"
+
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of the file."""
@@ -155,6 +160,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serve: Serve = Serve()
     infra: Infra = Infra()
     rule: tuple[Rule, ...] = ()
+
+    def __repr__(self) -> str:
+        """Secrets and passwords are left out: settings end up in logs."""
+        return f"Config(store={masked(self.store)!r}, name={self.name!r})"
 
     @property
     def circular(self) -> bool:

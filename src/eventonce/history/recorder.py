@@ -211,9 +211,7 @@ def check(uri: str) -> None:
     elif scheme in POSTGRES:
         check_uri(uri)
     else:
-        raise ConfigError(
-            f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…, not {scheme!r}"
-        )
+        raise ConfigError(f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…")
 
 
 def _opened(uri: str) -> tuple[Tables, Any]:
