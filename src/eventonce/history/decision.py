@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -27,7 +28,7 @@ MOST_RECEIVES: Final = 2**31 - 1
 """The largest number of a column; a queue's count is what its server says."""
 
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
-_VALUE: Final = re.compile(rb'\s*:\s*(?:"([^"\\]{1,200})"|(\d{1,20})\b)')
+_VALUE: Final = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.){1,200}"|-?\d{1,20}(?![\w.]))')
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
 """Topics whose body is the conversation itself, and has its id as `id`."""
 
@@ -120,6 +121,14 @@ def _instant(text: str) -> int:
 _NO_EVENT: Final = Event(b"", b"")
 
 
+def _plain(value: bytes) -> str:
+    """The text of a string or a number in JSON."""
+    if b"\\" in value:
+        with suppress(msgspec.DecodeError):
+            return str(msgspec.json.decode(value))
+    return value.strip(b'"').decode("utf-8", "replace")
+
+
 def conversation_of(event: Event) -> str:
     """The conversation that an event belongs to, empty where it names none. Looked for in its
     text: to unpack every event would cost more than all else that is kept of it."""
@@ -129,7 +138,7 @@ def conversation_of(event: Event) -> str:
         if at >= 0:
             found = _VALUE.match(raw, at + len(name))
             if found:
-                return storable((found[1] or found[2]).decode("utf-8", "replace"))
+                return storable(_plain(found[1]))
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):
