@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventonce import Consumer, Job
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.history import History, Search, recorder
 from eventonce.history import tables as tables_module
-from eventonce.history.decision import LONGEST
+from eventonce.history.decision import LONGEST, conversation_of
 from eventonce.history.story import told
 from eventonce.runtime import background
 from eventonce.types import Event
@@ -283,6 +284,44 @@ def test_ever_new_types_do_not_fill_the_disk(
     assert [one.type for one in found[:3]] == ["type-0", "type-1", "type-2"]
     assert {one.type for one in found[3:]} == {""}
     assert all(len(one.reason) <= LONGEST for one in found)
+
+
+@pytest.mark.parametrize(
+    ("written", "conversation"),
+    [
+        ('"c-1"', "c-1"),
+        (r'"\u00fcn\"i\\"', 'ün"i\\'),
+        ('"it\'s 100% ü"', "it's 100% ü"),
+        (r'"\ud800"', r"\ud800"),
+        ("4711", "4711"),
+        ("-5", "-5"),
+        ("1.5", ""),
+        ("1e5", ""),
+        ("null", ""),
+        ('""', ""),
+    ],
+)
+def test_the_conversation_is_the_one_that_the_event_names(written: str, conversation: str) -> None:
+    raw = f'{{"detail": {{"contactId" : {written}, "n": 1}}}}'.encode()
+    assert conversation_of(Event(raw, raw)) == conversation
+
+
+def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE mine (x)")
+    before = path.read_bytes()
+    with (
+        History(f"sqlite:///{path}", look=True) as history,
+        pytest.raises(StoreUnavailable, match="no such table"),
+    ):
+        history.find(Search())
+    assert path.read_bytes() == before
+    with (
+        History(f"sqlite:///{tmp_path}", look=True) as folder,
+        pytest.raises(StoreUnavailable, match="unable to open"),
+    ):
+        folder.find(Search())
 
 
 @pytest.mark.parametrize(

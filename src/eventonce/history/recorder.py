@@ -66,6 +66,7 @@ class History:
                 f"history {masked(uri)}: keep must be a duration such as '30d', and most at least 1"
             )
         self._worker = worker
+        self._look = look
         self._process = 0
         self._opened: Tables
         self._tidied = time.monotonic()
@@ -169,7 +170,7 @@ class History:
                 if self._process:
                     # Its connection is the parent's: to close it here would harm it there.
                     _inherited.append(self._opened)
-                self._opened, self._module = _opened(self._uri)
+                self._opened, self._module = _opened(self._uri, look=self._look)
                 self._process = os.getpid()
             try:
                 yield self._opened
@@ -214,11 +215,11 @@ def check(uri: str) -> None:
         raise ConfigError(f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…")
 
 
-def _opened(uri: str) -> tuple[Tables, Any]:
+def _opened(uri: str, *, look: bool) -> tuple[Tables, Any]:
     """The tables at this URI, and the module of their database, which has its errors."""
     check(uri)
     if uri.startswith("sqlite:"):
-        return Tables(SQLiteDriver(path_of(uri))), sqlite3
+        return Tables(SQLiteDriver(path_of(uri), look=look)), sqlite3
     # An extra, which `check` has found installed.
     import psycopg  # noqa: PLC0415
 

@@ -23,16 +23,17 @@ class SQLiteDriver:
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
     octets = "BLOB"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, look: bool = False) -> None:
         # It holds ids of conversations: it is for its owner alone.
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(os.open(path, os.O_RDONLY if look else os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise ConfigError(f"history sqlite:///{path}: {error.strerror}") from error
-        self._database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
         try:
+            self._database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
             # A crash of the machine may cost the last seconds of a history, and never the file.
-            self._database.execute("PRAGMA journal_mode = WAL")
+            if not look:
+                self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._database.execute("PRAGMA wal_autocheckpoint = 10000")
