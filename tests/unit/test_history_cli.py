@@ -101,3 +101,18 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     # The store has forgotten it, and the history has not.
     forgotten = run("show", "-c", config, document["key"])
     assert (forgotten.code, "ran on worker " in forgotten.out) == (0, True)
+
+
+def test_show_tells_of_the_record_where_the_history_is_away(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    event = tmp_path / "event.json"
+    event.write_bytes(call(1))
+    run("run", "-c", config, "--from", event)
+    history = tmp_path / "history.db"
+    for one in tmp_path.glob("history.db*"):
+        one.unlink()
+    history.touch()
+    found = run("show", "-c", config, event)
+    assert (found.code, ": done" in found.out) == (0, True)
+    assert "the history does not answer" in found.err

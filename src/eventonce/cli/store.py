@@ -32,7 +32,8 @@ from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
-from eventonce.history import History, Search
+from eventonce.errors import StoreUnavailable
+from eventonce.history import Decision, History, Search
 from eventonce.history.story import told
 from eventonce.stores import open_schema
 from eventonce.types import Event
@@ -151,7 +152,7 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
             record = opened.show(key)
             if record is not None:
                 break
-        chapters = told(history.find(Search(key=key))) if history is not None else []
+        chapters = told(_decided(history, Search(key=key)))
     if record is None and not chapters:
         return _unknown(key, tried, as_json=as_json)
     sentences = [sentence for chapter in chapters for sentence in chapter.sentences]
@@ -175,7 +176,7 @@ def _names(
     settings: Settings, opened: StoreAdmin, history: History | None, event: Event
 ) -> Iterator[str]:
     """The names that can be known, the consumer's own first; dead letters are read if needed."""
-    met = history.find(Search(id=event.id)) if history is not None and event.id else []
+    met = _decided(history, Search(id=event.id)) if event.id else []
     own = [settings.file.name or DEFAULT_NAME, *(one.consumer for one in met), DEFAULT_NAME]
     others = (letter.consumer for letter in opened.letters())
     seen: set[str] = set()
@@ -183,6 +184,15 @@ def _names(
         if name not in seen:
             seen.add(name)
             yield name
+
+
+def _decided(history: History | None, search: Search) -> list[Decision]:
+    """What the history tells; nothing where it is away, for the store knows the record."""
+    try:
+        return history.find(search) if history is not None else []
+    except StoreUnavailable as error:
+        notice(f"the history does not answer: {error}")
+        return []
 
 
 def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
