@@ -23,7 +23,8 @@ from eventonce.history.decision import LONGEST, conversation_of
 from eventonce.history.story import told
 from eventonce.runtime import background
 from eventonce.types import Event
-from tests.helpers import call, ruled
+from tests.helpers import PATIENCE, call, ruled
+from tests.servers import free_port
 from tests.servers.postgres import Cluster, serving
 
 
@@ -516,3 +517,47 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     path.write_text("not a database, and long enough to be seen as none" * 20)
     with pytest.raises(ConfigError, match="not a database"):
         History(f"sqlite:///{path}")
+
+
+def test_no_child_begins_in_the_midst_of_a_write(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as history:
+        made = consumer(history, handler=lambda _: None)
+        within, go_on, forked = threading.Event(), threading.Event(), threading.Event()
+
+        def write() -> None:
+            with history._tables() as tables:
+                tables._driver.run("DELETE FROM eventonce_history")
+                within.set()
+                assert go_on.wait(PATIENCE)
+                tables._driver.commit()
+
+        def fork() -> None:
+            child = os.fork()
+            if not child:
+                made.process([call(2)])
+                history.flush()
+                os._exit(int(history.dropped))
+            forked.set()
+            codes.append(os.waitpid(child, 0)[1])
+
+        codes: list[int] = []
+        threads = [threading.Thread(target=write), threading.Thread(target=fork)]
+        threads[0].start()
+        assert within.wait(PATIENCE)
+        threads[1].start()
+        assert not forked.wait(0.1)
+        go_on.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert codes == [0]
+        assert [one.id for one in history.find(Search())] == ["id-2"]
+
+
+def test_a_worker_begins_although_its_history_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    with History(f"postgresql://127.0.0.1:{free_port()}/nothing") as history:
+        assert "what is decided waits for its database" in caplog.text
+        assert consumer(history, handler=lambda _: None).process([call(1)])[0].status == "done"
+        history.flush()
+        assert "1 events are not written yet" in caplog.text
+    assert history.dropped == 1

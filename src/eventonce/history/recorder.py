@@ -74,9 +74,15 @@ class History:
         self._background = Background[Told]("history", self._write, WAITING)
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
+        self._made = look
         if not look:
-            with self._tables() as tables:
-                tables.make()
+            try:
+                self._make()
+            except StoreUnavailable as error:
+                # A file that cannot be made now cannot be made later, and a server may come back.
+                if uri.startswith("sqlite:"):
+                    raise
+                log().warning("history: what is decided waits for its database: %s", error)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +142,14 @@ class History:
                 self._opened.close()
                 self._process = 0
 
+    def _make(self) -> None:
+        if not self._made:
+            with self._tables() as tables:
+                tables.make()
+            self._made = True
+
     def _write(self, some: list[Told]) -> None:
+        self._make()
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
         with self._tables() as tables:
             tables.add(

@@ -18,6 +18,9 @@ PATIENCE: Final = 15.0
 """Seconds that a close waits for the last write: a database that is silent must not keep a process
 from its end."""
 
+FORK_PATIENCE: Final = 5.0
+"""Seconds that a fork waits for a write to end."""
+
 Item = TypeVar("Item")
 
 
@@ -121,10 +124,36 @@ class Background(Generic[Item]):
 _all: Final = WeakSet["Background[Any]"]()
 
 
+class _Forking(threading.local):
+    """The locks that this thread took to fork."""
+
+    def __init__(self) -> None:
+        self.held: list[threading.RLock] = []
+
+
+_forking: Final = _Forking()
+
+
+def _wait_for_writers() -> None:
+    """A child must not begin in the midst of a transaction of its parent's."""
+    for one in list(_all):
+        lock = one.writing
+        if lock.acquire(timeout=FORK_PATIENCE):
+            _forking.held.append(lock)
+
+
+def _go_on() -> None:
+    while _forking.held:
+        _forking.held.pop().release()
+
+
 def _begin_anew() -> None:
+    _forking.held.clear()
     for one in _all:
         one._begin()  # noqa: SLF001  the module's own
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(
+        before=_wait_for_writers, after_in_parent=_go_on, after_in_child=_begin_anew
+    )
