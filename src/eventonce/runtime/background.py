@@ -18,8 +18,9 @@ PATIENCE: Final = 15.0
 """Seconds that a close waits for the last write: a database that is silent must not keep a process
 from its end."""
 
-FORK_PATIENCE: Final = 5.0
-"""Seconds that a fork waits for a write to end."""
+FORK_PATIENCE: Final = 1.0
+"""Seconds that a fork waits for a write to end: longer ones are those of a silent server, whose
+connection no child uses."""
 
 Item = TypeVar("Item")
 
