@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 from benchmarks import Figure
@@ -91,6 +92,8 @@ def run() -> Iterator[Figure]:
     yield Figure("ready events to outcomes, batches of 100", figure, unit, at_most=1.0)
     with tempfile.TemporaryDirectory() as folder:
         observed = [_observed(ready, folder) for _ in range(ROUNDS)]
+        size = Path(folder, "history.db").stat().st_size / (ROUNDS * len(ready))
     own, of_all = (median(some) for some in zip(*observed, strict=True))
     yield Figure("history and metrics: of the thread that works", own, "µs", at_most=5)
     yield Figure("history and metrics: of all threads", of_all, "µs")
+    yield Figure("history: a decision on disk", size, "bytes")

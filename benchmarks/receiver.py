@@ -326,7 +326,7 @@ def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> It
         return
     if size == 1:
         work = f"{what}: work done at {OVERLOAD} times the load"
-        yield Figure(work, found.overloaded, "x", at_least=0.8 if found.overloaded else None)
+        yield Figure(work, found.overloaded, "x", at_least=0.9 if found.overloaded else None)
     # By processor time where it is known: how fast both are depends on what else the machine does.
     speed = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
     least = REACH.get((name, size))

@@ -26,7 +26,7 @@ from eventonce.types import Outcome
 POSTGRES: Final = ("postgresql", "postgres")
 KEEP: Final = "30d"
 MOST: Final = 5_000_000
-"""Decisions that are kept: about 1.2 GB."""
+"""Decisions that are kept: about 1 GB."""
 WAITING: Final = 50_000
 """Decisions that may wait to be written: some seconds of the busiest worker."""
 SHARE: Final = 4096
