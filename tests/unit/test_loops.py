@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,19 +150,30 @@ def test_what_was_granted_is_free_where_something_fails_that_nobody_expects(
         assert statuses(another.process([call(1)])) == ["done"]
 
 
-def test_batches_on_a_loop_share_their_threads() -> None:
-    def names() -> list[str]:
-        mine = (one.name for one in threading.enumerate() if "eventonce" in one.name)
-        return sorted(name for name in mine if name != "eventonce-slot")
+SHARED_THREADS = """
+import asyncio, threading
+from eventonce import Consumer
+from tests.helpers import call, ruled, until
 
-    without = names()
-    with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
-        asyncio.run(consumer.process_async([call(1)]))
-        before = names()
-        for number in (2, 3):
-            asyncio.run(consumer.process_async([call(number)]))
-        assert names() == before
-    until(lambda: names() == without)
+def threads():
+    return {one for one in threading.enumerate() if one.name != "eventonce-slot"}
+
+without = threads()
+with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
+    asyncio.run(consumer.process_async([call(1)]))
+    before = threads()
+    assert before > without
+    for number in (2, 3):
+        asyncio.run(consumer.process_async([call(number)]))
+    assert threads() == before
+until(lambda: threads() == without)
+"""
+
+
+def test_batches_on_a_loop_share_their_threads() -> None:
+    """In a process of its own: threads of other tests begin and end here as they like."""
+    here = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", SHARED_THREADS], check=True, cwd=here)
 
 
 def test_what_is_taken_back_from_the_slots_is_not_run() -> None:

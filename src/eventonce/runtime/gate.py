@@ -384,7 +384,7 @@ def is_overdue(run: Run, now: float) -> bool:
 
 def _due(run: Run) -> float:
     """When the lease of this run is to be renewed; `inf` for never."""
-    if run.plan.covered or not run.token or is_overdue(run, run.renewed):
+    if run.plan.covered or not run.token or run.lost or is_overdue(run, run.renewed):
         return inf
     # Whoever asks with a shorter lease may cut this one down.
     return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / SHARE
