@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
 from eventonce.runtime.gate import Hold, is_overdue
 from eventonce.stores.memory import MemoryStore
+from eventonce.types import Settlement
 from eventonce.worker import Worker, WorkerSettings
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_worker_whole import InMemorySource
@@ -116,7 +118,12 @@ def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_re
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[tuple[str, bytes]] = []
-    store = WatchedStore(lambda _, asked: told.extend((one.action, one.claim.key) for one in asked))
+
+    def keep(_: str, asked: Sequence[Settlement]) -> list[str]:
+        told.extend((one.action, one.claim.key) for one in asked)
+        return ["kept"] * len(asked)
+
+    store = WatchedStore(keep)
     with Consumer(store, rules=ruled(timeout="1h"), handler=lambda _: None) as consumer:
         plans = consumer.runtime.plan([call(number) for number in range(4)])
         runs = [
