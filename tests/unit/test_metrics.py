@@ -271,7 +271,10 @@ def test_what_breaks_in_the_meter_changes_no_outcome(
 
     monkeypatch.setattr(Histogram, "add", broken)
     assert statuses(consumer.process([call(1), call(1)])) == ["done", "duplicate"]
-    assert "a call to the store is not counted" in caplog.text
+    consumer, _ = metered(WatchedStore(away("claim")))
+    (outcome,) = consumer.process([call(1)])
+    assert isinstance(outcome.error, StoreError)
+    assert caplog.text.count("a call to the store is not counted") == 3
 
 
 def test_without_a_meter_nothing_stands_between_the_gate_and_the_store() -> None:

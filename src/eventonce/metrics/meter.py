@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from eventonce.clock import wall_clock
@@ -21,9 +21,6 @@ from eventonce.metrics.causes import COPIES, cause_of
 from eventonce.metrics.names import Metric
 from eventonce.rules.instants import EARLIEST_EVENT, instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 LONGEST: Final = 200
 """Characters of a type in a label: a type may be as long as an event."""
@@ -53,6 +50,8 @@ class Histogram:
 
     def add_all(self, values: Sequence[float]) -> None:
         """Count these values."""
+        if not values:
+            return
         if len(values) == 1:
             self.add(values[0])
             return
@@ -104,13 +103,10 @@ class Meter:
         self._received = self._histogram(names.RECEIVED, ())
         self._batch_size = self._histogram(names.BATCH_SIZE, ())
         self._batch_seconds = self._histogram(names.BATCH_SECONDS, ())
-        self._calls = {
-            verb: (
-                self._histogram(names.STORE_SECONDS, (verb,)),
-                self._histogram(names.STORE_SIZE, (verb,)),
-            )
-            for verb in ("claim", "settle")
-        }
+        self._claim_seconds = self._histogram(names.STORE_SECONDS, ("claim",))
+        self._claim_size = self._histogram(names.STORE_SIZE, ("claim",))
+        self._settle_seconds = self._histogram(names.STORE_SECONDS, ("settle",))
+        self._settle_size = self._histogram(names.STORE_SIZE, ("settle",))
 
     def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
         """Count the outcomes of a batch."""
@@ -156,17 +152,24 @@ class Meter:
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim]
     ) -> list[Verdict]:
         """The store's answer to these claims, counted."""
-        verdicts, seconds = self._called("claim", call, claims)
-        with _OWN_PROBLEM, self._lock:
-            self._answered("claim", len(claims), seconds)
-            taken = 0
-            for verdict in verdicts:
-                if verdict.alone:
-                    taken += 1
-                elif verdict.kind == "error":
-                    self._failed("claim", verdict.error)
-            if taken:
-                self._counters[names.TAKEOVERS][()] += taken
+        began = perf_counter()
+        try:
+            verdicts = call(claims)
+        except Exception as error:
+            self._raised("claim", len(claims), perf_counter() - began, error)
+            raise
+        seconds = perf_counter() - began
+        try:
+            with self._lock:
+                self._claim_seconds.add(seconds)
+                self._claim_size.add(len(claims))
+                for verdict in verdicts:
+                    if verdict.alone:
+                        self._counters[names.TAKEOVERS][()] += 1
+                    elif verdict.error is not None:
+                        self._failed("claim", verdict.error)
+        except Exception as problem:  # noqa: BLE001  the store's answer must be heard
+            _not_counted(problem)
         return verdicts
 
     def settle(
@@ -175,12 +178,22 @@ class Meter:
         settlements: Sequence[Settlement],
     ) -> list[SettleResult]:
         """The store's answer to these settlements, counted."""
-        results, seconds = self._called("settle", call, settlements)
-        with _OWN_PROBLEM, self._lock:
-            self._answered("settle", len(settlements), seconds)
-            counts = self._counters[names.SETTLEMENTS]
-            for settlement, result in zip(settlements, results, strict=False):
-                counts[settlement.action, result] += 1
+        began = perf_counter()
+        try:
+            results = call(settlements)
+        except Exception as error:
+            self._raised("settle", len(settlements), perf_counter() - began, error)
+            raise
+        seconds = perf_counter() - began
+        try:
+            with self._lock:
+                self._settle_seconds.add(seconds)
+                self._settle_size.add(len(settlements))
+                counts = self._counters[names.SETTLEMENTS]
+                for settlement, result in zip(settlements, results, strict=False):
+                    counts[settlement.action, result] += 1
+        except Exception as problem:  # noqa: BLE001  the store's answer must be heard
+            _not_counted(problem)
         return results
 
     def counted(self) -> Counted:
@@ -200,23 +213,14 @@ class Meter:
             self._begin()
         return _with_letters(counters, histograms)
 
-    def _called(
-        self, verb: str, call: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]
-    ) -> tuple[list[Answer], float]:
-        began = perf_counter()
+    def _raised(self, verb: str, size: int, seconds: float, error: Exception) -> None:
         try:
-            answers = call(items)
-        except Exception as error:
-            with _OWN_PROBLEM, self._lock:
-                self._answered(verb, len(items), perf_counter() - began)
+            with self._lock:
+                self._histogram(names.STORE_SECONDS, (verb,)).add(seconds)
+                self._histogram(names.STORE_SIZE, (verb,)).add(size)
                 self._failed(verb, error)
-            raise
-        return answers, perf_counter() - began
-
-    def _answered(self, verb: str, size: int, seconds: float) -> None:
-        of_seconds, of_size = self._calls[verb]
-        of_seconds.add(seconds)
-        of_size.add(size)
+        except Exception as problem:  # noqa: BLE001  the store's own error must be heard
+            _not_counted(problem)
 
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.ERRORS)
@@ -245,20 +249,8 @@ def measure(consumer: Consumer, *, values: bool = False) -> Meter:
     return meter
 
 
-class _OwnProblem:
-    """Around what is counted of a call: the answer of the store is there, and must be heard."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        log().error("metrics: a call to the store is not counted", exc_info=error)
-        return True
-
-
-_OWN_PROBLEM: Final = _OwnProblem()
+def _not_counted(problem: Exception) -> None:
+    log().error("metrics: a call to the store is not counted", exc_info=problem)
 
 
 def _bounded(known: dict[str, str], name: str, most: int) -> str:
