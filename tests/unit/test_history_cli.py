@@ -60,6 +60,7 @@ def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
         assert (found.code, found.out) == (1, "\n")
         assert "the history has no such decision" in found.err
     assert run("history", "-c", config, "--since", "1h").code == 0
+    assert run("history", "-c", config, "--until", "1970-01-01").code == 1
     for name in ("--conversation", "--event", "--key"):
         empty = run("history", "-c", config, name, "")
         assert (empty.code, "it is empty" in empty.err) == (2, True)

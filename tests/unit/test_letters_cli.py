@@ -54,6 +54,7 @@ def test_letters_are_chosen_by_time(run: Run) -> None:
     assert listed(run) == ["call", "other", "invalid"]
     assert listed(run, "--since", at(3600)) == ["other", "invalid"]
     assert listed(run, "--until", at(3600)) == ["call"]
+    assert listed(run, "--until", "1970-01-01") == []
     assert listed(run, "--since", at(1), "--until", at(3601)) == ["other"]
     assert listed(run, "--since", at(3600) + "+00:00", "--until", at(3601) + "Z") == ["other"]
     second = json.loads(run("list", "--json").out.splitlines()[1])["when"]

@@ -94,8 +94,8 @@ def history(
         type=event_type or "",
         rule=rule or "",
         reason=reason or "",
-        since=since or 0,
-        until=until or 0,
+        since=since,
+        until=until,
     )
     with History(store, look=True) as opened:
         found = opened.find(search, limit)

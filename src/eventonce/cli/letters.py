@@ -77,7 +77,7 @@ class Selection(msgspec.Struct):
 
     def among(self, held: Iterable[Held]) -> Iterator[Held]:
         """The selected ones of these, in their order."""
-        since, until = self.since or 0, self.until or 1 << 62
+        since, until = self.since or 0, 1 << 62 if self.until is None else self.until
         for one in held:
             letter = one.letter
             named = [begin for begin in self.ids if letter.id.startswith(begin)]

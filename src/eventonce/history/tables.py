@@ -107,9 +107,9 @@ class Search(msgspec.Struct, frozen=True):
     rule: str = ""
     reason: str = ""
     """A part of the reason."""
-    since: int = 0
-    until: int = 0
-    """In milliseconds; 0 for no end."""
+    since: int | None = None
+    until: int | None = None
+    """In milliseconds; None for no end."""
 
 
 class Tables:
@@ -278,10 +278,9 @@ def _where(search: Search) -> tuple[str, list[Any]]:
         ("k.type = ?", storable(search.type)),
         ("k.rule = ?", storable(search.rule)),
         ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
-        ("h.at >= ?", search.since),
-        ("h.at < ?", search.until),
     ]
-    given = [(condition, value) for condition, value in wanted if value]
+    times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
+    given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
     where = " AND ".join(condition for condition, _ in given)
     return where or "1 = 1", [value for _, value in given]
 
