@@ -247,7 +247,7 @@ def test_drops_that_differ_only_in_what_is_written_anew_are_counted_apart(
     assert found["differing"] == 0
     assert found["written_anew"] > 10
     said = run("backtest", capture, "-p", "genesys:latest").out
-    assert "drops 0 events of other content" in said
+    assert "drops 0 events whose content is not that of the original, and runs 0" in said
     assert "differs only in what is written anew\n  detail.metadata.CorrelationId" in said
 
 
@@ -279,6 +279,9 @@ def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
     capture = write_lines(tmp_path / "c.jsonl", *beats)
     (found,) = run("backtest", capture, "--rules", rules, "--json", "--crashes", 0).documents[0]
     assert (found["differing"], found["written_anew"]) == (840, 0)
+    two = write_lines(tmp_path / "two.jsonl", beats[0], beats[60])
+    said = run("backtest", two, "--rules", rules, "--crashes", 0).out
+    assert "drops 1 event whose content is not that of the original, and runs 0" in said
 
 
 def test_a_whole_configuration_is_tried_as_production_would_run_it(

@@ -22,7 +22,7 @@ from eventonce.study.capture import Brought, record
 from eventonce.study.capture.files import FileFeed
 from eventonce.study.capture.log_group import LogGroupFeed
 from eventonce.study.capture.recorder import Recorder, Rotation
-from tests.helpers import call
+from tests.helpers import Run, call
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 EVENTS = 3
@@ -252,6 +252,16 @@ def test_a_file_that_grew_after_it_was_read_is_named(tmp_path: Path) -> None:
         assert feed.broken is broken
         plain.write_bytes(call(1) + b"\n" + call(2) + b"\n")
     assert "was changed since it was read" in feed.notes[0]
+
+
+def test_a_capture_of_nothing_is_told(run: Run, tmp_path: Path) -> None:
+    events, output = tmp_path / "events", tmp_path / "calls.jsonl"
+    events.mkdir()
+    for lines, said in (((), "no new event"), ((call(1),), "1 event, "), ((), "no new event")):
+        for line in lines:
+            (events / "1.jsonl").write_bytes(line + b"\n")
+        assert f"\n{said}" in run("capture", "--from", events, "-o", output).err
+    assert len(output.read_bytes().splitlines()) == 1
 
 
 def test_the_next_command_can_be_typed_as_it_is(tmp_path: Path) -> None:

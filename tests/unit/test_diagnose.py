@@ -323,7 +323,7 @@ def test_a_transport_id_that_names_other_events_again_is_in_the_first_sentence(
     ]
     capture = write_lines(tmp_path / "c.jsonl", *events)
     said = " ".join(run("diagnose", capture).out.split())
-    assert "drop about 250 events of other content than the one they are taken for." in said
+    assert "drop about 250 events whose content is not that of the original." in said
 
 
 def test_one_event_is_told_without_a_time(run: Run, tmp_path: Path) -> None:

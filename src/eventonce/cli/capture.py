@@ -316,9 +316,11 @@ def _say(
         "output": str(recorder.path),
         "notes": notes,
     }
-    text = f"{counted(done.lines, 'event')}, {_bytes(recorder.written)} in {recorder.path}"
+    text = f"no new event; {recorder.path} is not written"
+    if done.lines:
+        text = f"{counted(done.lines, 'event')}, {_bytes(recorder.written)} in {recorder.path}"
     if recorder.lines > done.lines:
-        text += f"; {recorder.lines} since the capture began"
+        text += f"; {recorder.lines:,} since the capture began"
     if change is not None:
         kinds = {
             kind: {"left": change.left(kind), "replaced": change.replaced(kind)}

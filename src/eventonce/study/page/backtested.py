@@ -24,7 +24,7 @@ from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 
 OURS: Final = "eventonce"
-OTHER: Final = " events of other content than the one they are taken for,"
+OTHER: Final = " whose content is not that of the original"
 BEFORE: Final = " whose content ran before"
 LOST: Final = ("lost", "copies run")
 DIFFER: Final = ("other content", "runs alike")
@@ -97,32 +97,35 @@ def sentence(results: Sequence[Result]) -> Sentence:
         said += [", ", Highlight(share(first.copies, first.lines)), " of them copies"]
     said.append(". ")
     if theirs:
-        lost, through = (_harm(max(_both(one)[place] for one in theirs)) for place in (0, 1))
+        lost, through = (max(_both(one)[place] for one in theirs) for place in (0, 1))
         if len(theirs) == 1:
             drops, runs, loses, lets = "Your guard drops ", "runs ", "Your guard loses ", "lets "
         else:
             drops, runs = "The usual recipes drop up to ", "run up to "
             loses, lets = "The usual recipes lose up to ", "let up to "
         if first.lost is None:
-            said += [drops, lost, OTHER, f" and {runs}", through, f"{BEFORE}; "]
+            events = _harm(lost, "event")
+            said += [drops, events, f"{OTHER}, and {runs}", _harm(through), f"{BEFORE}; "]
         else:
-            said += [loses, lost, f" and {lets}", through, " copies through; "]
+            copies = _harm(through, "copy", "copies")
+            said += [loses, _harm(lost), f" and {lets}", copies, " through; "]
     if ours:
         best = min(ours, key=_both)
-        wrong, again = (_harm(value) for value in _both(best))
+        wrong, again = _both(best)
         if first.lost is not None:
-            said += [best.guard, " loses ", wrong, " and lets ", again, " through."]
+            said += [best.guard, " loses ", _harm(wrong), " and lets ", _harm(again), " through."]
         else:
-            other, before = ("", "") if theirs else (OTHER, BEFORE)
-            said += [best.guard, " drops ", wrong, f"{other} and runs ", again, f"{before}."]
+            one, other, before = ("", "", "") if theirs else ("event", f"{OTHER},", BEFORE)
+            said += [best.guard, " drops ", _harm(wrong, one), f"{other} and runs "]
+            said += [_harm(again), f"{before}."]
             if best.written_anew:
                 anew = Highlight(number(best.written_anew))
-                said += [" ", anew, " of its drops differ only in what a publication writes anew."]
+                said += [" In ", anew, " of its drops only what a publication writes anew differs."]
     return said
 
 
-def _harm(value: int) -> Highlight:
-    return Highlight(number(value), harm=value > 0)
+def _harm(value: int, one: str = "", many: str = "") -> Highlight:
+    return Highlight(counted(value, one, many) if one else number(value), harm=value > 0)
 
 
 def _both(one: Result) -> tuple[int, int]:

@@ -121,14 +121,10 @@ def sentence(found: Diagnosis) -> Sentence:
     wrong = round(found.windows[0].grid[-1].wrong) if found.windows else 0
     merged = sum(one.count for one in found.findings if one.code == "merged")
     if wrong:
-        told += [
-            ", and drop about ",
-            Highlight(counted(wrong, "event"), harm=True),
-            " that are genuine",
-        ]
+        told += [", and drop about ", Highlight(counted(wrong, "genuine event"), harm=True)]
     elif merged:
         told += [", and drop about ", Highlight(counted(merged, "event"), harm=True)]
-        told.append(" of other content than the one they are taken for")
+        told.append(" whose content is not that of the original")
     return [*told, "."]
 
 
