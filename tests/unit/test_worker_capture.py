@@ -11,6 +11,7 @@ from backports import zstd
 from eventonce.errors import ConfigError
 from eventonce.sources import FileSource
 from eventonce.sources.files import Capture
+from tests.helpers import write_lines
 
 PRETTY = b'{\n  "a": 1,\n  "b": [\n    2\n  ]\n}\n'
 
@@ -108,6 +109,14 @@ def _lines(tmp_path: Path, events: int, **options: float) -> FileSource:
     file = tmp_path / "capture"
     file.write_text("".join(f'{{"n":{number}}}\n' for number in range(events)))
     return FileSource([file], **options)
+
+
+def test_a_capture_is_named_by_a_path_or_a_text_in_a_list(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "c.jsonl", "1", "2")
+    assert list(FileSource([str(file)]).capture) == [b"1", b"2"]
+    for alone in (str(file), file):
+        with pytest.raises(ConfigError, match="expected a list of captures, such as"):
+            FileSource(alone)  # type: ignore[arg-type]
 
 
 def test_lines_are_given_once_each_and_then_the_source_has_ended(tmp_path: Path) -> None:

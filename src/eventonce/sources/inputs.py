@@ -90,18 +90,23 @@ def _numbered(path: Path) -> Iterator[Chunk]:
 def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
     """The inputs at these places, by name; and a sentence about files of folders and prefixes that
     are not read. Hidden files are in neither."""
+    if isinstance(places, str | Path):
+        given = type(places).__name__
+        raise ConfigError(f'expected a list of captures, such as ["calls.jsonl"], not {given}')
     found: list[Input] = []
     others: list[str] = []
-    for place in places:
-        if isinstance(place, str):
-            _objects(place, found, others)
-        elif place == STDIN:
+    for one in places:
+        if isinstance(one, str) and "://" in one:
+            _objects(one, found, others)
+            continue
+        place = Path(one)
+        if place == STDIN:
             found.append(Input("stdin", 0, _standard_input))
         elif place.is_dir():
             for path in sorted(_walked(place)):
                 name = path.relative_to(place).as_posix()
-                one = partial(_file, path) if path.is_file() else None
-                _add(name, one, str(path), found, others)
+                file = partial(_file, path) if path.is_file() else None
+                _add(name, file, str(path), found, others)
         else:
             found.append(_file(place))
     passed_over = _not_read(others) if others else ""
