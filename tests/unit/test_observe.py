@@ -174,6 +174,9 @@ def test_of_many_copies_one_line_a_minute_is_written(
     now += observers.COPIES_EVERY
     consumer.process([call(1)])
     assert caplog.messages[-1].endswith("transport id; 4 more like it since the last line")
+    line = json.loads(JsonFormatter().format(caplog.records[-1]))
+    said = "duplicate: the same again under the same transport id"
+    assert (line["message"], line["more"]) == (said, 4)
     consumer.process([b"no event"])
     assert caplog.messages[-1].startswith("invalid ")
     shadow = Consumer("memory:", rules=ruled(shadow=True), handler=lambda _: None)
@@ -208,7 +211,7 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
         "rule": "call",
         "attempt": 1,
     }
-    assert line["reason"] == "ValueError: no line"
+    assert line["message"] == "failed: ValueError: no line", "what is a field stands there alone"
     assert "Traceback" in line["error"]
     assert line["time"].endswith("Z")
     assert "4711" not in str(line)

@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            # Another library may have a use of its own for the name.
+            # They may bring a shorter message. Another library may use the name for something else.
             **(fields if isinstance(fields, dict) else {}),
         }
         if record.exc_info and record.exc_info[1] is not None:

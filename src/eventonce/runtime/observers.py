@@ -87,14 +87,17 @@ def to_log(
             more = told
         event, error = outcome.event, outcome.error
         raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
+        reason = on_one_line(outcome.reason) or "ran"
         fields = {
+            # The message of a line of JSON, which has the rest as fields.
+            "message": f"{outcome.status}: {reason}",
             "status": outcome.status,
             "type": on_one_line(event.type) if event is not None else "",
             "id": on_one_line(event.id) if event is not None else "",
             "rule": outcome.rule,
             "key": outcome.key.hex(),
-            "reason": on_one_line(outcome.reason),
             "attempt": outcome.attempt,
+            "more": more,
         }
         target.log(
             logging.INFO if usual else logging.WARNING,
@@ -104,7 +107,7 @@ def to_log(
             fields["id"] or "-",
             outcome.rule or "-",
             fields["key"] or "-",
-            fields["reason"] or "ran",
+            reason,
             f"; {more} more like it since the last line" if more else "",
             exc_info=error if raised else None,
             extra={"fields": {name: value for name, value in fields.items() if value}},
