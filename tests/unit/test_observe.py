@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
-from eventonce.cli.logs import JsonFormatter
+from eventonce.cli.logs import JSONFormatter
 from eventonce.errors import SourceUnavailable
 from eventonce.runtime import observers
 from eventonce.runtime.observers import Tally, to_log
@@ -202,7 +202,7 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
 
     consumer = Consumer("memory:", rules=ruled(), handler=fails, observers=[to_log(LOG)])
     consumer.process([call(1, secret="4711")])
-    line = json.loads(JsonFormatter().format(caplog.records[-1]))
+    line = json.loads(JSONFormatter().format(caplog.records[-1]))
     assert {name: line[name] for name in ("level", "status", "type", "id", "rule", "attempt")} == {
         "level": "warning",
         "status": "failed",
@@ -227,7 +227,7 @@ def test_a_line_of_json_is_written_whatever_its_text_is() -> None:
         known = (type(error), error, None) if error is not None else None
         record = LOG.makeRecord(LOG.name, logging.WARNING, "here", 1, text, (), known)
         record.fields = fields
-        return json.loads(JsonFormatter().format(record))
+        return json.loads(JSONFormatter().format(record))
 
     for odd in (ValueError("half: \ud800"), Mute()):
         line = written("half: \udcff", odd, {"half": "\ud800"})

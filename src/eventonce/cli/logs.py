@@ -22,7 +22,7 @@ log_format_option = click.option(
 )
 
 
-class JsonFormatter(logging.Formatter):
+class JSONFormatter(logging.Formatter):
     """A line of JSON for each record, with the fields of an outcome where it is about one."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -49,6 +49,6 @@ def log_to_stderr(form: str) -> None:
     """Log there, unless a module of the user's has configured logging before."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
-    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))
+    handler.setFormatter(JSONFormatter() if as_json else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("eventonce").setLevel(logging.INFO)
