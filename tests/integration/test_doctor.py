@@ -419,6 +419,7 @@ def test_without_credentials_the_rest_is_checked(
     ((what, fix),) = doctor.faults(store="sqlite:///here.db")
     assert what == "AWS does not answer: the account and the principal"
     assert "no AWS credentials were found" in fix
+    assert "every rule remembers" not in doctor.run("doctor").out
 
 
 def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(
@@ -429,6 +430,7 @@ def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(
     gone = doctor("--queue", f"sqs://{NAME}?endpoint=http://127.0.0.1:1")
     assert gone["sound"] is False
     assert {it["state"] for it in gone["checks"] if it["area"] == "queue"} == {"not checked"}
+    assert "how late a copy can come" in str(gone["checks"])
 
 
 class Refuses(Handler):

@@ -210,6 +210,11 @@ FAULTS = {
         f"{ROLE} may not sqs:DeleteMessage on {QUEUE_ARN}",
         "eventonce infra iam",
     ),
+    "a missing right, and another that could not be asked for": (
+        replace(SOUND, asked_rights=(), denied=(Denied(ROLE, "sqs:DeleteMessage", QUEUE_ARN),)),
+        f"{ROLE} may not sqs:DeleteMessage on {QUEUE_ARN}",
+        "eventonce infra iam",
+    ),
     "a queue that keeps for long": (
         queue(retention=14 * DAY),
         "remembers for 10 days, and a copy can come 19 days later",
@@ -269,9 +274,10 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
     [
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
+        (Facts(hidden=True), "how late a copy can come"),
     ],
 )
-def test_a_right_of_somebody_else_is_not_checked(facts: Facts, what: str) -> None:
+def test_a_thing_that_was_not_seen_is_not_checked(facts: Facts, what: str) -> None:
     (one,) = [it for _, it in findings(facts, SETTINGS) if it.state != "ok"]
     assert one.state == "not checked"
     assert what in one.what
@@ -301,6 +307,10 @@ OVERLAPS = [
     ({"source": [{"anything-but": ["a"]}]}, {"source": ["a"]}, False),
     ({"source": [{"anything-but": {"prefix": "a"}}]}, {"source": ["ab"]}, False),
     ({"source": [{"anything-but": "a"}]}, {"source": ["b"]}, True),
+    ({"source": [{"anything-but": {"equals-ignore-case": "a"}}]}, {"source": ["b"]}, True),
+    ({"source": [{"prefix": "a"}]}, {"source": ["a" * 2000]}, True),
+    ({"source": ["a" * 2000]}, {"source": ["a" * 2000]}, True),
+    ({"source": ["a" * 2000]}, {"source": ["a" * 1999 + "b"]}, False),
     ({"source": [{"anything-but": "a"}]}, {"source": [{"prefix": "a"}]}, True),
     ({"detail": {"n": [1]}}, {"detail": {"n": [2]}}, False),
     ({"detail": {"n": [1]}}, {"detail": {"m": [2]}}, True),

@@ -223,14 +223,15 @@ def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 def rights(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The rights of the principals that run the consumer."""
+    # A principal may lack a right and not be among those of whom every right is known.
+    for one in facts.denied:
+        yield Finding(
+            f"{one.principal} may not {one.action} on {one.resource}",
+            "grant it what `eventonce infra iam` prints",
+        )
+    lacking = {it.principal for it in facts.denied}
     for principal in facts.asked_rights:
-        lacking = [it for it in facts.denied if it.principal == principal]
-        for one in lacking:
-            yield Finding(
-                f"{principal} may not {one.action} on {one.resource}",
-                "grant it what `eventonce infra iam` prints",
-            )
-        if not lacking:
+        if principal not in lacking:
             yield Finding(f"{principal} has the rights that the consumer needs")
 
 
@@ -250,7 +251,11 @@ def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
             f'set remember = "{-(-late // 86_400)}d" in [override] or in the rule: a copy that '
             f"comes after the window runs again",
         )
-    if not short:
+    if facts.hidden:
+        yield Finding(
+            "how late a copy can come: the retention of the queue was not seen", unchecked=True
+        )
+    elif not short:
         yield Finding("every rule remembers longer than a copy can be late")
 
 

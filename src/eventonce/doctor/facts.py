@@ -114,6 +114,7 @@ class Facts(msgspec.Struct, frozen=True):
     ahead: int | None = None
     """Milliseconds that this machine's clock is ahead of AWS'."""
     queue: QueueFacts | None = None
+    """None if none is named, or the queue did not show its attributes."""
     dead: QueueFacts | None = None
     """The dead-letter queue of its redrive policy."""
     letters: QueueFacts | None = None
@@ -126,6 +127,8 @@ class Facts(msgspec.Struct, frozen=True):
     denied: tuple[Denied, ...] = ()
     unseen: tuple[tuple[str, Finding], ...] = ()
     """Findings of the look itself, by area."""
+    hidden: bool = False
+    """Whether a queue is named whose attributes were not seen."""
 
 
 class FileFacts(msgspec.Struct, frozen=True):

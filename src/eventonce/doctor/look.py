@@ -50,7 +50,7 @@ def look(subject: Subject) -> Facts:
         sent = wall_clock()
         identity, answer = _identity(asked)
         if asked.unusable:
-            return Facts(unseen=tuple(asked.unseen))
+            return Facts(unseen=tuple(asked.unseen), hidden=subject.queue is not None)
         theirs = _date(answer)
         ahead = None if theirs is None else ahead_of(theirs, sent, wall_clock())
         if ahead is None:
@@ -81,6 +81,7 @@ def look(subject: Subject) -> Facts:
         tuple(principals),
         tuple(denied),
         tuple(asked.unseen),
+        hidden=subject.queue is not None and queue is None,
     )
 
 

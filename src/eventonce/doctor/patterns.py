@@ -4,7 +4,6 @@ same text."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from eventonce.envelope.topics import templates
@@ -15,9 +14,6 @@ Fields = dict[tuple[str, ...], Sequence[Any]]
 """The matchers of each field, by the field's path."""
 
 TYPE: Final = "detail-type"
-
-LONGEST: Final = 300
-"""Characters of a glob: more than twice what EventBridge allows a type."""
 
 
 class UnknownPattern(NamedTuple):
@@ -51,18 +47,18 @@ def shared_type(one: Pattern, other: Pattern) -> str:
 
 def globs_meet(one: str, other: str) -> bool:
     """Whether some text fits both globs."""
-
-    @cache
-    def fit(at: int, its: int) -> bool:
-        if at == len(one) or its == len(other):
-            return not (one[at:] + other[its:]).strip("*")
-        if one[at] == "*":
-            return fit(at + 1, its) or fit(at, its + 1)
-        if other[its] == "*":
-            return fit(at, its + 1) or fit(at + 1, its)
-        return one[at] == other[its] and fit(at + 1, its + 1)
-
-    return len(one) <= LONGEST and fit(0, 0)
+    # From the end: whether the rest of `one` meets each rest of `other`. Without recursion, since a
+    # value of a pattern may have a thousand characters.
+    meets = [not other[at:].strip("*") for at in range(len(other) + 1)]
+    for character in reversed(one):
+        longer = [character == "*" and meets[-1]]
+        for at in reversed(range(len(other))):
+            if "*" in (character, other[at]):
+                longer.append(meets[at] or longer[-1])
+            else:
+                longer.append(character == other[at] and meets[at + 1])
+        meets = longer[::-1]
+    return meets[0]
 
 
 def _choices(pattern: Pattern, path: tuple[str, ...] = ()) -> Iterator[Fields]:
@@ -94,9 +90,9 @@ def _same(one: Any, other: Any) -> bool:
             absent = isinstance(its, dict) and its.get("exists") is False
             return bool(some["exists"]) is not absent
         if isinstance(some, dict) and "anything-but" in some and not isinstance(its, dict):
-            return not any(
-                glob(_glob(but)).fullmatch(_glob(its)) for but in _listed(some["anything-but"])
-            )
+            # A matcher that no glob can say would exclude too much.
+            excluded = [it for it in map(_glob, _listed(some["anything-but"])) if it != "*"]
+            return not any(glob(it).fullmatch(_glob(its)) for it in excluded)
     return globs_meet(_glob(one), _glob(other))
 
 
