@@ -100,7 +100,7 @@ def test_prometheus_reads_what_a_receiver_counts_and_its_alert_fires(tmp_path: P
             done = "eventonce_events_total{consumer='crm', status='done', rule='call', type='call'}"
             until(lambda: prometheus.value(done) == 4)
             until(lambda: prometheus.value("eventonce_events_total{cause='same_id'}") == 1)
-            assert prometheus.value("eventonce_store_keys") is not None
+            until(lambda: prometheus.value("eventonce_store_keys") is not None)
             firing = "ALERTS{alertname='EventonceDeadLetters', alertstate='firing'}"
             until(lambda: prometheus.value(firing) == 1)
 

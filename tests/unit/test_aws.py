@@ -421,3 +421,28 @@ def test_a_function_writes_its_history_before_it_is_stopped(tmp_path: Path) -> N
         found = history.find(Search())
     told = [(one.status, one.channel) for one in found]
     assert told == [("done", "sqs:calls"), ("failed", "sqs:calls")]
+
+
+def test_an_observer_writes_before_the_invocation_ends_and_its_error_fails_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Kept:
+        written = 0
+
+        def batch(self, _outcomes: object, _seconds: float, /) -> None:
+            pass
+
+        def flush(self) -> None:
+            self.written += 1
+            raise ZeroDivisionError
+
+    kept = Kept()
+    consumer = Consumer("memory:", handler=lambda _: None, observers=[kept])
+    assert failures(lambda_handler(consumer)({"Records": [record("a")]}, None)) == []
+    assert kept.written == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_metrics_argument_that_is_no_flag_is_refused() -> None:
+    with pytest.raises(ConfigError, match="lambda_handler: metrics"):
+        lambda_handler(Consumer("memory:", handler=print), metrics="emf")  # type: ignore[arg-type]

@@ -18,8 +18,15 @@ from eventonce.metrics.prometheus import scraping
 from eventonce.stores.memory import MemoryStore
 from eventonce.web import Serve, receiver
 from eventonce.worker.health import listening
-from tests.helpers import call, ruled, until
+from tests.helpers import PATIENCE, call, ruled, until
 from tests.unit.asking import ask
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine under load may take longer than a scrape waits for the store."""
+    monkeypatch.setattr(gauges, "STATS_WAIT", PATIENCE)
+
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

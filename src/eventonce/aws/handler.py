@@ -111,7 +111,7 @@ def lambda_handler(
     check_count("lambda_handler: attempts", attempts)
     check_seconds("lambda_handler: margin", margin)
     check_flag("lambda_handler: partial", partial)
-    for name, asked in (("tap", tap), ("shadow_log", shadow_log)):
+    for name, asked in (("tap", tap), ("shadow_log", shadow_log), ("metrics", metrics)):
         if asked is not None:
             check_flag(f"lambda_handler: {name}", asked)
     if admits is not None:
@@ -126,10 +126,7 @@ def lambda_handler(
             return answer(event, context)
         finally:
             # Lambda may stop the process here, until the next invocation or for good.
-            for observer in consumer.observers:
-                flush = getattr(observer, "flush", None)
-                if flush is not None:
-                    flush()
+            consumer.runtime.flush()
 
     def answer(event: Any, context: Any) -> Any:
         invocation = Invocation(context, margin, pace)

@@ -121,7 +121,7 @@ class Invocation:
             self._pace.learn(took if consumer.asynchronous else took / ran)
         else:
             self._next = min(MOST, 2 * self._next)
-        # Who counts whole batches writes no log of them.
+        # An observer of whole batches counts or keeps them, and logs none of them.
         _warn(outcomes, told=any(callable(one) for one in consumer.observers))
         return outcomes
 

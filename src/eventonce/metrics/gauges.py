@@ -61,7 +61,6 @@ class StoreStats:
                 thread = self._thread = Thread(
                     target=self._look, name="eventonce-stats", daemon=True
                 )
-                self._next = inf
                 thread.start()
         if thread is not None:
             thread.join(STATS_WAIT)

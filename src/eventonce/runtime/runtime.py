@@ -145,6 +145,16 @@ class Runtime:
                     log().exception("observer %r failed", observer)
         return outcomes
 
+    def flush(self) -> None:
+        """Have the observers write what they hold back, as far as they can."""
+        for observer in self.observers:
+            flush = getattr(observer, "flush", None)
+            if flush is not None:
+                try:
+                    flush()
+                except Exception:  # noqa: BLE001  as in `tell`
+                    log().exception("observer %r failed", observer)
+
     @cached_property
     def awaiting(self) -> Asynchronous:
         """The part that runs async handlers, and batches side by side."""
