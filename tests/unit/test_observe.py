@@ -174,7 +174,7 @@ def test_of_many_copies_one_line_a_minute_is_written(
     now += observers.COPIES_EVERY
     consumer.process([call(1)])
     assert caplog.messages[-1].endswith("transport id; 4 more like it since the last line")
-    line = json.loads(JsonFormatter().format(caplog.records[-1]))
+    line = json.loads(JSONFormatter().format(caplog.records[-1]))
     said = "duplicate: the same again under the same transport id"
     assert (line["message"], line["more"]) == (said, 4)
     consumer.process([b"no event"])
