@@ -432,6 +432,30 @@ def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
         assert len({one.worker for one in found}) == 2
 
 
+def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> None:
+    history = History(uri)
+    made = consumer(history, handler=lambda _: None)
+    wrote, closed = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        made.process([call(1)])
+        history.flush()
+        os.write(wrote[1], b"x")
+        os.read(closed[0], 1)
+        made.process([call(2)])
+        history.flush()
+        os._exit(0)
+    os.read(wrote[0], 1)
+    history.close()
+    os.write(closed[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for end in (*wrote, *closed):
+        os.close(end)
+    with History(uri, look=True) as reader:
+        assert [one.id for one in reader.find(Search())] == ["id-1", "id-2"]
+
+
 def test_a_fork_while_a_decision_is_written_holds_up_nobody(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)

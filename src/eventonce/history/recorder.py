@@ -71,7 +71,7 @@ class History:
         self._opened: Tables
         self._tidied = time.monotonic()
         self._told = 0
-        self._background = Background[Told]("history", self._write, WAITING)
+        self._background = Background[Told]("history", self._write, WAITING, self._disconnect)
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
         self._made = look
@@ -138,9 +138,15 @@ class History:
             return
         self._say_dropped()
         with self._background.writing:
-            if self._process == os.getpid():
-                self._opened.close()
-                self._process = 0
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the database until it is used again. Also before a fork: SQLite in the child
+        would take the locks of its parent for its own, and lose what it writes once the parent
+        has closed the file."""
+        if self._process == os.getpid():
+            self._process = 0
+            self._opened.close()
 
     def _make(self) -> None:
         if not self._made:
@@ -181,7 +187,8 @@ class History:
         with self._background.writing:
             if self._process != os.getpid():
                 if self._process:
-                    # Its connection is the parent's: to close it here would harm it there.
+                    # The fork could not wait for the parent's write: to close the parent's
+                    # connection here would harm it there.
                     _inherited.append(self._opened)
                 self._opened, self._module = _opened(self._uri, look=self._look)
                 self._process = os.getpid()

@@ -29,8 +29,16 @@ class Background(Generic[Item]):
     """Writes from a thread of its own, once a second. What comes faster than it can be written is
     left out and counted; what cannot be written, too."""
 
-    def __init__(self, name: str, write: Callable[[list[Item]], None], most: int) -> None:
-        """`most` is how much may wait, by the sizes that `add` is told."""
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[list[Item]], None],
+        most: int,
+        before_fork: Callable[[], None] | None = None,
+    ) -> None:
+        """`most` is how much may wait, by the sizes that `add` is told. `before_fork` is called
+        before a fork, while nobody writes."""
+        self.before_fork = before_fork
         self.written = 0
         self.dropped = 0
         """Items that were left out."""
@@ -141,6 +149,8 @@ def _wait_for_writers() -> None:
         lock = one.writing
         if lock.acquire(timeout=FORK_PATIENCE):
             _forking.held.append(lock)
+            if one.before_fork is not None:
+                one.before_fork()
 
 
 def _go_on() -> None:
