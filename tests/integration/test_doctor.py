@@ -459,7 +459,7 @@ class Refuses(Handler):
 @pytest.mark.parametrize(
     ("operation", "area", "what"),
     [
-        ("AmazonSQS.GetQueueAttributes", "queue", "the queue doctored (sqs:get_queue_attributes)"),
+        ("AmazonSQS.GetQueueAttributes", "queue", "the queue doctored (sqs:GetQueueAttributes)"),
         ("AWSEvents.ListRuleNamesByTarget", "buses", "the rules of bus default"),
         ("AWSEvents.ListEventBuses", "buses", "the list of buses"),
         ("/event-source-mappings", "function", "the functions that receive from arn:aws:sqs"),
@@ -512,7 +512,7 @@ def test_a_redis_that_evicts_and_one_that_is_away_are_faults(doctor: Doctor, nod
     assert "allkeys-lru" in what
     assert "noeviction" in fix
     ((what, _),) = doctor.faults(store="redis://127.0.0.1:1/0")
-    assert what == "the store redis://127.0.0.1:1… answers"
+    assert what == "the store redis://127.0.0.1:1… cannot be used"
 
 
 def test_a_redis_that_does_not_show_its_settings_is_not_checked(doctor: Doctor, node: Node) -> None:

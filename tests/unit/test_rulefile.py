@@ -261,6 +261,7 @@ def test_every_fault_of_a_file_has_its_line() -> None:
     [
         ("[[rule]]\nname = \n", "f.toml:2: not TOML: "),
         ("[[rule]]\nname = 'a", "f.toml:2: not TOML: "),
+        ('{"id": 1}\n{"id": 2}\n', "f.toml:1: not TOML: this is JSON, such as a capture; "),
         ("a = 1\nrule = 7\n", "f.toml:2: rule: expected [[rule]] tables"),
         ("[rule]\nname = 'a'\n", "rule: expected [[rule]] tables"),
         ("rule = [1]\n", "f.toml:1: rule: expected [[rule]] tables"),

@@ -47,7 +47,9 @@ class Asked:
         except EventonceError:
             raise  # the driver is not installed
         except Exception as error:  # noqa: BLE001  every other failure is a finding
-            self._unanswered(area, f"{service}:{operation}", what, error)
+            # As a policy names it: get_queue_url is sqs:GetQueueUrl.
+            action = f"{service}:{operation.title().replace('_', '')}"
+            self._unanswered(area, action, what, error)
             return {}
         if has and has not in answer:
             self.unchecked(area, f"{what}: {errors.text('strange', operation=operation)}")
@@ -79,7 +81,7 @@ class Asked:
         for client in self._clients.values():
             client.close()
 
-    def _unanswered(self, area: str, request: str, what: str, error: Exception) -> None:
+    def _unanswered(self, area: str, action: str, what: str, error: Exception) -> None:
         kind, code = errors.kind_of(error), errors.code_of(error)
         message = errors.message_of(error)
         said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
@@ -93,4 +95,4 @@ class Asked:
             self.unusable = True
             self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
         else:
-            self.unchecked(area, f"{what} ({request}): {said}")
+            self.unchecked(area, f"{what} ({action}): {said}")

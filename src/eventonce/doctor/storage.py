@@ -36,7 +36,7 @@ def store_findings(uri: str) -> list[Finding]:
         if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
             found.append(_clock(uri))
     except EventonceError as error:
-        found.append(Finding(f"the store {masked(uri)} answers", str(error)))
+        found.append(Finding(f"the store {masked(uri)} cannot be used", str(error)))
     return found
 
 

@@ -62,6 +62,8 @@ def read(text: str, *, name: str) -> Document:
         where = re.search(_WHERE, str(error))
         line = where[1] if where else str(text.count("\n") + 1)
         reason = re.sub(_WHERE, "", str(error)).strip()
+        if text.lstrip().startswith("{"):
+            reason = "this is JSON, such as a capture; rules and settings are written in TOML"
         raise ConfigError(f"{name}:{line}: not TOML: {reason}") from None
     except RecursionError:
         raise ConfigError(f"{name}: not read: its values lie too deep in one another") from None
