@@ -51,3 +51,12 @@ def check_texts(name: str, value: object) -> None:
             return
         value = wrong[0]
     raise ConfigError(f"{name} must be a list of texts, not {value!r}")
+
+
+def check_keys(keys: Iterable[object]) -> None:
+    """Refuse a key that is no bytes: a store would have no record of it, and say so."""
+    for key in keys:
+        if not isinstance(key, bytes):
+            raise ConfigError(
+                f"a key must be bytes, not {key!r}; bytes.fromhex reads one that is shown as text"
+            )

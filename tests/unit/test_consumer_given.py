@@ -117,6 +117,8 @@ def test_a_deadline_that_is_over_is_one_of_now() -> None:
         (lambda it, given: setattr(it, "observers", given), [5], "must be a function, not 5"),
         (lambda it, given: it.runtime.wrap(given), 5, "wrap must be a function, not 5"),
         (lambda it, given: it.runtime.wrap(given), lambda _: None, "expected a handler.* not None"),
+        (lambda it, given: it.admin.show(given), "00ab", "a key must be bytes, not '00ab'"),
+        (lambda it, given: it.admin.forget([given]), 5, "a key must be bytes, not 5"),
         (lambda it, given: it.rules.explain(given), EVENT, "expected an Event, not dict"),
         (lambda _, given: to_log(given), "calls", "expected a logger, not str"),
         (lambda _, given: open_store(given), None, "a URI was expected.* not NoneType"),

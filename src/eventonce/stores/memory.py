@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from eventonce.arguments import check_keys
 from eventonce.clock import wall_clock
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
@@ -94,6 +95,7 @@ class MemoryStore:
         return answers
 
     def show(self, key: bytes) -> Record | None:
+        check_keys([key])
         record = self._records.get(key)
         return record if record is not None and ledger.lives(record, self._clock()) else None
 
@@ -136,6 +138,7 @@ class MemoryStore:
         return swept
 
     def forget(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
         with self._lock:
             return sum(self._records.pop(key, None) is not None for key in keys)
 

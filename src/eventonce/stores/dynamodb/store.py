@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from eventonce.arguments import check_keys
 from eventonce.clock import wall_clock
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
@@ -157,6 +158,7 @@ class DynamoDBStore:
                 del self._grants[next(iter(self._grants))]
 
     def show(self, key: bytes) -> Record | None:
+        check_keys([key])
         name = name_of(key)
         item = self._table.read([name])[name]
         if isinstance(item, EventonceError):
@@ -183,6 +185,7 @@ class DynamoDBStore:
         return 0
 
     def forget(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
         names = list(dict.fromkeys(name_of(key) for key in keys))
         for name in names:
             self._grants.pop(name, None)

@@ -14,6 +14,7 @@ import msgspec
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from eventonce.arguments import check_keys
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, StoreError, StoreUnavailable
@@ -174,6 +175,7 @@ class PostgresStore:
         return connection, connection.end
 
     def show(self, key: bytes) -> Record | None:
+        check_keys([key])
         rows = self._connections.ask(self._queries.show, key)
         return codec.record(rows[0]) if rows else None
 
@@ -213,6 +215,7 @@ class PostgresStore:
         return swept
 
     def forget(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
         return self._count(self._queries.forget, list(keys))
 
     def stats(self) -> Stats:

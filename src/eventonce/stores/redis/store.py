@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from redis import Redis, RedisCluster
 
+from eventonce.arguments import check_keys
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, EventonceError
@@ -180,11 +181,13 @@ class RedisStore:
         return build
 
     def show(self, key: bytes) -> Record | None:
+        check_keys([key])
         keys = self._keys.of([key])
         fields = self._one(_evalsha(codec.SHOW, keys, (codec.pack_show(),), self._keys.slot(key)))
         return None if fields is None else codec.record(fields)
 
     def forget(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
         if not keys:
             return 0
 

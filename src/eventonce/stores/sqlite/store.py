@@ -14,6 +14,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Final, Self
 
+from eventonce.arguments import check_keys
 from eventonce.clock import wall_clock
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
@@ -123,6 +124,7 @@ class SQLiteStore:
         return SQLiteTransaction(self._connections, self._clock)
 
     def show(self, key: bytes) -> Record | None:
+        check_keys([key])
         record = self._connections.read(lambda connection: queries.read(connection, [key])).get(key)
         return record if record is not None and ledger.lives(record, self._clock()) else None
 
@@ -170,6 +172,7 @@ class SQLiteStore:
         return queries.sweep_on(connection, limit, self._clock() if now is None else now)
 
     def forget(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
         return self._connections.write(lambda connection: queries.forget(connection, keys))
 
     def stats(self) -> Stats:
