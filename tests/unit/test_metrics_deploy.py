@@ -131,6 +131,18 @@ def test_a_slip_in_the_dashboard_is_seen() -> None:
     assert sorted(lost(board, understood(board))) == sorted(slips)
 
 
+def test_every_query_about_seconds_and_no_other_is_shown_in_seconds() -> None:
+    for panel in BOARD["panels"]:
+        field = panel["fieldConfig"]
+        others = {
+            one["matcher"]["options"]: {found["id"]: found["value"] for found in one["properties"]}
+            for one in field["overrides"]
+        }
+        for target in panel["targets"]:
+            units = {**field["defaults"], **others.get(target["legendFormat"], {})}
+            assert (units["unit"] == "s") == ("_seconds_" in target["expr"]), panel["title"]
+
+
 def test_no_two_panels_lie_on_each_other() -> None:
     places = [panel["gridPos"] for panel in BOARD["panels"]]
     cells = [
