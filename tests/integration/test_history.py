@@ -307,6 +307,32 @@ def test_the_conversation_is_the_one_that_the_event_names(written: str, conversa
     assert conversation_of(Event(raw, raw)) == conversation
 
 
+def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    with (
+        History(cluster.uri(), look=True) as history,
+        pytest.raises(ConfigError, match="no history was begun there"),
+    ):
+        history.find(Search())
+
+
+def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(1)])
+        history.flush()
+        for one in tmp_path.glob("history.db*"):
+            one.unlink()
+        made.process([call(2)])
+        history.flush()
+        with History(uri, look=True) as reader:
+            assert [one.id for one in reader.find(Search())] == ["id-2"]
+    assert caplog.text.count("the file was removed or replaced") == 1
+
+
 def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
@@ -314,7 +340,7 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     before = path.read_bytes()
     with (
         History(f"sqlite:///{path}", look=True) as history,
-        pytest.raises(StoreUnavailable, match="no such table"),
+        pytest.raises(ConfigError, match="no history was begun there"),
     ):
         history.find(Search())
     assert path.read_bytes() == before

@@ -32,7 +32,7 @@ from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
-from eventonce.errors import StoreUnavailable
+from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.history import Decision, History, Search
 from eventonce.history.story import told
 from eventonce.stores import open_schema
@@ -190,7 +190,7 @@ def _decided(history: History | None, search: Search) -> list[Decision]:
     """What the history tells; nothing where it is away, for the store knows the record."""
     try:
         return history.find(search) if history is not None else []
-    except StoreUnavailable as error:
+    except (ConfigError, StoreUnavailable) as error:
         notice(f"the history does not answer: {error}")
         return []
 

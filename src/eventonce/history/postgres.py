@@ -26,10 +26,17 @@ class PostgresDriver:
     def prepare(self) -> bool:
         """By one process at a time; who finds the tables needs no right to make any."""
         self.run("SELECT pg_advisory_xact_lock(hashtext('eventonce_history'))")
+        if self.made():
+            return False
+        self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
+        return True
+
+    def made(self) -> bool:
         ((last,),) = self.rows("SELECT to_regclass('eventonce_history_reason')")
-        if last is None:
-            self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
-        return last is None
+        return last is not None
+
+    def removed(self) -> bool:
+        return False
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._cursor().execute(query.replace("?", "%s"), values or None).rowcount

@@ -68,16 +68,17 @@ class History:
         self._worker = worker
         self._look = look
         self._process = 0
+        self._ready = False
         self._opened: Tables
         self._tidied = time.monotonic()
         self._told = 0
         self._background = Background[Told]("history", self._write, WAITING, self._disconnect)
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
-        self._made = look
         if not look:
             try:
-                self._make()
+                with self._tables():
+                    pass
             except StoreUnavailable as error:
                 # A file that cannot be made now cannot be made later, and a server may come back.
                 if uri.startswith("sqlite:"):
@@ -148,14 +149,7 @@ class History:
             self._process = 0
             self._opened.close()
 
-    def _make(self) -> None:
-        if not self._made:
-            with self._tables() as tables:
-                tables.make()
-            self._made = True
-
     def _write(self, some: list[Told]) -> None:
-        self._make()
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
         with self._tables() as tables:
             tables.add(
@@ -183,8 +177,16 @@ class History:
 
     @contextmanager
     def _tables(self) -> Iterator[Tables]:
-        """The tables, for this thread alone; opened when first used in a process."""
+        """The tables, for this thread alone; opened, and made or looked for, when first used in a
+        process."""
         with self._background.writing:
+            if self._process == os.getpid() and self._opened.removed():
+                log().warning(
+                    "history %s: the file was removed or replaced; the decisions in it are gone, "
+                    "and later ones are kept in the file that is there now",
+                    masked(self._uri),
+                )
+                self._disconnect()
             if self._process != os.getpid():
                 if self._process:
                     # The fork could not wait for the parent's write: to close the parent's
@@ -192,7 +194,10 @@ class History:
                     _inherited.append(self._opened)
                 self._opened, self._module = _opened(self._uri, look=self._look)
                 self._process = os.getpid()
+                self._ready = False
             try:
+                if not self._ready:
+                    self._begin()
                 yield self._opened
             except self._module.Error as error:
                 self._opened.rollback()
@@ -200,6 +205,17 @@ class History:
                 refused = isinstance(error, self._module.DataError)
                 kind = EventonceError if refused else StoreUnavailable
                 raise kind(f"history {masked(self._uri)}: {error}") from error
+
+    def _begin(self) -> None:
+        """Make the tables; where one only looks, see that they are there."""
+        if not self._look:
+            self._opened.make()
+        elif not self._opened.made():
+            raise ConfigError(
+                f"history {masked(self._uri)}: no history was begun there, or this user may not "
+                "see its tables; `run` and `serve` begin it once [history] names it"
+            )
+        self._ready = True
 
 
 class _Observer:

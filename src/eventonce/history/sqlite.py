@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.stores.sqlite.connections import identity
 
 CACHE_KIB: Final = 32_768
 """Of the file, in memory: its indexes are written to anywhere."""
@@ -29,6 +30,8 @@ class SQLiteDriver:
             os.close(os.open(path, os.O_RDONLY if look else os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise ConfigError(f"history sqlite:///{path}: {error.strerror}") from error
+        self._path = path
+        self._file = identity(path)
         try:
             self._database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
             # A crash of the machine may cost the last seconds of a history, and never the file.
@@ -44,6 +47,13 @@ class SQLiteDriver:
 
     def prepare(self) -> bool:
         return True
+
+    def made(self) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE name = 'eventonce_history_reason'"
+        return bool(self.rows(query))
+
+    def removed(self) -> bool:
+        return identity(self._path) != self._file
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount

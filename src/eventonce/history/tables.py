@@ -70,6 +70,14 @@ class Driver(Protocol):
         """Begin to make the tables; answers whether some may be missing."""
         ...
 
+    def made(self) -> bool:
+        """Whether the tables are there."""
+        ...
+
+    def removed(self) -> bool:
+        """Whether the database that is open is no longer the one at its address."""
+        ...
+
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         """Execute a query; answers how many rows it changed."""
         ...
@@ -122,6 +130,8 @@ class Tables:
         self._kinds_dropped = -inf
         self.close = driver.close
         self.rollback = driver.rollback
+        self.made = driver.made
+        self.removed = driver.removed
 
     def make(self) -> None:
         """Make the tables, unless they are there."""

@@ -266,7 +266,7 @@ class Connections:
 
     def _identities(self) -> list[tuple[int, int] | None]:
         """What tells the file, its log and the log's index from others under the same names."""
-        return [_identity(name) for name in self._names]
+        return [identity(name) for name in self._names]
 
     def _close(self) -> None:
         # Before they are closed: one that is closed must not be found here, whatever happens.
@@ -334,7 +334,8 @@ def _never_close(connection: sqlite3.Connection | None) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def _identity(name: str) -> tuple[int, int] | None:
+def identity(name: str) -> tuple[int, int] | None:
+    """What tells a file from another under the same name; None where there is none."""
     try:
         status = os.stat(name)  # noqa: PTH116  in every transaction, and half the price of a Path's
     except FileNotFoundError:
