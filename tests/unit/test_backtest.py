@@ -127,6 +127,8 @@ def test_without_truth_drops_that_differ_are_shown_and_values_only_if_asked(
     rules = tmp_path / "r.toml"
     rules.write_text('[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\n')
     result = run("backtest", capture, "--rules", rules)
+    assert result.code == 1
+    assert run("backtest", capture, "--rules", rules, "--max-lost", "1").code == 0
     assert "line 2 is dropped as a copy of line 1" in result.out
     assert "detail.status" in result.out
     assert "secret" not in result.out

@@ -140,6 +140,39 @@ def test_a_key_that_is_too_wide_is_named_with_the_fields_that_differ(
     assert "detail.eventBody.sessionId" in merged["text"]
 
 
+def test_a_weak_key_that_is_too_wide_is_named_though_a_better_one_is_learned(
+    run: Run, tmp_path: Path
+) -> None:
+    capture, rules = tmp_path / "c.jsonl", tmp_path / "wide.toml"
+    run("simulate", "--seed", "99", "--events", "3000", "-o", capture)
+    rules.write_text(
+        '[[rule]]\nname = "wide"\nmatch = { source = "aws.partner/*" }\n'
+        'key = ["detail.topicName"]\n'
+    )
+    (found,) = run("diagnose", capture, "--rules", rules, "--json").documents
+    merged = {one["type"]: one for one in found["findings"] if one["code"] == "merged"}
+    told = merged["v2.users.{id}.routingStatus"]
+    assert told["count"] > 100
+    assert "detail.eventBody.routingStatus.startTime" in told["text"]
+
+
+def test_without_a_channel_a_copy_of_another_region_is_no_double_emission(
+    run: Run, tmp_path: Path
+) -> None:
+    first = {"id": "a", "detail-type": "call", "time": "2026-11-16T08:00:00Z", "detail": {"n": 1}}
+    capture = write_lines(
+        tmp_path / "c.jsonl",
+        *(
+            {"eventonce": 1, "arrived": 1794816000000 + at, "event": {**first, "id": str(at)}}
+            for at in (0, 900)
+        ),
+    )
+    rules = tmp_path / "r.toml"
+    rules.write_text('[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.n"]\n')
+    (found,) = run("diagnose", capture, "--rules", rules, "--json").documents
+    assert found["causes"] == {"cross-region": 1}
+
+
 def test_states_that_return_and_come_out_of_order_are_counted(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--seed", "105", "--events", "6000", "-o", capture)

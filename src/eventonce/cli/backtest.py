@@ -98,7 +98,8 @@ MASKED: Final = 24
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="With --truth: losses of the presets and rules up to which the exit code is 0.",
+    help="Losses of the presets and rules up to which the exit code is 0; without --truth, drops "
+    "of other content.",
 )
 @click.option(
     "--max-copies",
@@ -160,7 +161,8 @@ def command(
     if unread:
         raise ConfigError("; ".join(unread))
     failed = any(
-        (one.lost or 0) > max_lost or (one.let_through or 0) > max_copies
+        (one.differing if truth is None else one.lost or 0) > max_lost
+        or (one.let_through or 0) > max_copies
         for one in results[: len(ours)]
     )
     return FAILED if failed else 0

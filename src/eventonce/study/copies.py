@@ -187,7 +187,8 @@ def cause(first: Row, copy: Row) -> Cause:
         return "overlapping-rules" if gap < AT_ONCE else "target-retry"
     if first.source != copy.source:
         return "second-integration"
-    elsewhere = first.channel != copy.channel or gap is None
+    # A capture that names no channel cannot say that both came through one.
+    elsewhere = first.channel != copy.channel or not copy.channel or gap is None
     if first.content == copy.content and elsewhere and _near(first.time, copy.time, 0):
         return "cross-region"
     if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= TOGETHER):

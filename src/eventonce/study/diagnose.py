@@ -22,7 +22,7 @@ from eventonce.study.index import Index
 from eventonce.study.learning import LEARNED, Known, Pool, kinds_of, learn
 from eventonce.study.over_time import OverTime, late_bins, let_through, over_time
 from eventonce.study.proposals import Proposal, proposals_of
-from eventonce.study.sampled import field_maps, sampled, shown_of
+from eventonce.study.sampled import field_maps, merged_of, sampled, shown_of
 from eventonce.study.windows import Windows, windows_of
 
 MARKS: Final = (
@@ -111,7 +111,8 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
     shown = shown_of(
         index, [kind for kind in kinds if kinds[kind].kind.rule and kind not in learned]
     )
-    looked = sampled(index, shown.values())
+    merged = merged_of(index, learned)
+    looked = sampled(index, [*shown.values(), *merged.values()])
     maps = field_maps(shown, looked.samples, pools)
     reports = [
         KindReport(
@@ -146,7 +147,7 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
         dict(total.most_common()),
         tuple(reports),
         _late(index, windows[0]),
-        findings_of(index, kinds, learned, shown, looked),
+        findings_of(index, kinds, learned, shown | merged, looked),
         tuple(proposals_of(index, kinds, pools)),
         missed,
         over_time(index, began, ended),

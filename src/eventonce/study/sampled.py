@@ -83,6 +83,33 @@ def shown_of(index: Index, kinds: Collection[int]) -> dict[int, Shown]:
     return found
 
 
+def merged_of(index: Index, learned: Collection[int]) -> dict[int, Shown]:
+    """Of kinds whose key was learned: the drops by the rule in use that are facts of their own."""
+    if not learned:
+        return {}
+    index.run(
+        """
+        CREATE OR REPLACE TABLE pairs AS
+        WITH dropped AS (
+          SELECT events.kind, events.line, facts.fact,
+                 min(events.line) OVER (PARTITION BY events.key) AS beside
+          FROM events JOIN learned USING (line) JOIN facts USING (line)
+          WHERE events.key IS NOT NULL
+        )
+        SELECT kind, d.line, beside, d.fact <> b.fact AS changed
+        FROM dropped d JOIN facts b ON b.line = beside WHERE d.line <> beside
+        """
+    )
+    suspected = _pairs(index, "changed", "hash(line)", FEWEST)
+    return {
+        kind: Shown([], [], suspected[kind], differing, dropped, [], 0)
+        for kind, differing, dropped in index.rows(
+            "SELECT kind, count(*) FILTER (changed), count(*) FROM pairs GROUP BY kind"
+        )
+        if kind in suspected
+    }
+
+
 def _pairs(index: Index, which: str, order: str, most: int) -> dict[int, list[tuple[int, int]]]:
     """Some pairs of each kind: as many queries for a thousand kinds as for one."""
     found: dict[int, list[tuple[int, int]]] = {}
