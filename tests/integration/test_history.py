@@ -333,6 +333,36 @@ def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
     assert caplog.text.count("the file was removed or replaced") == 1
 
 
+def test_the_address_of_a_file_is_read_as_that_of_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with History("sqlite:///of%20calls.db?wait=1") as history:
+        made = consumer(history, handler=lambda _: None)
+        monkeypatch.chdir("/")
+        made.process([call(1)])
+    assert (tmp_path / "of calls.db").exists()
+
+
+def test_a_write_that_is_interrupted_is_made_again_and_once(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    made = consumer(history, handler=lambda _: None)
+    # The thread of the history waits meanwhile.
+    with history._background.writing:
+        made.process([call(1)])
+        with monkeypatch.context() as patch:
+            patch.setattr(history._opened._driver, "commit", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                history.flush()
+        history.flush()
+    assert [one.id for one in history.find(Search())] == ["id-1"]
+    assert history._background._size == 0
+
+
 def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
@@ -552,7 +582,7 @@ def test_what_is_left_at_the_end_is_said(tmp_path: Path, caplog: pytest.LogCaptu
     ("wrong", "said"),
     [
         ("redis://127.0.0.1", "expected sqlite:///PATH or postgresql://"),
-        ("sqlite:///", "expected sqlite:///PATH"),
+        ("sqlite:///", "the path of a file is missing"),
         ("history.db", "expected sqlite:///PATH or postgresql://"),
         ("sqlite:////no/such/folder/h.db", "there is no folder"),
     ],

@@ -8,14 +8,13 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, Self
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, decided
-from eventonce.history.sqlite import SQLiteDriver, path_of
+from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import Search, Tables
 from eventonce.log import log
 from eventonce.rules.instants import duration
@@ -237,14 +236,14 @@ class _Observer:
 
 def exists(uri: str) -> bool:
     """Whether a history was begun there; of a server nobody knows before it is asked."""
-    return not uri.startswith("sqlite:") or Path(path_of(uri)).exists()
+    return not uri.startswith("sqlite:") or location_of(uri).path.exists()
 
 
 def check(uri: str) -> None:
     """ConfigError for a URI that is no history's; nothing is connected to."""
     scheme = uri.partition(":")[0]
     if scheme == "sqlite":
-        path_of(uri)
+        location_of(uri)
     elif scheme in POSTGRES:
         check_uri(uri)
     else:
@@ -255,7 +254,7 @@ def _opened(uri: str, *, look: bool) -> tuple[Tables, Any]:
     """The tables at this URI, and the module of their database, which has its errors."""
     check(uri)
     if uri.startswith("sqlite:"):
-        return Tables(SQLiteDriver(path_of(uri), look=look)), sqlite3
+        return Tables(SQLiteDriver(location_of(uri), look=look)), sqlite3
     # An extra, which `check` has found installed.
     import psycopg  # noqa: PLC0415
 

@@ -6,16 +6,15 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
+from eventonce.stores.sqlite.uri import Location, read
 
 CACHE_KIB: Final = 32_768
 """Of the file, in memory: its indexes are written to anywhere."""
-WAIT: Final = 10.0
-"""Seconds to wait for another process that writes."""
 
 
 class SQLiteDriver:
@@ -24,26 +23,31 @@ class SQLiteDriver:
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
     octets = "BLOB"
 
-    def __init__(self, path: str, *, look: bool = False) -> None:
-        # It holds ids of conversations: it is for its owner alone.
+    def __init__(self, location: Location, *, look: bool = False) -> None:
+        self._path = str(location.path)
+        if not look:
+            # It holds ids of conversations: it is for its owner alone.
+            make_private(location.path)
+        elif not os.access(self._path, os.R_OK):
+            raise ConfigError(f"history {location.uri}: it cannot be read")
+        self._file = identity(self._path)
         try:
-            os.close(os.open(path, os.O_RDONLY if look else os.O_CREAT | os.O_RDWR, 0o600))
-        except OSError as error:
-            raise ConfigError(f"history sqlite:///{path}: {error.strerror}") from error
-        self._path = path
-        self._file = identity(path)
-        try:
-            self._database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
+            self._database = sqlite3.connect(
+                f"{location.path.as_uri()}?mode={'rw' if look else 'rwc'}",
+                uri=True,
+                timeout=location.options.wait,
+                check_same_thread=False,
+            )
             # A crash of the machine may cost the last seconds of a history, and never the file.
             if not look:
                 self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute(f"PRAGMA synchronous = {location.options.synchronous}")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._database.execute("PRAGMA wal_autocheckpoint = 10000")
         except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"history sqlite:///{path}: {error}") from error
+            raise StoreUnavailable(f"history {location.uri}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise ConfigError(f"history sqlite:///{path}: {error}") from error
+            raise ConfigError(f"history {location.uri}: {error}") from error
 
     def prepare(self) -> bool:
         return True
@@ -75,12 +79,10 @@ class SQLiteDriver:
         self._database.close()
 
 
-def path_of(uri: str) -> str:
-    """The path of `sqlite:///PATH`."""
-    path = uri.removeprefix("sqlite:///")
-    if not path or path == uri:
-        raise ConfigError(f"history {uri!r}: expected sqlite:///PATH, such as sqlite:///history.db")
-    folder = Path(path).parent
+def location_of(uri: str) -> Location:
+    """The file of `sqlite:///PATH`, which need not be there; its folder must."""
+    location = read(uri)
+    folder = location.path.parent
     if not folder.is_dir():
         raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}")
-    return path
+    return location

@@ -90,6 +90,11 @@ class Background(Generic[Item]):
             except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
                 log().warning("%s: %d events are left out: %s", self._name, len(some), error)
                 self.dropped += len(some)
+            except BaseException:
+                # An interrupt of who flushes; the next write has these.
+                with self._lock:
+                    self._waiting[:0] = some
+                raise
             else:
                 self.written += len(some)
         with self._lock:

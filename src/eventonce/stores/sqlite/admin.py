@@ -123,7 +123,7 @@ def _open(location: Location, kind: type[C]) -> C:
     if sqlite3.sqlite_version_info < OLDEST:
         version = sqlite3.sqlite_version
         raise StoreMismatch(f"{location.path}: this Python has SQLite {version}. {UPGRADE}.")
-    _make_private(location.path)
+    make_private(location.path)
     connection = connect(location, "rwc", 0, kind)
     try:
         _bring_up_to_date(connection, location.path)
@@ -153,7 +153,7 @@ def connect(location: Location, mode: str, wait: float, kind: type[C]) -> C:
     )
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Make the file, if it is not there, for its owner alone: letters hold whole events. SQLite
     gives its log and the log's index the same permissions."""
     with suppress(OSError):  # it is there, or SQLite says why it cannot be made
