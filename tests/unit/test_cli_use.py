@@ -51,6 +51,10 @@ def test_show_finds_an_event_under_the_names_it_can_know_and_says_which(run: Run
     Path("event.json").write_text(json.dumps(event(2)))
     shown = json.loads(run("show", "event.json", "--name", "typo", "--json").out)
     assert (shown["name"], shown["is"]) == ("crm", "given up")
+    settle("mine", 3, lambda _: None)
+    Path("event.json").write_text(json.dumps(event(3)))
+    shown = json.loads(run("show", "event.json", "--name", "typo", "--json").out)
+    assert (shown["name"], shown["is"]) == ("mine", "done")
 
 
 def test_show_names_what_it_tried_where_it_finds_nothing(run: Run) -> None:

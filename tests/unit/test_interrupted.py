@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
 from eventonce.runtime import gate as gates
 from eventonce.runtime.loop_thread import LoopThread, _Call
 from eventonce.stores.memory import MemoryStore
+from eventonce.types import Claim, Verdict
 from tests.helpers import PATIENCE, WatchedStore, call, statuses
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -33,6 +34,39 @@ def test_a_block_that_was_interrupted_is_not_done(end: type[BaseException]) -> N
         assert (job.outcome.status, job.outcome.ack) == ("failed", False)
         with consumer.once(call(1)) as job:
             assert job.run
+
+
+class Unheard(MemoryStore):
+    """Grants, and is interrupted before anybody hears of it: as in the midst of a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interrupts = 1
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        verdicts = super().claim(claims, now)
+        if self.interrupts:
+            self.interrupts -= 1
+            raise Interrupt
+        return verdicts
+
+
+def _in_a_block(consumer: Consumer) -> None:
+    with consumer.once(call(1)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "way", [lambda consumer: consumer.process([call(1), call(2)]), _in_a_block]
+)
+def test_what_was_granted_to_an_interrupted_caller_is_freed(
+    way: Callable[[Consumer], object],
+) -> None:
+    with Consumer(Unheard(), rules=RULE, handler=lambda _: None) as consumer:
+        with pytest.raises(Interrupt):
+            way(consumer)
+        assert statuses(consumer.process([call(1), call(2)])) == ["done"] * 2
+        assert consumer.runtime.gate._running == {}
 
 
 class Slow(WatchedStore):

@@ -190,6 +190,11 @@ class Settings:
         """The name that an option or the environment gives, not the file."""
         return self._given.get("name")
 
+    @property
+    def name_in_file(self) -> str | None:
+        """The name that the file gives, whatever an option says."""
+        return load(self._path).name
+
     def also(self, **given: Any) -> Settings:
         """The same settings with more options."""
         return Settings(self._path, **self._given, **given)

@@ -177,7 +177,12 @@ def _names(
 ) -> Iterator[str]:
     """The names that can be known, the consumer's own first; dead letters are read if needed."""
     met = _decided(history, Search(id=event.id)) if event.id else []
-    own = [settings.file.name or DEFAULT_NAME, *(one.consumer for one in met), DEFAULT_NAME]
+    own = [
+        settings.file.name or DEFAULT_NAME,
+        *(one.consumer for one in met),
+        settings.name_in_file or DEFAULT_NAME,
+        DEFAULT_NAME,
+    ]
     others = (letter.consumer for letter in opened.letters())
     seen: set[str] = set()
     for name in chain(own, others):

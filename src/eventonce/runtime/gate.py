@@ -93,8 +93,17 @@ class Gate:
         self._timer: threading.Thread | None = None
 
     def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Ask the store, in one call with all who ask meanwhile."""
-        return self._claims.ask(claims)
+        """Ask the store, in one call with all who ask meanwhile. Whoever is interrupted in it
+        holds nothing afterwards."""
+        try:
+            return self._claims.ask(claims)
+        except StoreError:
+            raise
+        except BaseException:
+            # Perhaps they are granted, and nobody heard it. To ask again is answered the same.
+            with suppress(Exception):
+                self._free(claims, self._claims.ask(claims))
+            raise
 
     def settle(
         self, settlements: Sequence[Settlement], pauses: Sequence[float] = SETTLE_PAUSES
