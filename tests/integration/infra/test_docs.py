@@ -57,7 +57,7 @@ def test_the_example_runs_as_it_stands(
 def _until_all_were_received(worker: subprocess.Popen[bytes], log: Path) -> None:
     """Copies that meet the first run are busy, and come again a lease later: not waited for."""
     end = time.monotonic() + PATIENCE
-    while log.read_text().count(" key=") < 3:
+    while log.read_text().count('"key":') < 3:
         assert worker.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)
