@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -21,45 +19,13 @@ import pytest
 from botocore.retries import standard
 
 from eventonce.aws import direct, errors
-from eventonce.aws.direct import DirectClient, Endpoint, NoCredentialsError, ServiceError
+from eventonce.aws.direct import Endpoint, NoCredentialsError, ServiceError
 from eventonce.aws.sessions import Access
 from eventonce.errors import StoreUnavailable
-from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
+from tests.unit.aws_service import FUNCTION, KEYS, REGION, Answer, Service, say, serving
 
-REGION = "eu-central-1"
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
-FUNCTION = {
-    **KEYS,
-    "AWS_SESSION_TOKEN": "token",
-    "AWS_REGION": REGION,
-    "AWS_DEFAULT_REGION": REGION,
-    "AWS_EXECUTION_ENV": "AWS_Lambda_python3.13",
-    "AWS_LAMBDA_FUNCTION_NAME": "calls",
-    "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
-    "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
-    "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000",
-}
-"""The variables that Lambda sets."""
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Sets the variables of AWS to these alone."""
-
-    def set_to(**said: str) -> None:
-        for name in list(os.environ):
-            if name.startswith(("AWS_", "BOTO")) or name.lower().endswith("_proxy"):
-                monkeypatch.delenv(name)
-        for name, value in said.items():
-            monkeypatch.setenv(name, value)
-
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(direct, "RETRY_PAUSE", 0.0)
-    set_to(**FUNCTION)
-    return set_to
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 def test_a_function_says_everything() -> None:
@@ -132,18 +98,19 @@ def test_a_system_with_settings_of_proxies_is_botocores(
     assert direct.endpoint_of("dynamodb", Access()) is None
 
 
-def test_endpoints_are_botocores() -> None:
+@pytest.mark.parametrize("service", ["dynamodb", "sqs"])
+def test_endpoints_are_botocores(service: str) -> None:
     session = botocore.session.Session()
     regions = [
         region
         for partition in session.get_available_partitions()
-        for region in session.get_available_regions("dynamodb", partition)
+        for region in session.get_available_regions(service, partition)
     ]
-    ours = {region: direct.endpoint_of("dynamodb", Access(region)) for region in regions}
+    ours = {region: direct.endpoint_of(service, Access(region)) for region in regions}
     assert sum(one is not None for one in ours.values()) > 20
     for region, endpoint in ours.items():
         if endpoint is not None:
-            client = session.create_client("dynamodb", region_name=region)
+            client = session.create_client(service, region_name=region)
             assert endpoint.url == client.meta.endpoint_url
             client.close()
 
@@ -157,36 +124,6 @@ def test_whatever_botocore_retries_is_busy() -> None:
     for status in standard.TransientRetryableChecker._TRANSIENT_STATUS_CODES:
         answer = {"Error": {"Code": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
         assert errors.kind_of(ServiceError(answer)) == "busy"
-
-
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-class Service:
-    """A server with its answers; without one left it says that all is well."""
-
-    def __init__(self) -> None:
-        self.answers: list[Answer] = []
-        self.asked: list[dict[str, str]] = []
-        self.connections = 0
-        self.url = ""
-
-    def client(self, *, attempts: int = 3, read_timeout: float = 20.0) -> DirectClient:
-        endpoint = Endpoint("dynamodb", REGION, self.url)
-        return DirectClient(
-            endpoint, connect_timeout=5.0, read_timeout=read_timeout, attempts=attempts
-        )
-
-
-def say(status: int, body: bytes = b"{}", **headers: str) -> Answer:
-    def answer(to: BaseHTTPRequestHandler) -> None:
-        to.send_response(status)
-        for name, value in {"content-length": str(len(body)), **headers}.items():
-            to.send_header(name.replace("_", "-"), value)
-        to.end_headers()
-        to.wfile.write(body)
-
-    return answer
 
 
 def hang_up(to: BaseHTTPRequestHandler) -> None:
@@ -205,27 +142,6 @@ def cut(to: BaseHTTPRequestHandler) -> None:
 
 def throttle(to: BaseHTTPRequestHandler) -> None:
     say(400, b'{"__type":"com.amazon#ThrottlingException","message":"slow"}')(to)
-
-
-@contextmanager
-def serving(tls: ssl.SSLContext | None = None) -> Iterator[Service]:
-    service = Service()
-
-    class Answering(Handler):
-        protocol_version = "HTTP/1.1"
-
-        def setup(self) -> None:
-            super().setup()
-            service.connections += 1
-
-        def reply(self) -> None:
-            self.body()
-            service.asked.append({name.lower(): value for name, value in self.headers.items()})
-            (service.answers.pop(0) if service.answers else say(200))(self)
-
-    with served(Answering, tls) as port:
-        service.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-        yield service
 
 
 @pytest.fixture

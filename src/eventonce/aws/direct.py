@@ -1,8 +1,9 @@
-"""AWS without its driver, which takes longer to load than everything else in a function: signed
-requests over connections that are kept open.
+"""AWS without its driver, which takes longer to load than everything else in a function, and most
+of a worker's time: signed requests over connections that are kept open.
 
-Only where the environment alone says whose request it is and where it goes, as in Lambda.
-Everywhere else `sessions` makes a client of botocore.
+Where the environment alone says whose request it is and where it goes, as in Lambda, botocore is
+not loaded. Elsewhere a client of botocore is asked once for the endpoint, and for the credentials
+of each request.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import re
 import select
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 from zlib import crc32
 
 import msgspec
 
 from eventonce.aws import errors
 from eventonce.aws.sessions import CONNECTIONS, Access
-from eventonce.aws.sigv4 import Credentials, signed
+from eventonce.aws.sigv4 import ALGORITHM, Credentials, signed
 
 RETRY_PAUSE: Final = 1.0
 """Seconds, at most, before a request is sent for the second time; doubled before each further
@@ -64,8 +66,19 @@ _REGIONS: Final = re.compile(r"(?:us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d")
 """The regions whose endpoints end in amazonaws.com; those of other partitions are botocore's to
 know."""
 
+_NONE: Final[Mapping[str, str]] = {}
+
 _PROXIES_OF_SYSTEM: Final = ("darwin", "win32")
 """Systems that keep the settings of proxies outside the environment."""
+
+
+def of_environment() -> Credentials | None:
+    """The credentials of the environment as it is now."""
+    key = os.environ.get("AWS_ACCESS_KEY_ID", "")
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if not key or not secret:
+        return None
+    return Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
 
 
 class Endpoint(NamedTuple):
@@ -73,7 +86,12 @@ class Endpoint(NamedTuple):
 
     service: str
     region: str
+    """The region that a request is signed for."""
     url: str
+    credentials: Callable[[], Credentials | None] = of_environment
+    """The credentials as they are now."""
+    certificates: str | None = None
+    """The file of certificates to trust; None for botocore's usual one."""
 
 
 class Reply(NamedTuple):
@@ -109,7 +127,7 @@ def endpoint_of(service: str, access: Access) -> Endpoint | None:
     )
     if (
         access.profile
-        or _credentials() is None
+        or of_environment() is None
         or not _REGIONS.fullmatch(region)
         or sys.platform in _PROXIES_OF_SYSTEM
         or any(map(_is_for_botocore, set_here))
@@ -117,10 +135,41 @@ def endpoint_of(service: str, access: Access) -> Endpoint | None:
     ):
         return None
     url = access.endpoint or f"https://{service}.{region}.amazonaws.com"
-    parts = urlsplit(url)
-    if parts.path.strip("/") or parts.query or parts.fragment:
+    return Endpoint(service, region, url) if _is_plain(url) else None
+
+
+def endpoint_as_found(client: Any, session: Any, operation: str) -> Endpoint | None:
+    """The endpoint that this client of botocore uses, with the credentials of its session; None
+    where a request needs more than that, such as a proxy."""
+    from botocore.utils import get_environ_proxies  # noqa: PLC0415  see above
+
+    found = session.get_credentials()
+    if found is None:
         return None
-    return Endpoint(service, region, url)
+    parts = urlsplit(client.generate_presigned_url(operation))
+    said = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    if (
+        said.get("X-Amz-Algorithm") != ALGORITHM
+        or session.get_config_variable("tcp_keepalive")
+        or not hasattr(select, "poll")  # Windows
+        or not _is_plain(url)
+        or get_environ_proxies(url).get(parts.scheme)
+    ):
+        return None
+
+    def credentials() -> Credentials:
+        now = found.get_frozen_credentials()
+        return Credentials(now.access_key, now.secret_key, now.token or "")
+
+    *_, region, service, _ = said["X-Amz-Credential"].split("/")
+    trusted = session.get_config_variable("ca_bundle")
+    return Endpoint(service, region, url, credentials, trusted)
+
+
+def _is_plain(url: str) -> bool:
+    parts = urlsplit(url)
+    return not (parts.path.strip("/") or parts.query or parts.fragment)
 
 
 def _is_for_botocore(name: str) -> bool:
@@ -136,30 +185,35 @@ def _is_file(variable: str) -> bool:
     return os.path.exists(os.path.expanduser(path))  # noqa: PTH110,PTH111  pathlib loads slowly
 
 
-def _credentials() -> Credentials | None:
-    """The credentials of the environment as it is now."""
-    key = os.environ.get("AWS_ACCESS_KEY_ID", "")
-    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
-    if not key or not secret:
-        return None
-    return Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
-
-
 class DirectClient:
     """Requests to one endpoint in AWS' JSON protocol, for many threads; not to be used after a
     fork. They are retried under the same conditions as botocore's standard mode has."""
 
     def __init__(
-        self, endpoint: Endpoint, *, connect_timeout: float, read_timeout: float, attempts: int
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float,
+        read_timeout: float,
+        attempts: int,
+        headers: Mapping[str, str] = _NONE,
     ) -> None:
+        """`headers` go with every request."""
         self._idle: list[HTTPConnection] = []
         parts = urlsplit(endpoint.url)
         self._scope = endpoint.region, endpoint.service
+        self._credentials = endpoint.credentials
+        self._certificates = endpoint.certificates
         self._tls = parts.scheme == "https"
         self._address = parts.hostname or "", parts.port
         default = 443 if self._tls else 80
         at_default = parts.port in (None, default)
         self._host = parts.netloc.rpartition(":")[0] if parts.port and at_default else parts.netloc
+        self._headers = {
+            **headers,
+            "content-type": "application/x-amz-json-1.0",
+            "host": self._host,
+        }
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._attempts = attempts
@@ -168,11 +222,7 @@ class DirectClient:
 
     def post(self, target: str, body: bytes) -> Reply:
         """The answer to this operation; ServiceError for one that reports an error."""
-        headers = {
-            "content-type": "application/x-amz-json-1.0",
-            "host": self._host,
-            "x-amz-target": target,
-        }
+        headers = {**self._headers, "x-amz-target": target}
         attempt = 1
         while True:
             try:
@@ -204,7 +254,7 @@ class DirectClient:
 
     def _exchange(self, headers: Mapping[str, str], body: bytes) -> Reply:
         """One request, signed now, and its answer."""
-        credentials = _credentials()
+        credentials = self._credentials()
         if credentials is None:
             raise NoCredentialsError
         sent = signed(headers, body, credentials, self._scope, time.time())
@@ -259,7 +309,7 @@ class DirectClient:
         if self._context is None:
             import ssl  # noqa: PLC0415  loaded with http.client, where Python has it
 
-            self._context = ssl.create_default_context(cafile=_certificates())
+            self._context = ssl.create_default_context(cafile=self._certificates or _certificates())
         return self._context
 
 
@@ -298,11 +348,21 @@ def _error(reply: Reply) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = _Error()  # not the service's own: a proxy's page
     code = said.type_.partition(":")[0].rpartition("#")[2] or str(reply.status)
+    # The code that the service had before it spoke JSON; botocore gives this one, too.
+    older = reply.headers.get("x-amzn-query-error", "").split(";")
+    if len(older) == 2 and older[0]:
+        code = older[0]
     return {
         "Error": {"Code": code, "Message": said.message or said.Message},
         "ResponseMetadata": metadata(reply),
         "Body": reply.body,
     }
+
+
+@cache
+def operation_of(method: str) -> str:
+    """The operation behind a method of boto3: `PutItem` for `put_item`."""
+    return "".join(map(str.title, method.split("_")))
 
 
 def metadata(reply: Reply) -> dict[str, Any]:

@@ -30,7 +30,7 @@ is an answer that is not the service's; `not_reached` is no answer."""
 _CODES: Final[Mapping[Kind, str]] = {
     "absent": (
         "AWS.SimpleQueueService.NonExistentQueue NoSuchBucket NoSuchKey QueueDeletedRecently "
-        "QueueDoesNotExist ResourceNotFound ResourceNotFoundException"
+        "NotFoundException QueueDoesNotExist ResourceNotFound ResourceNotFoundException"
     ),
     "busy": (
         "BandwidthLimitExceeded InternalException InternalFailure InternalServerError "

@@ -60,7 +60,25 @@ def connect(
     attempts: int,
     connect_timeout: float = CONNECT_TIMEOUT,
 ) -> Any:
-    """A client of this service; the driver's own error where there can be none.
+    """A client of this service; the driver's own error where there can be none."""
+    return connected(
+        service,
+        access,
+        read_timeout=read_timeout,
+        attempts=attempts,
+        connect_timeout=connect_timeout,
+    )[0]
+
+
+def connected(
+    service: str,
+    access: Access,
+    *,
+    read_timeout: float,
+    attempts: int,
+    connect_timeout: float = CONNECT_TIMEOUT,
+) -> tuple[Any, Any]:
+    """A client of this service, and the session it was made in.
 
     Each request is sent so many times at most. Its parameters are not validated: ours always have
     the same shape, and validation is a fifth of the time a request costs here.
@@ -86,10 +104,13 @@ def connect(
     )
     session = new_session(access.profile)
     session.register_component("data_loader", Models.of(session, service))
-    region = region_of(session, access.region)
-    return session.create_client(
-        service, region_name=region, endpoint_url=access.endpoint, config=config
+    client = session.create_client(
+        service,
+        region_name=region_of(session, access.region),
+        endpoint_url=access.endpoint,
+        config=config,
     )
+    return client, session
 
 
 def new_session(profile: str | None = None) -> Any:

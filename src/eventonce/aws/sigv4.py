@@ -52,9 +52,9 @@ def signed(
     return signing
 
 
-@lru_cache(2)
+@lru_cache(8)
 def _signing_key(secret: str, day: str, region: str, service: str) -> bytes:
-    """The key of one day; two are kept, for requests on both sides of midnight."""
+    """The key of one day; several are kept, for two services on both sides of midnight."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")

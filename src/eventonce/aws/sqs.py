@@ -20,7 +20,7 @@ from eventonce.aws.limits import (
     Refused,
     batches,
 )
-from eventonce.aws.sessions import Access, Client, connect
+from eventonce.aws.sessions import Access, Client
 from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 
@@ -166,9 +166,10 @@ class Queue:
         self._url = address.url
 
         def make() -> Any:
-            return connect(
-                "sqs", address.access, read_timeout=SQS_READ_TIMEOUT, attempts=SQS_ATTEMPTS
-            )
+            # It loads a client of HTTP, and whoever only reads a URI needs none.
+            from eventonce.aws.sqs_client import connect_sqs  # noqa: PLC0415
+
+            return connect_sqs(address.access, read_timeout=SQS_READ_TIMEOUT, attempts=SQS_ATTEMPTS)
 
         explain = partial(errors.explain, place=address, noun="queue", awaited=awaited)
         self._client = Client(make, explain, client)
@@ -206,19 +207,23 @@ class Queue:
         wait: int = SQS_WAIT_SECONDS,
         visibility: int | None = None,
         attributes: Sequence[str] | None = None,
+        sent: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         """Up to ten messages as the service gives them, waiting so many seconds for the first.
 
         With all that is known of them, the sender's attributes too; or, where that is too much,
-        with no more than the system attributes named.
+        with no more than the system attributes named, and of the attributes `sent` with a message
+        those.
         """
         asked: dict[str, Any] = {
             "MaxNumberOfMessages": max(1, min(most, SQS_BATCH_ENTRIES)),
             "WaitTimeSeconds": max(0, min(wait, SQS_WAIT_SECONDS)),
         }
         if attributes is None:
-            asked["MessageAttributeNames"] = attributes = ["All"]
+            attributes = sent = ["All"]
         asked["MessageSystemAttributeNames"] = list(attributes)
+        if sent:
+            asked["MessageAttributeNames"] = list(sent)
         if visibility is not None:
             asked["VisibilityTimeout"] = _bounded(visibility)
         answer = self._called("receive_message", QueueUrl=self.url, **asked)

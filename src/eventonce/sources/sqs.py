@@ -11,6 +11,7 @@ from typing import Any, Final
 from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
 from eventonce.aws.sqs import Queue
 from eventonce.core.ports import Delivery
+from eventonce.envelope.tracing import W3C, XRAY_ATTRIBUTE, of_message
 from eventonce.errors import ConfigError
 
 VISIBILITY: Final = 60.0
@@ -51,7 +52,8 @@ class SQSSource:
         self._wait = int(wait)
         self._answered = False
         # A group on a queue that is not FIFO is for fairness, and has no order.
-        self._asked = ("ApproximateReceiveCount", *(("MessageGroupId",) if queue.fifo else ()))
+        groups = ("MessageGroupId",) if queue.fifo else ()
+        self._asked = ("ApproximateReceiveCount", XRAY_ATTRIBUTE, *groups)
 
     def __str__(self) -> str:
         return str(self._queue)
@@ -59,7 +61,7 @@ class SQSSource:
     def receive(self, most: int) -> list[Delivery]:
         # The first does not wait: whether the queue is there shall be known soon.
         wait = self._wait if self._answered else 0
-        messages = self._queue.receive(most, wait, int(self.hold), self._asked)
+        messages = self._queue.receive(most, wait, int(self.hold), self._asked, W3C)
         self._answered = True
         now = time.monotonic()
         return [_delivery(message, now, fifo=self._queue.fifo) for message in messages]
@@ -101,4 +103,5 @@ def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:
         int(known.get("ApproximateReceiveCount", 1)),
         now,
         now,
+        of_message(message),
     )

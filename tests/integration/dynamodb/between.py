@@ -60,7 +60,8 @@ class Between:
     def answer(self, operation: str, body: bytes, headers: dict[str, str]) -> Reply | None:
         with self._lock:
             self.asked.append(operation)
-            signed = headers.get("Authorization", "").partition("Credential=")[2]
+            written = {name.lower(): value for name, value in headers.items()}
+            signed = written.get("authorization", "").partition("Credential=")[2]
             self.keys.add(signed.partition("/")[0])
             trick = self.always
             for place, (wanted, waiting) in enumerate(self._tricks):

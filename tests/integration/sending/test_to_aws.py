@@ -16,6 +16,7 @@ from botocore.client import BaseClient
 
 from eventonce import sending
 from eventonce.aws.limits import EVENTBRIDGE_BATCH_BYTES
+from eventonce.aws.sqs_client import SQSClient
 from tests.integration.sending.sent import Send, event
 from tests.servers.aws import REGION
 
@@ -230,7 +231,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
     monkeypatch.setattr(sending, "PAUSE", 0.0)
     asked: list[int] = []
 
-    def call(_: Any, operation: str, params: Any) -> Any:
+    def call(_: Any, __: str, **params: Any) -> Any:
         asked.append(len(params["Entries"]))
         fault = {"Id": "1", "SenderFault": False, "Code": "InternalError", "Message": "m"}
         failed = [fault] if len(asked) < 3 and len(asked) % 2 else []
@@ -241,7 +242,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
         ]
         return {"Successful": taken, "Failed": failed}
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", call)
+    monkeypatch.setattr(SQSClient, "_call", call)
     url = f"https://sqs.{REGION}.amazonaws.com/000000000000/q"
     result = send("--queue", url, events=[event(1), event(2), event(3)])
     assert (result.code, result.out) == (0, "3 events, 1 copy: 3 accepted\n")

@@ -112,6 +112,7 @@ def test_expired_credentials_are_read_anew(
         new.replace(file)
 
     renew("AKIAOLD0000000000000")
+    site.queue.close()  # the next client reads the file
     ran = Ran()
     through = source(site.through(between.url))
     with working(Consumer(MemoryStore(), rules=RULE, handler=ran), through) as worker:

@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from eventonce.aws.direct import DirectClient, Endpoint, Reply, ServiceError, metadata
+from eventonce.aws.direct import (
+    DirectClient,
+    Endpoint,
+    Reply,
+    ServiceError,
+    metadata,
+    operation_of,
+)
 
 _TARGET: Final = "DynamoDB_20120810."
 """The version of the protocol, which every operation's name begins with."""
@@ -96,7 +103,7 @@ class DynamoDBClient:
     def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
         if operation.startswith("_"):
             raise AttributeError(operation)
-        return partial(self._call, "".join(map(str.title, operation.split("_"))))
+        return partial(self._call, operation_of(operation))
 
     def close(self) -> None:
         """Close the connections; the next call opens another."""
