@@ -1,49 +1,109 @@
-"""The meter beside the engine on the memory store: the processor time that it adds to an event."""
+"""The meter, OpenTelemetry and a history beside the engine on the memory store: the processor time
+that each adds to an event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from statistics import median
-from time import process_time
+from time import process_time, thread_time
+from typing import NamedTuple
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks import Figure
-from benchmarks.engine import BATCH, EVENTS, _events, _ignore
+from benchmarks.engine import BATCH, EVENTS, ROUNDS, ignore, new_events
 from eventonce import Consumer, Event, envelope
+from eventonce.history import History
 from eventonce.metrics import measure
+from eventonce.otel import instrument
 from eventonce.stores.memory import MemoryStore
 
-ROUNDS = 15
-"""Each round measures without and with the meter next to each other."""
 
-
-def _engine(ready: list[Event], batch: int, *, metered: bool) -> float:
+class Spent(NamedTuple):
     """Microseconds of processor time an event."""
-    consumer = Consumer(MemoryStore(), rules="genesys", handler=_ignore)
-    if metered:
-        measure(consumer)
-    began = process_time()
+
+    own: float
+    """Of the thread that works."""
+    of_all: float
+
+
+class _Nowhere(SpanExporter):
+    """Takes spans, and sends them nowhere."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:  # noqa: ARG002  see above
+        return SpanExportResult.SUCCESS
+
+
+def _traced(consumer: Consumer) -> None:
+    spans = TracerProvider(shutdown_on_exit=False)
+    spans.add_span_processor(BatchSpanProcessor(_Nowhere()))
+    meters = MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
+    instrument(consumer, channel="sqs:bench", tracer_provider=spans, meter_provider=meters)
+    consumer.runtime.on_close(spans.shutdown)
+    consumer.runtime.on_close(meters.shutdown)
+
+
+def _engine(
+    ready: Sequence[Event],
+    batch: int,
+    watch: Callable[[Consumer], object] = id,
+    then: Callable[[], None] = lambda: None,
+) -> Spent:
+    consumer = Consumer(MemoryStore(), name="bench", rules="genesys", handler=ignore)
+    watch(consumer)
+    own, of_all = thread_time(), process_time()
     for start in range(0, len(ready), batch):
         consumer.process(ready[start : start + batch])
-    took = process_time() - began
+    own = thread_time() - own
+    then()
+    of_all = process_time() - of_all
     consumer.close()
-    return took / len(ready) * 1e6
+    return Spent(own / len(ready) * 1e6, of_all / len(ready) * 1e6)
 
 
 def run() -> Iterator[Figure]:
-    """What the meter adds, in batches and for lone events."""
+    """What each adds, in batches and for lone events."""
     # EventBridge dates events to the second; here are ten of each.
     ready = [
         envelope.read(event.replace(b"09:15:27Z", b"09:%02d:%02dZ" % divmod(number // 10, 60)))
-        for number, event in enumerate(_events())
+        for number, event in enumerate(new_events())
     ]
     assert len({event.time for event in ready}) == EVENTS // 10
     for batch, at_most in ((BATCH, 2.0), (1, None)):
-        pairs = [
-            (_engine(ready, batch, metered=False), _engine(ready, batch, metered=True))
+        # Next to each other, because what else this machine does changes.
+        rounds = [
+            [_engine(ready, batch, watch).of_all for watch in (id, measure, _traced)]
             for _ in range(ROUNDS)
         ]
-        added = median(with_meter - without for without, with_meter in pairs)
-        whole = median(without for without, _ in pairs)
         what = f"events in batches of {batch}"
-        yield Figure(f"{what}, without the meter", whole, "µs")
+        yield Figure(f"{what}, without the meter", median(one[0] for one in rounds), "µs")
+        added = median(one[1] - one[0] for one in rounds)
         yield Figure(f"{what}, added by the meter", added, "µs", at_most=at_most)
+        added = median(one[2] - one[0] for one in rounds)
+        yield Figure(f"{what}, added by OpenTelemetry with its metrics", added, "µs")
+    yield from _with_history(ready)
+
+
+def _with_history(ready: Sequence[Event]) -> Iterator[Figure]:
+    added: list[Spent] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(ROUNDS):
+            with History(f"sqlite:///{folder}/history.db") as history:
+
+                def watch(consumer: Consumer, history: History = history) -> None:
+                    measure(consumer)
+                    consumer.observers.append(history.observer(consumer.name))
+
+                without = _engine(ready, BATCH)
+                watched = _engine(ready, BATCH, watch, history.flush)
+            added.append(Spent(watched.own - without.own, watched.of_all - without.of_all))
+        size = Path(folder, "history.db").stat().st_size / (ROUNDS * len(ready))
+    own, of_all = (median(some) for some in zip(*added, strict=True))
+    yield Figure("history and meter: of the thread that works", own, "µs", at_most=5)
+    yield Figure("history and meter: of all threads", of_all, "µs")
+    yield Figure("history: a decision on disk", size, "bytes")

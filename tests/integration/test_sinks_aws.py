@@ -69,6 +69,21 @@ def test_a_queue_gets_the_event_and_its_effect_id(endpoint: str, name: str) -> N
     assert message["MessageAttributes"]["effect_id"]["StringValue"] == outcomes[0].key.hex()
 
 
+def test_a_queue_gets_the_trace_of_its_handler(endpoint: str, name: str) -> None:
+    uri = made(endpoint, name)
+    sink = SQSQueue(uri)
+
+    def traced(job: Job) -> None:
+        job.traced = {"traceparent": "00-1-2-01"}
+        sink(job)
+
+    with Consumer("memory:", rules=CALL, handler=traced) as consumer:
+        consumer.process([call(1)])
+    sink.close()
+    (message,) = received(uri)
+    assert message["MessageAttributes"]["traceparent"]["StringValue"] == "00-1-2-01"
+
+
 def test_a_fifo_queue_drops_what_is_sent_twice(endpoint: str, name: str) -> None:
     """A worker that dies after sending sends again, under the same deduplication id."""
     uri = made(endpoint, f"{name}.fifo")

@@ -15,7 +15,14 @@ import pytest
 
 from eventonce import Consumer, Event, Job, Outcome, Reject, Retry, Rule, envelope
 from eventonce.clock import wall_clock
-from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED, reason
+from eventonce.core.reasons import (
+    NOT_ALONE,
+    NOT_STARTED,
+    REFUSED,
+    SAME_BATCH,
+    forgotten,
+    reason,
+)
 from eventonce.core.status import MEANINGS
 from eventonce.errors import SourceUnavailable, StoreError, StoreUnavailable
 from eventonce.metrics import Meter, measure, names
@@ -98,11 +105,11 @@ def judged(status: Any, verdict: Verdict, claim: Claim = CLAIM, **more: Any) -> 
         (judged("busy", Verdict("busy", order=4)), "newer_version"),
         (judged("busy", Verdict("busy")), "another_run"),
         (Outcome(EVENT, "busy", NOT_ALONE, key=b"k"), "alone"),
-        (Outcome(EVENT, "busy", "its copy in the same batch is failed", key=b"k"), "same_batch"),
+        (Outcome(EVENT, "busy", f"{SAME_BATCH} failed", key=b"k"), "same_batch"),
         (judged("dead", Verdict("dead", order=4)), "newer_version"),
         (judged("dead", Verdict("dead", attempt=4)), "never_returned"),
         (judged("dead", Verdict("dead")), "given_up_before"),
-        (Outcome(EVENT, "dead", "a replay of an event that says no time: …", key=b"k"), "replay"),
+        (Outcome(EVENT, "dead", forgotten(EVENT, CLAIM, 1), key=b"k"), "replay"),
         (Outcome(EVENT, "dead", "no handler for it"), "no_handler"),
         (judged("conflict", Verdict("conflict")), "content_differs"),
         (judged("failed", Verdict("error"), error=StoreUnavailable("away")), "store"),
@@ -130,6 +137,23 @@ def test_no_status_is_without_a_cause() -> None:
     given = test_every_status_has_a_cause_of_the_table.pytestmark[0].args[1]  # type: ignore[attr-defined]
     assert {outcome.status for outcome, _ in given} == set(MEANINGS)
     assert {cause for _, cause in given} >= set(names.CAUSES)
+
+
+def test_two_meters_of_one_consumer_both_count_the_calls_to_its_store() -> None:
+    """Prometheus or OpenTelemetry count on; the lines of a function begin anew each time."""
+    consumer, meter = metered()
+    taken = measure(consumer, values=True)
+    assert measure(consumer) is meter
+    assert measure(consumer, values=True) is taken
+    consumer.process([call(1)])
+    taken.expired(2)
+    assert values(taken, names.STORE_SECONDS, "claim")[0] == 1
+    taken.take()
+    consumer.process([call(2)])
+    assert values(meter, names.STORE_SECONDS, "claim")[0] == 2
+    assert values(meter, names.STORE_SECONDS, "settle")[0] == 2
+    assert events(meter) == {("done", "first_attempt"): 2}
+    assert meter.counted().counters[names.EXPIRED_LETTERS] == {(): 2}
 
 
 def test_labels_that_senders_choose_are_bounded() -> None:

@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from eventonce import ConfigError, Job, Reject, Rule
+from eventonce.aws.limits import SQS_BATCH_BYTES
 from eventonce.config import load
 from eventonce.envelope import read
 from eventonce.sinks import EventBus, JSONLines, Sink, SQSQueue, Table, Webhook, open_sink
@@ -294,6 +295,25 @@ class Refusing:
             },
             "SendMessageBatch",
         )
+
+
+def test_a_message_that_is_too_large_with_its_trace_is_sent_without_it() -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Client:
+        def send_message_batch(self, **asked: Any) -> dict[str, Any]:
+            sent.extend(asked["Entries"])
+            return {"Successful": [{"Id": "0", "MessageId": "m"}]}
+
+    sink = SQSQueue("https://sqs.eu-central-1.amazonaws.com/1/calls", client=Client())
+    for spare in (60, 200):
+        one = job(call(1, text="x" * (SQS_BATCH_BYTES - len(call(1, text="")) - spare)))
+        one.traced = {"traceparent": "0" * 55}
+        sink(one)
+    assert [set(it["MessageAttributes"]) for it in sent] == [
+        {"effect_id"},
+        {"effect_id", "traceparent"},
+    ]
 
 
 def test_a_message_that_the_service_never_takes_is_rejected() -> None:

@@ -5,6 +5,7 @@ Imports no AWS library: only a store that needs one does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from sys import maxsize
@@ -23,12 +24,13 @@ from eventonce.aws.sqs_batch import (
     process_batch,
     sqs_records,
 )
-from eventonce.aws.tap import asked_for, of_invocation, of_record, to_log
+from eventonce.aws.tap import of_invocation, of_record, to_log
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
+from eventonce.core.redaction import arrival
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope import parts, read_body
-from eventonce.envelope.captured import Tap
+from eventonce.envelope.captured import Arrived, Tap
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.http_report import Answer, counts, respond, understood
@@ -102,6 +104,8 @@ def lambda_handler(
 
     `metrics` is whether each invocation ends with a line of CloudWatch's embedded metric format;
     without it, the variable `EVENTONCE_METRICS=emf` is asked.
+
+    Traces and metrics for OpenTelemetry are exported where the variables `OTEL_*` ask for it.
     """
     if not isinstance(consumer, Consumer):
         raise ConfigError(
@@ -117,9 +121,20 @@ def lambda_handler(
     if admits is not None:
         check_function("lambda_handler: admits", admits)
     pace, visibility = Pace(), Visibility()
-    tapped = to_log if asked_for(tap, "EVENTONCE_TAP") else None
-    if asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):
+
+    def to_tap(arrived: Sequence[Arrived]) -> None:
+        to_log(lambda one: arrival(one, consumer.rules), arrived)
+
+    tapped = to_tap if _asked_for(tap, "EVENTONCE_TAP") else None
+    if _asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):
         consumer.observers.append(to_standard_output(consumer))
+
+    if any(name.startswith("OTEL_") for name in os.environ):
+        from eventonce.otel.setup import exported  # noqa: PLC0415  for those who ask
+
+        export = exported(consumer)
+        if export is not None:
+            consumer.observers.append(export)
 
     def handler(event: Any, context: Any = None) -> Any:
         try:
@@ -159,11 +174,16 @@ def lambda_handler(
             tapped([of_invocation(one, context) for one in incoming])
         return _answer_direct(consumer, incoming, invocation, attempts)
 
-    if not asked_for(metrics, "EVENTONCE_METRICS", "emf"):
+    if not _asked_for(metrics, "EVENTONCE_METRICS", "emf"):
         return handler
     from eventonce.metrics.emf import printing  # noqa: PLC0415  for those who ask
 
     return printing(consumer, handler)
+
+
+def _asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  what an argument said
+    """Whether the argument, or else the environment, asks for lines in the log."""
+    return os.environ.get(variable, "") == value if said is None else said
 
 
 def _delivered(event: Any) -> Sequence[Record] | None:

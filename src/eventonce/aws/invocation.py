@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from eventonce.consumer import Consumer
 from eventonce.core.reasons import GIVEN_UP, TOO_LATE
+from eventonce.core.redaction import REDACTED
 from eventonce.core.status import COPIES, DEAD_LETTERS, RAN
 from eventonce.errors import EnvelopeError, Reject, Retry
 from eventonce.log import log, on_one_line
@@ -162,11 +163,13 @@ def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def _say(what: str, outcome: Outcome) -> None:
     event, error = outcome.event, outcome.error
+    # The traceback would have what was redacted in the reason.
+    silent = isinstance(error, EXPECTED) or REDACTED in outcome.reason
     log().warning(
         "%s type=%s id=%s: %s",
         what,
         on_one_line(event.type) if event is not None else "-",
         on_one_line(event.id) if event is not None else "-",
         on_one_line(outcome.reason),
-        exc_info=None if isinstance(error, EXPECTED) else error,
+        exc_info=None if silent else error,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from eventonce.clock import wall_clock
@@ -18,11 +18,6 @@ from eventonce.log import log
 
 LINE_BYTES: Final = 256_000
 """Bytes of a line: CloudWatch Logs cuts what is longer."""
-
-
-def asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  what an argument said
-    """Whether the argument, or else the environment, asks for lines in the log."""
-    return os.environ.get(variable, "") == value if said is None else said
 
 
 def of_record(record: Mapping[str, Any]) -> Arrived:
@@ -39,12 +34,13 @@ def of_invocation(body: Any, context: Any) -> Arrived:
     )
 
 
-def to_log(arrived: Sequence[Arrived]) -> None:
-    """Print the lines. Whatever goes wrong here must not fail the invocation."""
+def to_log(kept: Callable[[Arrived], Arrived], arrived: Sequence[Arrived]) -> None:
+    """Print the lines, each as it may be `kept`. Whatever goes wrong here must not fail the
+    invocation."""
     dropped = 0
     for one in arrived:
         try:
-            line = line_of(one)
+            line = line_of(kept(one))
             if len(line) > LINE_BYTES:
                 dropped += 1
                 continue

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from eventonce.envelope import jsontext
+from eventonce.envelope import jsontext, tracing
 from eventonce.envelope.forms import BINARY, headed, structured
 from eventonce.envelope.headers import kept_headers
 from eventonce.envelope.reader import (
@@ -68,6 +68,23 @@ def read_body(
     With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
     EnvelopeError, before any of them is read, if there are more than `max_events`.
     """
+    found = _found(raw, headers, keep, max_bytes, max_events)
+    trace = tracing.of_headers(headers)
+    if trace:
+        for event in found:
+            if isinstance(event, Event) and not event.trace:
+                # Nobody else has it yet.
+                force_setattr(event, "trace", trace)
+    return found
+
+
+def _found(
+    raw: bytes,
+    headers: Mapping[str, str],
+    keep: AbstractSet[str],
+    max_bytes: int,
+    max_events: int | None,
+) -> list[Event | bytes]:
     kept = kept_headers(headers, keep)
     media = media_type(headers.get("content-type", ""))
     if BINARY in headers:

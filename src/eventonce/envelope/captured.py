@@ -89,7 +89,7 @@ def written_line(raw: bytes) -> bytes | None:
 
 def line_of(arrived: Arrived) -> bytes:
     """The line, without its newline; a body that is no JSON object is kept as a text."""
-    body = _body(arrived.body)
+    body = bytes_of(arrived.body)
     line = Line(1, arrived.id, arrived.arrived, arrived.channel, arrived.receives)
     if _is_object(body):
         # No string of JSON holds a line break as it is: these stand between its parts.
@@ -103,7 +103,8 @@ def line_of(arrived: Arrived) -> bytes:
     return _encode(line)
 
 
-def _body(body: Event | bytes | str | Mapping[str, Any]) -> bytes:
+def bytes_of(body: Event | bytes | str | Mapping[str, Any]) -> bytes:
+    """The bytes that are kept of a body."""
     if isinstance(body, Event):
         return kept(body)
     if isinstance(body, NoEvent):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.envelope import tracing
 from eventonce.envelope.jsontext import elements, members, string, top_level
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS
@@ -109,6 +110,7 @@ class Wrapped(msgspec.Struct, frozen=True):
     part: str = ""
     channel: str = ""
     receives: int = 0
+    trace: Mapping[str, str] = NO_HEADERS
     keep: bool = False
     """Whether the carrier says something about the event that must not be lost with it."""
 
@@ -177,6 +179,7 @@ def _queue_message(fields: Fields) -> Wrapped | None:
                 id=string(fields.get(id_name)),
                 channel=queue_of(fields),
                 receives=receives_of(fields),
+                trace=tracing.of_message(fields),
             )
     return None
 
@@ -202,7 +205,7 @@ def _topic_record(fields: Fields) -> Wrapped | None:
     notice = members(fields.get("Sns"))
     if "Message" not in notice or not fields.keys() <= _RECORD_FIELDS:
         return None
-    return Wrapped(notice["Message"], "Sns.Message", id=string(notice.get("MessageId")))
+    return _published(notice, "Sns.Message")
 
 
 def _topic_notice(fields: Fields) -> Wrapped | None:
@@ -210,7 +213,16 @@ def _topic_notice(fields: Fields) -> Wrapped | None:
         return None
     if "TopicArn" not in fields and not fields.keys() <= _NOTICE_FIELDS:
         return None
-    return Wrapped(fields["Message"], "Message", id=string(fields.get("MessageId")))
+    return _published(fields, "Message")
+
+
+def _published(notice: Fields, place: str) -> Wrapped:
+    return Wrapped(
+        notice["Message"],
+        place,
+        id=string(notice.get("MessageId")),
+        trace=tracing.of_message(notice),
+    )
 
 
 def _custom_bus(fields: Fields) -> Wrapped | None:

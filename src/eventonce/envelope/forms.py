@@ -14,8 +14,9 @@ import msgspec
 
 from eventonce.envelope.jsontext import begins, check, members, string, top_level, within
 from eventonce.envelope.topics import template
+from eventonce.envelope.tracing import W3C
 from eventonce.errors import EnvelopeError
-from eventonce.types import Event
+from eventonce.types import NO_HEADERS, Event
 
 BINARY: Final = "ce-type"
 """The header that every CloudEvent in binary mode has: the body is the data of one event then, and
@@ -86,6 +87,7 @@ def headed(event: Event, headers: Mapping[str, str]) -> Event:
         event,
         form="cloudevents" if event.form == "json" else event.form,
         headers=headers,
+        trace=event.trace or _own_trace({name: headers.get(f"ce-{name}", "") for name in W3C}),
         **{
             name: value
             for name, value in said.items()
@@ -136,7 +138,13 @@ def _cloudevent(raw: bytes, fields: Fields) -> Event | None:
         type=string(fields.get("type")),
         time=string(fields.get("time")),
         form="cloudevents",
+        trace=_own_trace({name: string(fields.get(name)) for name in W3C}),
     )
+
+
+def _own_trace(said: Mapping[str, str]) -> Mapping[str, str]:
+    """The context in which a CloudEvent was made, by its extension attributes."""
+    return said if said["traceparent"] else NO_HEADERS
 
 
 def _object_in(value: msgspec.Raw, place: str) -> bytes | msgspec.Raw | None:

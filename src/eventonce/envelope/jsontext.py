@@ -23,7 +23,9 @@ SHALLOW: Final = 2 * MAX_DEPTH
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Windows writes it before UTF-8; it is no part of the JSON."""
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+"""A string of JSON, as it is written."""
+
 _LEVELS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
 _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_STEPS: Final = bytes(byte for byte in range(256) if byte not in b"{[}]")
@@ -134,7 +136,7 @@ def is_shallow(raw: bytes) -> bool:
     lists = _count(raw, b"[")
     if lists + size // 5 <= MAX_DEPTH or lists + _count(raw, b"{") <= MAX_DEPTH:
         return True
-    steps = _STRING.sub(b"", raw).translate(_STEPS, _NO_STEPS)
+    steps = STRING.sub(b"", raw).translate(_STEPS, _NO_STEPS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) <= MAX_DEPTH
 
 

@@ -221,6 +221,8 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
                 msgspec.structs.force_setattr(event, "channel", wrapped.channel)
             if wrapped.receives:
                 msgspec.structs.force_setattr(event, "receives", wrapped.receives)
+            if wrapped.trace and not event.trace:
+                msgspec.structs.force_setattr(event, "trace", wrapped.trace)
             return event
         carrier = None
     found = msgspec.structs.replace(
@@ -235,6 +237,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         replay=event.replay or wrapped.replay,
         channel=wrapped.channel or event.channel,
         receives=wrapped.receives or event.receives,
+        trace=event.trace or wrapped.trace,
         _part=event.part or wrapped.part,
     )
     headers = event.headers or wrapped.headers

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventonce.core.reasons import NOT_ALONE, NOT_STARTED, REFUSED
+from eventonce.core.reasons import (
+    GIVEN_UP_BEFORE,
+    NEVER_SETTLED,
+    NOT_ALONE,
+    NOT_SETTLED,
+    NOT_STARTED,
+    REFUSED,
+    REPLAY,
+    SAME_BATCH,
+)
 from eventonce.errors import Reject, StoreError
 from eventonce.types import Outcome
 
@@ -16,13 +25,14 @@ _FIXED: Final = {"stale": "older_version", "unchanged": "same_state", "conflict"
 def cause_of(outcome: Outcome) -> str:
     """The cause: a key of `names.CAUSES`, or the class of the exception that a handler raised."""
     status, reason = outcome.status, outcome.reason
+    # These two are nearly all events.
+    if status == "done":
+        return "first_attempt" if outcome.attempt <= 1 else "later_attempt"
+    if status == "duplicate":
+        return COPIES[outcome.same_id]
     if status in _FIXED:
         return _FIXED[status]
     match status:
-        case "done":
-            return "first_attempt" if outcome.attempt <= 1 else "later_attempt"
-        case "duplicate":
-            return COPIES[outcome.same_id]
         case "invalid":
             return "not_an_event" if outcome.event is None else "no_key"
         case "ignored":
@@ -56,14 +66,14 @@ def _not_settled(outcome: Outcome) -> str:
 def _busy(reason: str) -> str:
     if reason == NOT_ALONE:
         return "alone"
-    if reason.startswith("version "):
+    if reason.endswith(NOT_SETTLED):
         return "newer_version"
-    return "same_batch" if reason.startswith("its copy ") else "another_run"
+    return "same_batch" if reason.startswith(SAME_BATCH) else "another_run"
 
 
 def _dead(reason: str) -> str:
-    if reason.startswith("version "):
+    if reason.endswith(NEVER_SETTLED):
         return "newer_version"
-    if reason.startswith("a replay "):
+    if reason.startswith(REPLAY):
         return "replay"
-    return "given_up_before" if reason == "was given up before" else "never_returned"
+    return "given_up_before" if reason == GIVEN_UP_BEFORE else "never_returned"

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from eventonce.consumer import Consumer
 from eventonce.core import status
 from eventonce.log import log
 from eventonce.metrics import names
-from eventonce.metrics.causes import COPIES, cause_of
+from eventonce.metrics.causes import cause_of
 from eventonce.metrics.names import Metric
 from eventonce.rules.instants import EARLIEST_EVENT, instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -75,6 +75,14 @@ class Counted(NamedTuple):
     counters: Mapping[Metric, Mapping[Labels, int]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
 
+    def counts(self, metric: Metric) -> Mapping[Labels, int]:
+        """The numbers of a counter, with those that are 0 and known beforehand."""
+        return {**dict.fromkeys(metric.zeros, 0), **self.counters[metric]}
+
+
+Record = Callable[[Metric, Labels, Sequence[float]], None]
+"""Told of the values of a histogram as they come."""
+
 
 class Meter:
     """Counts for one consumer; safe in many threads.
@@ -86,6 +94,10 @@ class Meter:
         """With `values`, histograms keep their values too, until they are taken."""
         self.consumer = consumer
         self.keeps_values = values
+        self.record: Record | None = None
+        """Told of every value of every histogram, outside the meter's lock."""
+        self.beside: Meter | None = None
+        """Another that counts for the same consumer: its gate tells one."""
         self._lock = Lock()
         self._types: dict[str, str] = {}
         self._errors: dict[str, str] = {}
@@ -123,16 +135,14 @@ class Meter:
                     type_ = types.get(event.type)
                     if event.receives:
                         receives.append(event.receives)
-                if outcome.status == "done" and event is not None:
-                    cause = "first_attempt" if attempt == 1 else "later_attempt"
-                    at = _instant(event.time) if event.time else None
-                    if at is not None:
-                        # A sender's clock may be ahead of ours.
-                        lags.append((now - at) / 1000 if now > at else 0.0)
-                elif outcome.status == "duplicate":
-                    cause = COPIES[outcome.same_id]
-                else:
-                    cause = self._cause(outcome)
+                    if outcome.status == "done" and event.time:
+                        at = _instant(event.time)
+                        if at is not None:
+                            # A sender's clock may be ahead of ours.
+                            lags.append((now - at) / 1000 if now > at else 0.0)
+                cause = cause_of(outcome)
+                if cause not in names.CAUSES:
+                    cause = _bounded(self._errors, cause, names.ERRORS)
                 if type_ is None:
                     type_ = _bounded(types, event.type if event is not None else "", names.TYPES)
                 events[outcome.status, cause, rule, type_] += 1
@@ -147,11 +157,15 @@ class Meter:
             self._received.add_all(receives)
             self._batch_size.add(len(outcomes))
             self._batch_seconds.add(seconds)
+        if self.record is not None:
+            _tell(self.record, took, lags, receives, [len(outcomes)], [seconds])
 
     def claim(
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim]
     ) -> list[Verdict]:
         """The store's answer to these claims, counted."""
+        if self.beside is not None:
+            call = partial(self.beside.claim, call)
         began = perf_counter()
         try:
             verdicts = call(claims)
@@ -168,6 +182,7 @@ class Meter:
                         self._counters[names.TAKEOVERS][()] += 1
                     elif verdict.error is not None:
                         self._failed("claim", verdict.error)
+            self._called("claim", len(claims), seconds)
         except Exception as problem:  # noqa: BLE001  the store's answer must be heard
             _not_counted(problem)
         return verdicts
@@ -178,6 +193,8 @@ class Meter:
         settlements: Sequence[Settlement],
     ) -> list[SettleResult]:
         """The store's answer to these settlements, counted."""
+        if self.beside is not None:
+            call = partial(self.beside.settle, call)
         began = perf_counter()
         try:
             results = call(settlements)
@@ -192,9 +209,17 @@ class Meter:
                 counts = self._counters[names.SETTLEMENTS]
                 for settlement, result in zip(settlements, results, strict=False):
                     counts[settlement.action, result] += 1
+            self._called("settle", len(settlements), seconds)
         except Exception as problem:  # noqa: BLE001  the store's answer must be heard
             _not_counted(problem)
         return results
+
+    def expired(self, letters: int) -> None:
+        """Count dead letters that were dropped for their age."""
+        with self._lock:
+            self._counters[names.EXPIRED_LETTERS][()] += letters
+        if self.beside is not None:
+            self.beside.expired(letters)
 
     def counted(self) -> Counted:
         """What was counted since the beginning."""
@@ -219,16 +244,18 @@ class Meter:
                 self._histogram(names.STORE_SECONDS, (verb,)).add(seconds)
                 self._histogram(names.STORE_SIZE, (verb,)).add(size)
                 self._failed(verb, error)
+            self._called(verb, size, seconds)
         except Exception as problem:  # noqa: BLE001  the store's own error must be heard
             _not_counted(problem)
+
+    def _called(self, verb: str, size: int, seconds: float) -> None:
+        if self.record is not None:
+            self.record(names.STORE_SECONDS, (verb,), [seconds])
+            self.record(names.STORE_SIZE, (verb,), [size])
 
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.ERRORS)
         self._counters[names.STORE_ERRORS][verb, name] += 1
-
-    def _cause(self, outcome: Outcome) -> str:
-        cause = cause_of(outcome)
-        return cause if cause in names.CAUSES else _bounded(self._errors, cause, names.ERRORS)
 
     def _histogram(self, metric: Metric, labels: Labels) -> Histogram:
         some = self._histograms[metric]
@@ -240,13 +267,35 @@ class Meter:
 
 def measure(consumer: Consumer, *, values: bool = False) -> Meter:
     """The meter of this consumer: told of its outcomes, and of its calls to the store."""
-    known = consumer.runtime.gate.meter
-    if isinstance(known, Meter) and known.keeps_values == values:
-        return known
+    first = consumer.runtime.gate.meter
+    known = first = first if isinstance(first, Meter) else None
+    while known is not None:
+        if known.keeps_values == values:
+            return known
+        known = known.beside
     meter = Meter(consumer.name, values=values)
+    meter.beside = first
     consumer.observers.append(meter)
     consumer.runtime.gate.meter = meter
+    if consumer.runtime.retention is not None:
+        consumer.runtime.retention.told = meter.expired
     return meter
+
+
+def _tell(
+    record: Record,
+    took: Mapping[str, Sequence[float]],
+    lags: Sequence[float],
+    receives: Sequence[float],
+    size: Sequence[float],
+    seconds: Sequence[float],
+) -> None:
+    for rule, some in took.items():
+        record(names.HANDLER_SECONDS, (rule,), some)
+    record(names.LAG_SECONDS, (), lags)
+    record(names.RECEIVED, (), receives)
+    record(names.BATCH_SIZE, (), size)
+    record(names.BATCH_SECONDS, (), seconds)
 
 
 def _not_counted(problem: Exception) -> None:

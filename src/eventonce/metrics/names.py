@@ -71,6 +71,13 @@ DEAD_LETTERS: Final = Metric(
     emf="dead_letters",
     zeros=tuple((status,) for status in MEANINGS if status in LETTERS),
 )
+EXPIRED_LETTERS: Final = Metric(
+    "eventonce_expired_letters_total",
+    "counter",
+    "dead letters",
+    "Dead letters that this process dropped because they were older than `keep_letters`.",
+    zeros=((),),
+)
 HANDLER_SECONDS: Final = Metric(
     "eventonce_handler_seconds",
     "histogram",
@@ -185,7 +192,8 @@ STORE_BYTES: Final = Metric(
 )
 
 METRICS: Final = (
-    *(EVENTS, DEAD_LETTERS, HANDLER_SECONDS, LAG_SECONDS, RECEIVED, BATCH_SIZE, BATCH_SECONDS),
+    *(EVENTS, DEAD_LETTERS, EXPIRED_LETTERS),
+    *(HANDLER_SECONDS, LAG_SECONDS, RECEIVED, BATCH_SIZE, BATCH_SECONDS),
     *(STORE_SECONDS, STORE_SIZE, STORE_ERRORS, SETTLEMENTS, TAKEOVERS),
     *(IN_FLIGHT, STORE_KEYS, STORE_LETTERS, STORE_BYTES),
 )

@@ -13,7 +13,7 @@ from eventonce.consumer import Consumer
 from eventonce.http_report import JSON, Answer
 from eventonce.metrics import names
 from eventonce.metrics.gauges import Gauges
-from eventonce.metrics.meter import Counted, Histogram, Meter, measure
+from eventonce.metrics.meter import Histogram, Meter, measure
 from eventonce.metrics.names import Metric
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Exporter:
             labels = [names.CONSUMER, *metric.labels]
             if metric.kind == "counter":
                 counter = CounterMetricFamily(*said, labels=labels)
-                for values, number in _counts(counted, metric):
+                for values, number in counted.counts(metric).items():
                     counter.add_metric([name, *values], number)
                 yield counter
             elif metric.kind == "histogram":
@@ -86,10 +86,6 @@ class Exporter:
                 if metric in gauges:
                     gauge.add_metric([name], gauges[metric])
                 yield gauge
-
-
-def _counts(counted: Counted, metric: Metric) -> Iterator[tuple[tuple[str, ...], int]]:
-    yield from {**dict.fromkeys(metric.zeros, 0), **counted.counters[metric]}.items()
 
 
 def _buckets(metric: Metric, one: Histogram) -> list[tuple[str, float]]:

@@ -60,6 +60,8 @@ class Inline(Visit):
             self.execute(request.runs)
         except StopIteration as stop:
             self.outcomes = cast("list[Outcome]", stop.value)
+            if self.trace is not None:
+                self.trace.end(self.outcomes)
             return None
         return request
 

@@ -15,6 +15,7 @@ from eventonce.core.plan import Handler, Run
 from eventonce.core.ports import Transaction, Transactional
 from eventonce.core.reasons import TOO_LATE
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
+from eventonce.runtime.brief_results import without_result
 from eventonce.types import Job, SettleResult
 
 Opened = tuple[AbstractContextManager[Transaction], Transaction]
@@ -64,7 +65,7 @@ class Scope(msgspec.Struct, eq=False):
         try:
             kept: SettleResult = "kept"
             if self._run.token:
-                kept = self._transaction.settle(settlement(self._run))
+                kept = self._transaction.settle(without_result(settlement(self._run)))
             if kept != "kept":
                 self.undo(_NotKept())
             else:
@@ -101,7 +102,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         return
     run.started = time.monotonic()
     plan = run.plan
-    handler = plan.handler
+    handler = run.traced or plan.handler
     assert handler is not None
     # As `run.start` does it, without the call.
     job = run.job = Job(plan.event, run.claim, plan.rule.name, run.token, run.attempt)

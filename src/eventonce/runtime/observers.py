@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Final
 
 from eventonce.core.ports import Observer
+from eventonce.core.redaction import REDACTED
 from eventonce.core.status import COPIES, USUAL
 from eventonce.errors import ConfigError, EventonceError, Reject, Retry
 from eventonce.log import on_one_line
@@ -87,6 +88,8 @@ def to_log(
             more = told
         event, error = outcome.event, outcome.error
         raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
+        # Its traceback would have what was redacted in the reason.
+        raised = raised and REDACTED not in outcome.reason
         reason = on_one_line(outcome.reason) or "ran"
         fields = {
             # The message of a line of JSON, which has the rest as fields.

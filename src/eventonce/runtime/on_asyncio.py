@@ -290,7 +290,7 @@ async def _side_by_side(runs: Sequence[Run], hold: Hold, scope_of: ScopeOf) -> N
 
 async def awaited(run: Run, scope_of: ScopeOf) -> None:
     """Run a handler that must be awaited."""
-    handler = run.plan.handler
+    handler = run.traced or run.plan.handler
     assert handler is not None
     if not starts(run):
         return

@@ -21,7 +21,10 @@ from eventonce.types import Event, Outcome
 _BODY: Final = Hash(Path("body", (), optional=True))
 
 _OTHERWISE: Final = frozenset(
-    ["name", "remember", "lease", "timeout", "attempts", "on_store_error", "on_replay", "shadow"]
+    [
+        *("name", "remember", "lease", "timeout", "attempts", "on_store_error", "on_replay"),
+        *("shadow", "redact"),
+    ]
 )
 """The fields of a rule that do not say which events are the same."""
 

@@ -249,6 +249,8 @@ class Stages:
                         return
         except StopIteration as stop:
             ticket.outcomes = cast("list[Outcome]", stop.value)
+            if ticket.trace is not None:
+                ticket.trace.end(ticket.outcomes)
             self._end(ticket)
         except BaseException as defect:  # noqa: BLE001  the caller is told, in its own thread
             self._fail(ticket, defect)

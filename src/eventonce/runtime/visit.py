@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from eventonce.core.engine import Batch, Request, Wait
-from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.plan import Handler, Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.occupancy import HERE, INSIDE
 from eventonce.types import Outcome
@@ -23,6 +24,30 @@ PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 AT_ONCE: Final = 0.001
 """Seconds before the store is asked again for a key whose run has just ended."""
+
+
+class Trace(Protocol):
+    """The spans of one batch. Nothing that goes wrong in it is raised."""
+
+    def inside(self, run: Run) -> AbstractContextManager[None]:
+        """Around the handler of this run: what the handler calls becomes part of the trace."""
+        ...
+
+    def around(self, run: Run) -> Handler | None:
+        """The handler of this run, within `inside`."""
+        ...
+
+    def end(self, outcomes: Sequence[Outcome] | None) -> None:
+        """The batch has come to these outcomes; None where it was interrupted."""
+        ...
+
+
+class Tracer(Protocol):
+    """Traces batches."""
+
+    def begin(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> Trace | None:
+        """A batch begins, in the context of its caller; None where it is not traced."""
+        ...
 
 
 class CopyWait(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +67,7 @@ class Visit(Batch):
     hold: Hold | None = None
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
+    trace: Trace | None = None
     _waits_since = 0.0
 
     def __init__(
@@ -54,6 +80,11 @@ class Visit(Batch):
         """The mark of the handler that this batch is called from, False for none."""
         self.nested = self.around is not False
         """Whether a handler waits for this batch."""
+        if runtime.tracer is not None:
+            self.trace = trace = runtime.tracer.begin(planned, self.runs)
+            if trace is not None:
+                for run in self.runs:
+                    run.traced = trace.around(run)
 
     def admitted(self) -> bool:
         """Whether the batch could enter beside others at once."""
@@ -87,8 +118,14 @@ class Visit(Batch):
         pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
         return min(pause, max(0.0, self._copy_wait.elsewhere - waited))
 
+    def inside(self, run: Run) -> AbstractContextManager[None]:
+        """Around a handler that is no function, but the body of a `with`."""
+        return nullcontext() if self.trace is None else self.trace.inside(run)
+
     def interrupted(self) -> None:
         """Complete what has returned, free the rest, and leave."""
+        if self.trace is not None:
+            self.trace.end(None)
         try:
             self.runtime.gate.salvage(self.runs)
         finally:

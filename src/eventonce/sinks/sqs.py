@@ -6,7 +6,9 @@ import string
 from hashlib import blake2b
 from typing import Any, Final
 
-from eventonce.aws.limits import SQS_GROUP_CHARACTERS
+from msgspec.structs import replace
+
+from eventonce.aws.limits import SQS_BATCH_BYTES, SQS_GROUP_CHARACTERS
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.errors import ConfigError, Reject, Retry
 from eventonce.rules.expressions import parse_path
@@ -45,10 +47,13 @@ class SQSQueue:
         """Send the event; raises if it was refused."""
         entry = Entry(
             body=job.event.raw.decode().translate(_ESCAPED),
-            attributes={"effect_id": job.effect_id},
+            attributes={**job.trace, "effect_id": job.effect_id},
             group=self._group_of(job) if self._queue.fifo else "",
             deduplication=job.effect_id if self._queue.fifo else "",
         )
+        if job.trace and entry.size > SQS_BATCH_BYTES:
+            # To trace must keep no event from its queue.
+            entry = replace(entry, attributes={"effect_id": job.effect_id})
         for refused in self._queue.send([entry]):
             said = f"{self._queue}: {refused.code}: {refused.reason}"
             raise Reject(said) if refused.unfit else Retry(said)

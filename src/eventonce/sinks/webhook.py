@@ -77,7 +77,7 @@ class Webhook:
 
     def __call__(self, job: Job) -> None:
         """Post the event; raises Retry or Reject for anything but success."""
-        headers = {**self._headers, "idempotency-key": job.effect_id}
+        headers = {**job.trace, **self._headers, "idempotency-key": job.effect_id}
         try:
             answer = self._client.post(job.event.raw, headers)
         except NoAnswer as error:

@@ -25,12 +25,12 @@ SLOWEST: Final = 5.0
 State = Callable[[], dict[str, Any]]
 
 
-def address(said: str) -> tuple[str, int]:
+def address(said: str, setting: str = "health") -> tuple[str, int]:
     """`HOST:PORT`, or a port alone: on loopback then."""
     host, _, port = said.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(
-            f"health: expected HOST:PORT or a port, such as 0.0.0.0:8081, not {said!r}"
+            f"{setting}: expected HOST:PORT or a port, such as 0.0.0.0:8081, not {said!r}"
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 

@@ -284,6 +284,8 @@ def _incoming(delivery: Delivery) -> bytes | Event:
         return delivery.body
     # Nobody else has it yet.
     msgspec.structs.force_setattr(event, "receives", delivery.times)
+    if delivery.trace and not event.trace:
+        msgspec.structs.force_setattr(event, "trace", delivery.trace)
     if event.id.strip() and event.form != "cxone":
         return event
     # An id that stands in the event itself may be an entity's: the transport's comes before it.

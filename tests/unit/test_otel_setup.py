@@ -1,0 +1,115 @@
+"""The variables `OTEL_*` switch the export on; without the extra they say so, and stop nothing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.errors import ConfigError
+from eventonce.otel import instrument, setup
+from tests.helpers import PATIENCE, until
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*setup.SWITCHES, "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", setup.SWITCHES)
+def test_each_variable_asks_for_an_export_unless_the_sdk_is_off(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert setup.asked() == ""
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert setup.asked() == name
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "TRUE")
+    assert setup.asked() == ""
+
+
+def test_where_nothing_asks_nothing_is_traced_or_measured() -> None:
+    consumer = Consumer("memory:", handler=lambda _: None)
+    with setup.exporting(consumer):
+        assert consumer.runtime.tracer is None
+        assert consumer.runtime.gate.meter is None
+        assert consumer.observers == []
+
+
+def test_without_the_extra_a_warning_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setattr(setup, "find_spec", lambda _: None)
+    consumer = Consumer("memory:", handler=lambda _: None)
+    assert setup.exported(consumer) is None
+    assert "OTEL_TRACES_EXPORTER is set, but nothing is exported" in caplog.text
+    assert 'pip install "eventonce[otel]"' in caplog.text
+
+
+def test_instrument_names_the_extra_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "eventonce.otel.metrics", raising=False)
+    with pytest.raises(ConfigError, match=r"eventonce\[otel\]"):
+        instrument(Consumer("memory:", handler=lambda _: None))
+
+
+def test_an_exporter_by_protocol(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = setup._exporter("traces")
+    assert exporter is not None
+    assert exporter.__module__.startswith("opentelemetry.exporter.otlp.proto.http")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    assert setup._exporter("traces") is None
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "carrier-pigeon")
+    assert setup._exporter("metrics") is None, "a variable for everybody stops no work"
+    assert "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: there is no exporter" in caplog.text
+
+
+class _Silent:
+    """A provider whose collector answers nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.asked = 0
+
+    def force_flush(self) -> None:
+        self.asked += 1
+        self.let_go.wait(PATIENCE)
+
+    shutdown = force_flush
+
+
+def test_a_silent_collector_holds_up_neither_an_invocation_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(setup, "FLUSH_WAIT", 0.01)
+    monkeypatch.setattr(setup, "CLOSE_WAIT", 0.02)
+    silent = _Silent()
+    export = setup.Export([silent])
+    export.flush()
+    export.flush()
+    export.close()
+    assert not silent.let_go.is_set()
+    until(lambda: silent.asked == 2)
+    silent.let_go.set()
+    assert caplog.text.count("did not take everything within 0.01 s") == 1
+    assert "did not take everything within 0.02 s" in caplog.text
+
+
+class _Away:
+    def force_flush(self) -> None:
+        raise OSError("away")
+
+    shutdown = force_flush
+
+
+def test_an_export_that_fails_fails_no_work(caplog: pytest.LogCaptureFixture) -> None:
+    export = setup.Export([_Away()])
+    export.flush()
+    export.close()
+    assert caplog.text.count("not everything could be exported") == 2
