@@ -120,9 +120,9 @@ class WatchedStore(MemoryStore):
         self.look("put_letters", letters)
         super().put_letters(letters)
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
         self.look("drop_letters", ids)
-        return super().drop_letters(ids)
+        return super().drop_letters(ids, before)
 
     def show(self, key: bytes) -> Any:
         self.look("show", [key])

@@ -45,6 +45,10 @@ class StoreMismatch(StoreError):
     """The store's schema or format is not one this version can work with."""
 
 
+class SealedError(StoreError):
+    """The content is sealed, and is not opened: the key is missing, or the content was changed."""
+
+
 class SourceUnavailable(EventonceError):
     """The queue cannot be reached now; nothing is lost, try again."""
 

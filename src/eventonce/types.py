@@ -60,6 +60,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     alone: bool = False
     """Whether nothing else will run in this process meanwhile: only then does a run that ends with
     its process count as an attempt of this event."""
+    keep_result: int | None = None
+    """Milliseconds for which the result is kept for copies, 0 for not at all; None for as long as
+    the record. No store need know it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +147,9 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     _part: str = ""
     """The part as the event itself brings it: a dead letter keeps it."""
     _detail: Any = msgspec.UNSET
+    trace: Mapping[str, str] = NO_HEADERS
+    """The trace context that it came with, such as `traceparent`, by the names that HTTP has for
+    it; no dead letter keeps it."""
 
     @property
     def org(self) -> str:
@@ -246,10 +252,18 @@ class Job(msgspec.Struct, eq=False):
     """Set it under `Consumer.once` to have it kept for copies."""
     outcome: Outcome | None = None
     """The outcome, once it is known; only under `Consumer.once`."""
+    traced: dict[str, str] | None = None
+    """The headers of `trace`; None, which costs less than an empty one, where nobody traces."""
     connect: Callable[[], Any] | None = None
     """Opens the transaction behind `connection`; given by the runner where there can be one."""
     connect_async: Callable[[], Awaitable[Any]] | None = None
     """The same behind `async_connection`."""
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """The headers that make a request of the handler part of its trace; empty where nobody
+        traces."""
+        return self.traced or NO_HEADERS
 
     @property
     def key(self) -> bytes:

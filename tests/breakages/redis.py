@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.stores.redis import RedisStore, codec
+from eventonce.testing.cases import admin as cases
 from eventonce.testing.cases import law
 from eventonce.testing.cases.samples import DAY, EPOCH, MINUTE
 from eventonce.testing.cases.steps import Ask, Ending, Settle, play
@@ -39,8 +40,7 @@ def the_short_ways(_: Node, store: RedisStore) -> None:
 
 def the_programs(node: Node, _: RedisStore) -> None:
     """Random programs."""
-    opener = StoreFactory(partial(RedisStore.from_uri, node.uri), sweeps=False, own_clock=True)
-    law.every_answer_is_the_laws(opener, shrink=False)
+    law.every_answer_is_the_laws(_factory(node), shrink=False)
 
 
 def an_earlier_state(_: Node, store: RedisStore) -> None:
@@ -62,12 +62,25 @@ def a_lease_longer_than_the_memory(node: Node, store: RedisStore) -> None:
     test_redis_records.test_a_lease_longer_than_the_memory_keeps_its_record(node, store)
 
 
+def what_is_cleared(node: Node, _: RedisStore) -> None:
+    cases.a_result_is_cleared_and_its_record_stays(_factory(node))
+
+
+def what_is_dropped_for_its_age(node: Node, _: RedisStore) -> None:
+    cases.a_letter_that_was_kept_anew_is_not_dropped_for_its_age(_factory(node))
+
+
+def _factory(node: Node) -> StoreFactory:
+    return StoreFactory(partial(RedisStore.from_uri, node.uri), sweeps=False, own_clock=True)
+
+
 def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
     """The scripts as they are if these words stand in one of their files."""
 
     def plant(patch: Patch) -> None:
         records = codec._RECORDS
-        sources = {name: codec._source(name) for name in ("claim", "settle", "show")}
+        names = ("claim", "settle", "show", "clear", "letters")
+        sources = {name: codec._source(name) for name in names}
         if script == "records":
             records = replaced(records, old, new)
         else:
@@ -76,6 +89,9 @@ def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
         settle = codec._script(codec._EVEN_IF_FULL, records, sources["settle"])
         patch.setattr(codec, "SETTLE", settle)
         patch.setattr(codec, "SHOW", codec._script(records, sources["show"]))
+        clear = codec._script(codec._EVEN_IF_FULL, records, sources["clear"])
+        patch.setattr(codec, "CLEAR", clear)
+        patch.setattr(codec, "LETTERS", codec._script(sources["letters"]))
 
     return plant
 
@@ -224,6 +240,18 @@ RECORDS: Final[Words] = (
     ("one tie too many is remembered", "KEPT_DIGESTS + 2", "KEPT_DIGESTS + 1", the_holes),
 )
 
+ADMIN: Final = (
+    ("clear", "a result is not cleared", "r.result = false", "", what_is_cleared),
+    ("clear", "what has no result is counted", "r and r.result", "r", what_is_cleared),
+    (
+        "letters",
+        "a dead letter is dropped at any age",
+        "before)",
+        "9e15)",
+        what_is_dropped_for_its_age,
+    ),
+)
+
 BREAKAGES: Final = tuple(
     Breakage(f"redis: {name}", bent(script, old, new), promise)
     for script, words in (
@@ -232,4 +260,7 @@ BREAKAGES: Final = tuple(
         ("records", RECORDS),
     )
     for name, old, new, promise in words
+) + tuple(
+    Breakage(f"redis: {name}", bent(script, old, new), promise)
+    for script, name, old, new, promise in ADMIN
 )

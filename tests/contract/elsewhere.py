@@ -117,10 +117,12 @@ class TextbookStore:
             ).fetchone()
         return as_letter(row[0]) if row else None
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
         with self.transaction() as transaction:
             return sum(
-                transaction.connection.execute("DELETE FROM letters WHERE id = ?", (it,)).rowcount
+                transaction.connection.execute(
+                    "DELETE FROM letters WHERE id = ?1 AND (?2 IS NULL OR at < ?2)", (it, before)
+                ).rowcount
                 for it in ids
             )
 
@@ -139,6 +141,13 @@ class TextbookStore:
     def forget(self, keys: Sequence[bytes]) -> int:
         with self.transaction() as transaction:
             return transaction.drop(keys)
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        with self.transaction() as transaction:
+            cleared = {key: ledger.without_result(transaction.read(key)) for key in keys}
+            for key, record in cleared.items():
+                transaction.write(key, record)
+        return sum(record is not None for record in cleared.values())
 
     def stats(self) -> Stats:
         with self.transaction() as transaction:

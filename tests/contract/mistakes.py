@@ -40,7 +40,9 @@ class BentStore:
         self.lock = threading.RLock()
         self.inner = MemoryStore()
         self.records: dict[bytes, Record] = self.inner._records
-        admin = "show forget sweep stats close put_letters letters letter drop_letters"
+        admin = (
+            "show forget clear_results sweep stats close put_letters letters letter drop_letters"
+        )
         for verb in admin.split():
             setattr(self, verb, getattr(self.inner, verb))
         for verb, mistake in instead.items():
@@ -195,9 +197,31 @@ def forget_and_guess(store: BentStore, keys: Sequence[bytes]) -> int:
     return len(keys)
 
 
-def drop_and_guess(store: BentStore, ids: Sequence[str]) -> int:
-    store.inner.drop_letters(ids)
+def clear_and_guess(store: BentStore, keys: Sequence[bytes]) -> int:
+    store.inner.clear_results(keys)
+    return len(keys)
+
+
+def clear_the_record(store: BentStore, keys: Sequence[bytes]) -> int:
+    return store.inner.forget([it for it in keys if store.records.get(it, Record()).result])
+
+
+def clear_the_done(store: BentStore, keys: Sequence[bytes]) -> int:
+    """As a store does that looks for a result only where the latest run completed."""
+    return store.inner.clear_results([key for key in keys if store.records.get(key, Record()).done])
+
+
+def drop_and_guess(store: BentStore, ids: Sequence[str], before: int | None = None) -> int:
+    store.inner.drop_letters(ids, before)
     return len(ids)
+
+
+def drop_whatever_its_age(store: BentStore, ids: Sequence[str], before: int | None = None) -> int:
+    return store.inner.drop_letters(ids)
+
+
+def drop_up_to(store: BentStore, ids: Sequence[str], before: int | None = None) -> int:
+    return store.inner.drop_letters(ids, None if before is None else before + 1)
 
 
 def put_over(store: BentStore, letters: Sequence[Letter]) -> None:

@@ -113,6 +113,14 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
     (bent(letters=mistakes.letters_by_prefix), admin.each_consumer_has_its_own_letters),
     (bent(letters=mistakes.letters_by_page), admin.letters_may_be_dropped_while_they_are_read),
     (bent(drop_letters=mistakes.drop_and_guess), admin.a_dropped_letter_is_gone),
+    *(
+        (bent(drop_letters=drop), admin.a_letter_that_was_kept_anew_is_not_dropped_for_its_age)
+        for drop in (mistakes.drop_whatever_its_age, mistakes.drop_up_to)
+    ),
+    *(
+        (bent(clear_results=clear), admin.a_result_is_cleared_and_its_record_stays)
+        for clear in (mistakes.clear_and_guess, mistakes.clear_the_record, mistakes.clear_the_done)
+    ),
     (a_store_for_every_handle, admin.a_letter_outlives_its_handle),
     (bent(show=mistakes.show_no_result), admin.a_record_is_shown_as_the_law_has_it),
     (bent(show=mistakes.show_the_expired), admin.an_expired_record_is_not_shown),

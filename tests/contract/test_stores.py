@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer, Job, Rule
+from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores import ADAPTERS, Adapter, check_uri, open_store
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -37,6 +38,7 @@ class TestTextbook(StoreContract):
 QUICK = [
     case for case in CASES if case.__module__.rpartition(".")[2] in ("batches", "letters", "admin")
 ]
+IN_TRANSACTIONS = [case for case in CASES if case.__module__.endswith(".transactions")]
 
 
 @pytest.fixture
@@ -61,3 +63,13 @@ def test_a_store_that_was_added_is_opened_by_its_uri(uri: str) -> None:
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.__name__)
 def test_a_store_that_was_added_keeps_the_contract(uri: str, case: Case) -> None:
     case(StoreFactory(partial(open_store, uri), processes=False))
+
+
+@pytest.mark.parametrize("case", [*QUICK, *IN_TRANSACTIONS], ids=lambda case: case.__name__)
+def test_a_store_behind_a_seal_keeps_the_contract(tmp_path: Path, case: Case) -> None:
+    sealer = Sealer(["00" * 32])
+
+    def sealed() -> SealedStore:
+        return SealedStore(SQLiteStore(tmp_path / "eventonce.db", wait=WAIT), sealer)
+
+    case(StoreFactory(sealed, processes=False))

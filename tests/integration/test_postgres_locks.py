@@ -68,6 +68,8 @@ def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
             if chance.random() < 0.2:
                 answered(partial(store.forget, chance.sample(keys, 10)))
             if chance.random() < 0.2:
+                answered(partial(store.clear_results, chance.sample(keys, 10)))
+            if chance.random() < 0.2:
                 answered(partial(store.sweep, 100, now=now + 30 * HOUR))
             answered(partial(store.put_letters, chance.sample(letters, 10)))
             dropped = [letter.id for letter in chance.sample(letters, 10)]

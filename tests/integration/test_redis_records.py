@@ -12,11 +12,14 @@ import pytest
 from msgspec.structs import replace
 from redis.crc import key_slot
 
+from eventonce import Consumer
 from eventonce.errors import StoreMismatch
+from eventonce.runtime.brief_results import result_key
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.redis.codec import TAGS, Keys
-from eventonce.testing.cases.samples import DAY, MINUTE, fact, new_keys, version
+from eventonce.testing.cases.samples import DAY, MINUTE, fact, new_consumer, new_keys, version
 from eventonce.types import Action, Claim, Settlement
+from tests.helpers import call, ruled
 from tests.servers.valkey import Binary, Node, redis7, serving, valkey
 
 FACTS = 120_000
@@ -246,3 +249,15 @@ def test_two_prefixes_are_two_stores(node: Node) -> None:
         assert store.stats().records == 1
         assert store.forget([claim.key]) == 1
         assert store.stats().records == 0
+
+
+def test_a_brief_result_leaves_by_the_servers_own_expiry(node: Node, store: RedisStore) -> None:
+    rule = ruled(keep_result="1h")
+    with Consumer(store, name=new_consumer(), rules=rule, handler=lambda _: "words") as consumer:
+        (done,) = consumer.process([call(1)])
+        assert consumer.process([call(1)])[0].result == "words"
+        client = node.client()
+        record, result = Keys("eventonce").of([done.key, result_key(done.key)])
+        assert 0 < client.pttl(result) <= 60 * MINUTE < client.pttl(record)
+        assert b"words" in client.get(result)
+        assert b"words" not in client.get(record)

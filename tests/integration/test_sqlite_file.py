@@ -54,6 +54,69 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "eventonce.db"
 
 
+# What is dropped
+
+
+def test_what_is_dropped_is_overwritten_in_the_file_and_its_log(path: Path) -> None:
+    """Every size: in its own page, and over many; a record that expired, too."""
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as store:
+        claims = [fact(number) for number in range(6)]
+        runs = store.claim(claims, now=NOW - 864_000_000)
+        words = [b"+49 30 901820" * size for size in (1, 30, 3_000, 1, 30, 3_000)]
+        ended = zip(claims, runs, words, strict=True)
+        store.settle(
+            [Settlement(claim, run.token, "complete", said) for claim, run, said in ended],
+            now=NOW - 864_000_000,
+        )
+        store.put_letters(
+            [
+                Letter(str(at), "crm", "dead", "why", "calls", b"", said, at)
+                for at, said in enumerate(words)
+            ]
+        )
+        assert b"901820" in _bytes(path)
+        assert store.drop_letters([str(at) for at in range(6)], before=6) == 6
+        assert store.clear_results([claim.key for claim in claims]) == 6
+        # While it is open: the last one to close it removes the log.
+        assert b"901820" not in _bytes(path)
+
+
+def test_a_scrub_leaves_no_copy_in_a_page_that_was_divided(path: Path) -> None:
+    """Zeros do not reach those: the rows themselves stand elsewhere by then."""
+    with closing(SQLiteStore(path, clock=lambda: NOW)) as store:
+        claims = [fact(number) for number in range(300)]
+        # Claimed together, and settled later: a page has more than it can hold then.
+        for start in range(0, 300, 50):
+            some = claims[start : start + 50]
+            runs = zip(some, store.claim(some), strict=True)
+            store.settle(
+                [
+                    Settlement(claim, run.token, "complete", b"+49 30 901820" * (1 + at * 7 % 70))
+                    for at, (claim, run) in enumerate(runs)
+                ]
+            )
+        assert store.clear_results([claim.key for claim in claims]) == 300
+        with closing(raw(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM eventonce_tables").fetchall()
+            busy = SQLiteStore.from_uri(f"sqlite:///{path}?wait=0.1")
+            assert busy.scrub() in (
+                "database is locked",
+                "somebody reads it, or writes to it, for long",
+            )
+            busy.close()
+        assert store.scrub() == ""
+        assert b"901820" not in _bytes(path)
+        assert {it.kind for it in store.claim(claims)} == {"duplicate"}
+        with closing(raw(path)) as other:
+            other.execute("CREATE TABLE theirs (a)")
+        assert "tables of others" in store.scrub()
+
+
+def _bytes(path: Path) -> bytes:
+    return b"".join(it.read_bytes() for it in path.parent.glob(f"{path.name}*"))
+
+
 # Marks and versions
 
 

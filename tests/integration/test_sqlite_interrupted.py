@@ -80,6 +80,7 @@ def tidied(store: SQLiteStore) -> None:
     claim = fact()
     store.claim([claim])
     store.show(claim.key)
+    store.clear_results([claim.key])
     store.forget([claim.key])
     store.sweep(10)
     store.stats()

@@ -45,6 +45,10 @@ def check(run: Run) -> Run:
         ('store = "redis://h"', "1: name: a shared store needs a name"),
         ('name = "n"\npresets = ["genesis"]', "2: presets: no preset is called 'genesis'"),
         ('rules = ["auto"]', """1: rules: 'auto' is not a .toml file; write presets = ["auto"]"""),
+        (
+            'rules = ["calls.jsonl"]',
+            "1: rules: 'calls.jsonl' is not a .toml file; rules are [[rule]] tables in a file such",
+        ),
         ('rules = "genesys"', '1: rules: expected a list; write presets = ["genesys"]'),
         ('presets = ["a.toml"]', """1: presets: 'a.toml' is a file; write rules = ["a.toml"]"""),
         ('presets = "genesys"', '1: presets: expected a list; write presets = ["genesys"]'),
@@ -80,6 +84,11 @@ def check(run: Run) -> Run:
         ("[worker]\nconcurrency = 5000", "2: worker.concurrency: expected 1 to 1000, not 5000"),
         ("[worker]\nreceivers = 101", "2: worker.receivers: expected 1 to 100, not 101"),
         ('[worker]\nhealth = "here"', "2: worker.health: expected HOST:PORT or a port"),
+        ('[dashboard]\nlisten = "here"', "2: dashboard.listen: expected HOST:PORT or a port"),
+        (
+            '[dashboard]\nviewers = { ann = "short" }',
+            "2: dashboard.viewers: the password of 'ann' needs",
+        ),
         ('[serve]\nwebhook_secrets = ["hush"]', "2: serve.webhook_secrets: holds something that"),
         ('[serve]\ngithub_secrets = ["hush"]', "2: serve.github_secrets: holds a secret of less"),
         ('[serve]\nsns_topics = ["calls"]', "2: serve.sns_topics: holds 'calls': the ARN of"),

@@ -14,7 +14,7 @@ from eventonce import Consumer
 from eventonce.aws import sqs as address
 from eventonce.aws.dlq import QueueLetters
 from eventonce.cli import main
-from eventonce.config import Config, Kept, load
+from eventonce.config import Config, HistoryTable, load
 from eventonce.config.checks import check
 from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import EventonceError
@@ -148,7 +148,7 @@ def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
 
 def test_the_settings_of_a_file_are_shown_without_their_secrets() -> None:
     uri = f"postgresql://me:{MARKER}@db.example/crm"
-    config = Config(store=uri, secrets=[MARKER], history=Kept(store=uri))
+    config = Config(store=uri, secrets=[MARKER], history=HistoryTable(store=uri))
     assert MARKER not in repr(config)
     assert MARKER not in repr(config.history)
 

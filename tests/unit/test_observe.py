@@ -15,6 +15,7 @@ import pytest
 from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.cli.logs import JSONFormatter
 from eventonce.errors import SourceUnavailable
+from eventonce.log import Outage
 from eventonce.runtime import observers
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.types import Outcome
@@ -53,6 +54,21 @@ def test_a_senders_line_break_is_written_as_one(caplog: pytest.LogCaptureFixture
     assert "\n" not in line
     assert "\r" not in line
     assert r"id=1\ndone type=call.end id=2" in line
+
+
+def test_an_outage_is_told_as_it_begins_seldom_while_it_lasts_and_as_it_ends() -> None:
+    now = 100.0
+    outage = Outage(lambda: now)
+    assert outage.ended() is None
+    told = []
+    for second in range(200):
+        now = 100.0 + second
+        if outage.tells():
+            told.append(second)
+    assert told == [0, 10, 20, 40, 80, 160]
+    assert outage.ended() == 199
+    assert outage.ended() is None
+    assert outage.tells(), "the next one is told at once"
 
 
 def fact(type: str, number: int = 1) -> dict[str, Any]:
@@ -201,7 +217,7 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
         raise ValueError("no line")
 
     consumer = Consumer("memory:", rules=ruled(), handler=fails, observers=[to_log(LOG)])
-    consumer.process([call(1, secret="4711")])
+    consumer.process([call(1, secret="+49 30 4711")])
     line = json.loads(JSONFormatter().format(caplog.records[-1]))
     assert {name: line[name] for name in ("level", "status", "type", "id", "rule", "attempt")} == {
         "level": "warning",
@@ -214,7 +230,7 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
     assert line["message"] == "failed: ValueError: no line", "what is a field stands there alone"
     assert "Traceback" in line["error"]
     assert line["time"].endswith("Z")
-    assert "4711" not in str(line)
+    assert "+49 30" not in str(line)
 
 
 def test_a_line_of_json_is_written_whatever_its_text_is() -> None:

@@ -290,6 +290,13 @@ def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
     return "kept", msgspec.structs.replace(record, held_until=renewed)
 
 
+def without_result(record: Record | None) -> Record | None:
+    """The record to write where a result is to be cleared; None where there is no result."""
+    if record is None or record.result is None:
+        return None
+    return msgspec.structs.replace(record, result=None)
+
+
 def completed_fact(settlement: Settlement, now: int) -> Record:
     """A completed fact's record: it depends on nothing but the settlement, so that a store may
     write it with no other condition than the token."""

@@ -9,8 +9,10 @@ from typing import Final
 import msgspec
 
 from eventonce import envelope
-from eventonce.core.plan import Refusal, Run
-from eventonce.core.reasons import NOT_STARTED, REFUSED, given_up_after, reason
+from eventonce.core import redaction
+from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.reasons import NOT_STARTED, REFUSED, SAME_BATCH, given_up_after, reason
+from eventonce.core.sealed import key_of
 from eventonce.core.status import Status
 from eventonce.errors import Reject, Retry
 from eventonce.types import Letter, Outcome, Settlement, Verdict, effect_id
@@ -39,7 +41,7 @@ def followed(run: Run, leader: Run) -> Outcome:
         return _made(run, "duplicate", why, led)
     if led.ack:
         return _made(run, led.status, led.reason, led)
-    return _made(run, "busy", f"its copy in the same batch is {led.status}", led)
+    return _made(run, "busy", f"{SAME_BATCH} {led.status}", led)
 
 
 def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
@@ -58,6 +60,10 @@ def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
     outcome = _made(run, verdict.kind, why)
     if verdict.result is None:
         return outcome
+    sealed = key_of(verdict.result)
+    if sealed:
+        note = f"{why}; its result is sealed with the key {sealed!r}, and not opened"
+        return msgspec.structs.replace(outcome, reason=note)
     return msgspec.structs.replace(outcome, result=msgspec.json.decode(verdict.result))
 
 
@@ -106,6 +112,8 @@ def not_done(run: Run, now: int) -> Outcome:
 def raised(run: Run, error: Exception, now: int) -> Outcome:
     """The outcome of a run that raised: another attempt, or a dead letter."""
     text = _text(error)
+    if run.plan.rule.redact:
+        text = _redacted(text, error, run.plan)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     attempt = run.attempt
     last = attempt >= run.plan.deliveries
@@ -129,6 +137,23 @@ def _text(error: Exception) -> str:
         return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
     except Exception:  # noqa: BLE001  a handler's exception is a handler's code
         return ""
+
+
+def _redacted(text: str, error: Exception, plan: Plan) -> str:
+    """The text of an exception without what is redacted. It says so, too, where an exception
+    behind the first has the value: the log then leaves the traceback out."""
+    from traceback import format_exception  # noqa: PLC0415  slow to import, and few events fail
+
+    kept = redaction.without_values(text, plan.event, plan.rule.redact)
+    if redaction.REDACTED in kept or isinstance(error, Reject | Retry):
+        return kept
+    try:
+        traced = "".join(format_exception(error))
+    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
+        traced = ""
+    if redaction.without_values(traced, plan.event, plan.rule.redact) == traced:
+        return kept
+    return f"{kept} (its cause: {redaction.REDACTED})"
 
 
 def backoff(attempt: int) -> int:
@@ -166,7 +191,10 @@ def letter_of_refusal(refusal: Refusal, consumer: str, now: int) -> Letter:
 
     raw = refusal.raw
     name = blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
-    return _letter(name, raw, refusal.outcome, consumer, now)
+    # Its name is that of the whole: what differs in a redacted value alone is another letter.
+    event, paths = refusal.outcome.event, refusal.redact
+    kept = redaction.kept(event, paths) if paths and event is not None else raw
+    return _letter(name, kept, refusal.outcome, consumer, now)
 
 
 def letter_of(run: Run, consumer: str, now: int) -> Letter:
@@ -175,7 +203,8 @@ def letter_of(run: Run, consumer: str, now: int) -> Letter:
     if run.claim.order is None and run.claim.digest:
         # Other content under the same key is another letter, whatever became of the first.
         name += f"-{run.claim.digest.hex()}"
-    raw = envelope.kept(run.plan.event)
+    event, paths = run.plan.event, run.plan.rule.redact
+    raw = redaction.kept(event, paths) if paths else envelope.kept(event)
     return _letter(name, raw, run.outcome, consumer, now, run.attempt)
 
 

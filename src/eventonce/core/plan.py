@@ -55,6 +55,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
     outcome: Outcome
     raw: bytes
     """The bytes that a dead letter keeps of the event."""
+    redact: Sequence[str] = ()
+    """The paths of values that it does not keep."""
 
 
 class Run(msgspec.Struct, eq=False):
@@ -77,6 +79,8 @@ class Run(msgspec.Struct, eq=False):
     """The verdict that would have kept it from running, had its rule no `shadow`."""
     same_id: bool | None = None
     """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
+    traced: Handler | None = None
+    """The handler with a span around it, where somebody traces."""
     job: Job | None = None
     """The job of the handler, once the handler was started."""
     finished: bool = False

@@ -15,9 +15,10 @@ from eventonce import envelope
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.reasons import forgotten
 from eventonce.core.routing import Route
+from eventonce.core.sealed import key_of
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope.reader import NoEvent
-from eventonce.errors import EnvelopeError
+from eventonce.errors import EnvelopeError, SealedError
 from eventonce.rules import Ruleset
 from eventonce.types import Claim, Event, Outcome
 
@@ -68,6 +69,9 @@ class Planner:
         planned: list[Plan | Refusal] = []
         plan = self.plan
         for incoming in events:
+            if redrive and type(incoming) is bytes and key_of(incoming):
+                planned.append(_sealed(incoming))
+                continue
             try:
                 if type(incoming) is not Event:
                     event = envelope.read(incoming, max_bytes=limit)
@@ -78,13 +82,13 @@ class Planner:
             except EnvelopeError as error:
                 known = incoming if type(incoming) is Event else None
                 outcome = Outcome(known, "invalid", str(error), error=error)
-                planned.append(Refusal(outcome, as_bytes(incoming)))
+                planned.append(Refusal(outcome, as_bytes(incoming), self._redacted(known)))
                 continue
             route = route_of(event.type)
             if route is None:
                 outcome = unhandled(event)
                 kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
-                planned.append(Refusal(outcome, kept))
+                planned.append(Refusal(outcome, kept, self._redacted(event)))
                 continue
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
@@ -109,7 +113,7 @@ class Planner:
             if rule.also or self.rules.rotated:
                 older = self.rules.also(event, rule, nonce)
         except EnvelopeError as error:
-            return _invalid(event, error)
+            return self._invalid(event, error)
         handler, asynchronous = route or _NOBODY
         if not (redrive or event.replay or deadline) and deliveries >= claim.attempts:
             return Plan(event, rule, claim, older, handler, asynchronous, "", deliveries)
@@ -138,10 +142,20 @@ class Planner:
             event, rule, claim, older, handler, asynchronous, lost, deliveries, deadline, covered
         )
 
+    def _invalid(self, event: Event, error: EnvelopeError) -> Refusal:
+        outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
+        return Refusal(outcome, envelope.kept(event), self._redacted(event))
 
-def _invalid(event: Event, error: EnvelopeError) -> Refusal:
-    outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
-    return Refusal(outcome, envelope.kept(event))
+    def _redacted(self, event: Event | None) -> Sequence[str]:
+        return () if event is None else self.rules.redacted_in(event)
+
+
+def _sealed(letter: bytes) -> Refusal:
+    """The refusal of a dead letter that nobody here can open: it stays as it is."""
+    error = SealedError(
+        f"sealed with the key {key_of(letter)!r}, and not opened: look at the sealing_keys"
+    )
+    return Refusal(Outcome(None, "failed", str(error), error=error), letter)
 
 
 def as_bytes(incoming: object) -> bytes:

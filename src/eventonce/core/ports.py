@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from eventonce.core.ledger import Record
-from eventonce.types import Claim, Letter, Outcome, Settlement, SettleResult, Verdict
+from eventonce.types import (
+    NO_HEADERS,
+    Claim,
+    Letter,
+    Outcome,
+    Settlement,
+    SettleResult,
+    Verdict,
+)
 
 
 class BatchObserver(Protocol):
@@ -97,8 +105,9 @@ class StoreAdmin(Protocol):
         """One dead letter by its id."""
         ...
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        """Forget these dead letters; answers how many there were."""
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        """Forget these dead letters, with `before` only those whose `at` is below it; answers how
+        many there were. A redrive may have kept one anew meanwhile, at a later instant."""
         ...
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
@@ -107,6 +116,11 @@ class StoreAdmin(Protocol):
 
     def forget(self, keys: Sequence[bytes]) -> int:
         """Drop these records whatever they hold; answers how many there were."""
+        ...
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        """Drop the results of these records, expired ones too, and nothing else of them: a copy is
+        a duplicate as before. Answers how many had one."""
         ...
 
     def stats(self) -> Stats:
@@ -222,6 +236,8 @@ class Delivery(msgspec.Struct, eq=False):
     """The moment of receipt, by the monotonic clock."""
     held: float = 0.0
     """The moment of receipt, or of the last postponement, by the same clock."""
+    trace: Mapping[str, str] = NO_HEADERS
+    """The trace context that it came with, by the names that HTTP has for it."""
 
 
 class Source(Protocol):

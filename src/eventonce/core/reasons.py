@@ -20,13 +20,26 @@ REFUSED: Final[dict[SettleResult, str]] = {
     "unknown": "ran, but outlived its lease and its record: the store no longer knows this run",
 }
 
-
 NOT_ALONE: Final = "its last run ended with its process, and another such event runs alone here"
 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
 GIVEN_UP: Final = "given up, kept as a dead letter"
 """The words of the log about such an event, and the words that an alarm looks for."""
+
+GIVEN_UP_BEFORE: Final = "was given up before"
+
+NOT_SETTLED: Final = "was tried and is not settled"
+"""The end of the sentence for an event that waits for a newer version of its subject."""
+
+NEVER_SETTLED: Final = "was tried and never settled"
+"""The end of the sentence for an event that such a version keeps from running for good."""
+
+SAME_BATCH: Final = "its copy in the same batch is"
+"""The beginning of the sentence for a copy whose original is not settled."""
+
+REPLAY: Final = "a replay"
+"""The beginning of every sentence for an event that was replayed too late."""
 
 TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
 
@@ -49,17 +62,15 @@ def reason(claim: Claim, verdict: Verdict) -> str:
             within = claim.unchanged_within
             return f"the state of version {verdict.order} again, within {within} ms of it"
         case "busy" if verdict.order is not None:
-            return (
-                f"version {verdict.order}, newer than {claim.order}, was tried and is not settled"
-            )
+            return f"version {verdict.order}, newer than {claim.order}, {NOT_SETTLED}"
         case "busy":
             return "another run holds it"
         case "dead" if verdict.order is not None:
-            return f"version {verdict.order}, newer than {claim.order}, was tried and never settled"
+            return f"version {verdict.order}, newer than {claim.order}, {NEVER_SETTLED}"
         case "dead" if verdict.attempt:
             return f"{given_up_after(verdict.attempt)}, the last of which never returned"
         case "dead":
-            return "was given up before"
+            return GIVEN_UP_BEFORE
         case "conflict":
             return "the same key, but its content differs from what was completed"
         case "error":
@@ -78,15 +89,15 @@ def forgotten(event: Event, claim: Claim, now: int) -> str:
     """
     known = [at for at in (instant(event.time), claim.at) if at and at > 0]
     if not known:
-        return f"a replay of an event that says no time: {_UNKNOWN}"
+        return f"{REPLAY} of an event that says no time: {_UNKNOWN}"
     happened = min(known)
     if happened > now + AHEAD:
-        return f"a replay of an event whose time has not come yet: {_UNKNOWN}"
+        return f"{REPLAY} of an event whose time has not come yet: {_UNKNOWN}"
     if now - happened < claim.remember:
         return ""
     when = datetime.fromtimestamp(happened / 1000, UTC).isoformat(timespec="seconds")
     span = _span(claim.remember)
-    return f"a replay from {when}, longer ago than the {span} that are remembered: {_UNKNOWN}"
+    return f"{REPLAY} from {when}, longer ago than the {span} that are remembered: {_UNKNOWN}"
 
 
 AHEAD: Final = 300_000

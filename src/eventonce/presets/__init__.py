@@ -45,6 +45,7 @@ _SUFFIX: Final = ".toml"
 OVERRIDABLE: Final = (
     "remember",
     "sliding",
+    "keep_result",
     "lease",
     "timeout",
     "attempts",

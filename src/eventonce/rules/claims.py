@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from eventonce.rules.expressions import (
     Expression,
@@ -26,6 +27,8 @@ from eventonce.rules.instants import EARLIEST_EVENT, LATEST_EVENT, SECONDS_BELOW
 from eventonce.rules.keys import (
     EMPTY_HASHES,
     FORMAT,
+    LONGEST_NAMELESS,
+    NAMELESS,
     Hasher,
     blake2b,
     content_hash,
@@ -262,7 +265,12 @@ def keyring(secret: bytes = b"") -> Keyring:
 def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
     """The function that makes the claims of this key, for events of this one's kind."""
     make = _always if key.kind == "run" else _by_parts
-    return make(key, _hashes(key, consumer, event, keyring), keyring)
+    claim = make(key, _hashes(key, consumer, event, keyring), keyring)
+    keep = key.rule.keep_result
+    if keep is None:
+        return claim
+    brief = min(int(keep), int(key.rule.remember))
+    return lambda event, nonce: replace(claim(event, nonce), keep_result=brief)
 
 
 def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
@@ -283,7 +291,9 @@ def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
         if plain:
             for value in parts:
                 if type(value) is str:
-                    if value and not value.isspace():
+                    if (
+                        len(value) > LONGEST_NAMELESS or value not in NAMELESS
+                    ) and not value.isspace():
                         continue
                 elif type(value) is int:
                     continue

@@ -72,6 +72,24 @@ def _from_iso(text: str) -> int | None:
         return None
 
 
+def asked(text: str, now: int) -> int:
+    """The moment that a person asks for: a time, in UTC where it names no offset, or a duration,
+    which is so long ago."""
+    try:
+        at = datetime.fromisoformat(text)
+        # In UTC, because the calendar ends there: what lies beyond cannot be written as a time.
+        utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        return int(utc.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return now - duration(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} must be a time, such as 2026-11-16T08:00Z, or so long ago, such as 7d."
+        ) from None
+
+
 def floor(at: int, width: int) -> int:
     """The instant rounded down to a multiple of the width."""
     return at - at % width

@@ -24,12 +24,20 @@ ABSENT: Final = Ext(0, b"")
 """An optional part that was not there: no JSON value encodes to the same bytes."""
 
 
+NAMELESS: Final = frozenset(("", "null", "undefined"))
+"""The texts that JavaScript writes where it has no value: no id and no number is one of them."""
+LONGEST_NAMELESS: Final = 9
+"""Characters; a longer text need not be looked up."""
+
+
 def is_empty(value: Any) -> bool:
-    """Whether a value names nothing: absent, null, or a text without anything but white space.
+    """Whether a value names nothing: absent, null, a text of white space, or one of NAMELESS.
 
     A hole by another name: a key with an empty part is shared by all events that have it so.
     """
-    return value is ABSENT or value is None or (type(value) is str and not value.strip())
+    if type(value) is str:
+        return value in NAMELESS or value.isspace()
+    return value is ABSENT or value is None
 
 
 _BIG: Final = 1

@@ -14,7 +14,15 @@ from msgspec.structs import astuple
 from eventonce.errors import EnvelopeError
 from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
 from eventonce.rules.instants import floor, instant
-from eventonce.rules.keys import ABSENT, content_hash, decode_exact, encode, is_empty, number
+from eventonce.rules.keys import (
+    ABSENT,
+    NAMELESS,
+    content_hash,
+    decode_exact,
+    encode,
+    is_empty,
+    number,
+)
 from eventonce.types import MAX_ORDER, Event
 
 Steps = tuple[str, ...]
@@ -270,7 +278,9 @@ def missing(value: Any) -> str:
     """The words about a value that names nothing."""
     if value is ABSENT:
         return "is missing"
-    return "is null" if value is None else "is empty"
+    if value is None:
+        return "is null"
+    return f'is the text "{value}"' if value and value in NAMELESS else "is empty"
 
 
 def _value(path: Path, places: Mapping[Place, int]) -> Part:

@@ -14,6 +14,7 @@ import msgspec
 from eventonce.errors import ConfigError
 from eventonce.rules.expressions import Path, parse, parse_path
 from eventonce.rules.instants import duration
+from eventonce.rules.readings import read_anyway, redactable
 
 Strings = str | Sequence[str]
 Duration = str | float
@@ -81,12 +82,16 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     unchanged_within: int = Millis(0)
     at: str = ""
     ignore: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
+    """Paths of values that are not kept: a dead letter has `[redacted]` in their place."""
     verify: bool | tuple[str, ...] = False
     missing: Missing = "invalid"
     remember: int = Millis(864_000_000)
     """Ten days: a re-publish comes up to four days late, EventBridge retries for one more, and a
     queue keeps four by default."""
     sliding: bool = False
+    keep_result: int | None = None
+    """How long what a handler returned is kept for copies; None for as long as `remember`."""
     lease: int = Millis(60_000)
     timeout: int = Millis(0)
     """How long a handler may run; 0 for as long as it likes."""
@@ -112,10 +117,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             unchanged_within: Duration = 0,
             at: str = "",
             ignore: Strings = (),
+            redact: Strings = (),
             verify: bool | Strings = False,
             missing: str = "invalid",
             remember: Duration = "10d",
             sliding: bool = False,
+            keep_result: Duration | None = None,
             lease: Duration = "60s",
             timeout: Duration = "0s",
             attempts: int = 5,
@@ -202,6 +209,11 @@ def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
             )
             if is_set
         )
+    if kept.get("redact"):
+        found.extend(
+            ("redact", f"{text!r} is read by {said}; a dead letter could not find its key again")
+            for text, said in read_anyway(kept)
+        )
     return found
 
 
@@ -235,6 +247,10 @@ def _parsed(value: Any, parse: Callable[[str], object]) -> tuple[str, ...]:
 
 def _paths(value: Any) -> tuple[str, ...]:
     return _parsed(value, parse_path)
+
+
+def _redacted(value: Any) -> tuple[str, ...]:
+    return _parsed(value, redactable)
 
 
 def _expressions(value: Any) -> tuple[str, ...]:
@@ -338,10 +354,12 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "unchanged_within": _duration,
     "at": _expression,
     "ignore": _paths,
+    "redact": _redacted,
     "verify": _verify,
     "missing": _one_of("invalid", "hash", "id", "run"),
     "remember": _positive_duration,
     "sliding": _flag,
+    "keep_result": lambda value: None if value is None else _duration(value),
     "lease": _positive_duration,
     "timeout": _duration,
     "attempts": _attempts,

@@ -107,6 +107,11 @@ class Ruleset:
         self._kinds: dict[Names, _Kind] = {}
 
     @cached_property
+    def has_brief_results(self) -> bool:
+        """Whether a rule keeps results for a shorter time than records."""
+        return any(rule.keep_result is not None for rule in self.rules)
+
+    @cached_property
     def headers(self) -> frozenset[str]:
         """The HTTP headers that the rules name: a way in keeps these of a request."""
         return frozenset(
@@ -117,6 +122,21 @@ class Ruleset:
             for path in paths(parse(text))
             if path.root == "headers"
         )
+
+    def redacted_in(self, event: Event) -> tuple[str, ...]:
+        """The paths that the rule of this event redacts."""
+        if not self.redacts:
+            return ()
+        try:
+            return self._chosen(event).rule.redact
+        except EnvelopeError:
+            # It cannot be unpacked, so that nobody knows which rule requires what it has.
+            return tuple(path for rule in self.rules for path in rule.redact)
+
+    @cached_property
+    def redacts(self) -> bool:
+        """Whether some rule redacts something."""
+        return any(rule.redact for rule in self.rules)
 
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
         """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""

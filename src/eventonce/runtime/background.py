@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from eventonce.errors import StoreUnavailable
-from eventonce.log import log
+from eventonce.log import Outage, log
 
 INTERVAL: Final = 1.0
 """Seconds between two writes."""
@@ -35,16 +35,20 @@ class Background(Generic[Item]):
         write: Callable[[list[Item]], None],
         most: int,
         before_fork: Callable[[], None] | None = None,
+        beside: Callable[[], None] = lambda: None,
     ) -> None:
         """`most` is how much may wait, by the sizes that `add` is told. `before_fork` is called
-        before a fork, while nobody writes."""
+        before a fork, while nobody writes. `beside` is called after each turn of the thread,
+        whether there was something to write or not."""
         self.before_fork = before_fork
+        self._beside = beside
         self.written = 0
         self.dropped = 0
         """Items that were left out."""
         self._name = name
         self._write = write
         self._most = most
+        self._outage = Outage()
         self._begin()
         _all.add(self)
 
@@ -69,6 +73,17 @@ class Background(Generic[Item]):
             if self._thread is None:
                 self._start()
 
+    def start(self) -> None:
+        """Begin the thread now, and not with the first that is to be written."""
+        with self._lock:
+            if self._thread is None and not self.ending:
+                self._start()
+
+    @property
+    def ending(self) -> bool:
+        """Whether somebody waits for the end of the thread."""
+        return self._ended.is_set()
+
     def flush(self) -> None:
         """Write what waits, in this thread, after what another thread is writing."""
         with self.writing:
@@ -85,7 +100,10 @@ class Background(Generic[Item]):
                 # It waits for better times, as long as there is room.
                 with self._lock:
                     self._waiting[:0] = some
-                log().warning("%s: %d events are not written yet: %s", self._name, len(some), error)
+                if self._outage.tells():
+                    log().warning(
+                        "%s: %d events are not written yet: %s", self._name, len(some), error
+                    )
                 return
             except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
                 log().warning("%s: %d events are left out: %s", self._name, len(some), error)
@@ -97,6 +115,9 @@ class Background(Generic[Item]):
                 raise
             else:
                 self.written += len(some)
+                lasted = self._outage.ended()
+                if lasted is not None:
+                    log().info("%s: written again, after %.0f s", self._name, lasted)
         with self._lock:
             self._size -= size
 
@@ -130,9 +151,11 @@ class Background(Generic[Item]):
         self._thread = thread
 
     def _run(self) -> None:
-        while not self._ended.wait(INTERVAL):
+        ended = False
+        while not ended:
+            ended = self._ended.wait(INTERVAL)
             self.flush()
-        self.flush()
+            self._beside()
 
 
 _all: Final = WeakSet["Background[Any]"]()

@@ -21,7 +21,7 @@ def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int)
     newest = [(letter.id, _newest(letter, outcome, now)) for letter, outcome in pairs]
     rewritten = [(old, letter) for old, letter in newest if letter is not None]
     left_over = [old for old, _ in rewritten if _SPARE in old]
-    _rewrite(admin, [letter for _, letter in rewritten], left_over)
+    rewrite(admin, [letter for _, letter in rewritten], left_over)
 
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
@@ -45,7 +45,7 @@ _SPARE: Final = "~"
 """The mark in the id of a spare copy, before the name of the redrive that put it there."""
 
 
-def _rewrite(admin: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str]) -> None:
+def rewrite(admin: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str] = ()) -> None:
     """Replace dead letters. A store keeps the first letter of an id, so the old ones go first.
     Spare copies stand in their place meanwhile: a crash leaves one letter too many, which is run
     again like any other. Each redrive has spares of its own, because another may drop its own."""

@@ -19,10 +19,12 @@ from eventonce.core.ports import LetterSink, Observer, Store, Transactional
 from eventonce.core.routing import Route, Routes
 from eventonce.errors import ConfigError
 from eventonce.log import log
+from eventonce.runtime.brief_results import BriefResults
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
+from eventonce.runtime.retention import Retention
 from eventonce.runtime.unhandled import Unhandled
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.visit import CopyWait, Tracer
 from eventonce.types import Event, Outcome
 
 if TYPE_CHECKING:
@@ -65,8 +67,17 @@ class Runtime:
         self.gate = Gate(store)
         self.pauses: Sequence[float] = SETTLE_PAUSES
         """Seconds between tries to settle while the store is away."""
+        self.retention: Retention | None = None
+        """Drops old dead letters, where they are not kept for ever."""
+        self.tracer: Tracer | None = None
         self.transactions = store if isinstance(store, Transactional) else None
         self._closing: list[Callable[[], None]] = []
+
+    def keep_brief_results(self) -> None:
+        """Keep results apart from their records where a claim says so; from now on, because runs
+        that are under way may need it whatever the rules are."""
+        if not isinstance(self.gate.store, BriefResults):
+            self.gate.store = BriefResults(self.gate.store)
 
     def takes(self, type: str) -> bool:
         """Whether there is a handler for events of this type; `unhandled` is for all others."""
@@ -129,6 +140,8 @@ class Runtime:
 
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         """Tell the observers, with the seconds since then; gives the outcomes back."""
+        if self.retention is not None:
+            self.retention.look_if_due()
         if not self.observers:
             return outcomes
         seconds = time.perf_counter() - started
@@ -146,7 +159,10 @@ class Runtime:
         return outcomes
 
     def flush(self) -> None:
-        """Have the observers write what they hold back, as far as they can."""
+        """Have the observers write what they hold back, as far as they can; and wait for a look
+        for old dead letters."""
+        if self.retention is not None:
+            self.retention.wait()
         for observer in self.observers:
             flush = getattr(observer, "flush", None)
             if flush is not None:
@@ -180,6 +196,8 @@ class Runtime:
         if "awaiting" in self.__dict__:
             self.awaiting.close()
         self.gate.close()
+        if self.retention is not None:
+            self.retention.wait()
         while self._closing:
             self._closing.pop()()
 

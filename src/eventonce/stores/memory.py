@@ -112,9 +112,12 @@ class MemoryStore:
     def letter(self, id: str) -> Letter | None:
         return self._letters.get(id)
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        letters = self._letters
         with self._lock:
-            return sum(self._letters.pop(name, None) is not None for name in ids)
+            if before is not None:
+                ids = [name for name in ids if name in letters and letters[name].at < before]
+            return sum(letters.pop(name, None) is not None for name in ids)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         with self._lock:
@@ -141,6 +144,17 @@ class MemoryStore:
         check_keys(keys)
         with self._lock:
             return sum(self._records.pop(key, None) is not None for key in keys)
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
+        cleared: dict[bytes, Record] = {}
+        with self._lock:
+            for key in keys:
+                record = ledger.without_result(self._records.get(key))
+                if record is not None:
+                    cleared[key] = record
+            self._records.update(cleared)
+        return len(cleared)
 
     def stats(self) -> Stats:
         return Stats(records=len(self._records), letters=len(self._letters))

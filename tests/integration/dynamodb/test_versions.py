@@ -69,8 +69,11 @@ class ByTurns:
     def letter(self, id: str) -> Letter | None:
         return self._next().letter(id)
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        return self._next().drop_letters(ids)
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        return self._next().drop_letters(ids, before)
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        return self._next().clear_results(keys)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         return self._next().sweep(limit, now)

@@ -187,9 +187,11 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Drop this item and bring it back as it was."""
+    """Drop this item and bring it back as it was; with `below`, only if this attribute of it is a
+    text below this one."""
 
     key: str
+    below: tuple[str, str] | None = None
 
 
 Write = Insert | Update | Delete
@@ -215,8 +217,12 @@ def statement(write: Write, table: str, layout: Layout) -> dict[str, Any]:
                 ],
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
-        case Delete(name):
-            return {"Statement": _delete(table, layout.key), "Parameters": [{"S": name}]}
+        case Delete(name, below):
+            attribute, *bound = below or ("",)
+            return {
+                "Statement": _delete(table, layout.key, attribute),
+                "Parameters": [{"S": name}, *({"S": text} for text in bound)],
+            }
 
 
 # Names stand in these texts as they are: the table's and the layout's were checked by `uri`, the
@@ -243,5 +249,6 @@ def _update(
     return f'UPDATE "{table}" {" ".join(changes)} WHERE {where}'
 
 
-def _delete(table: str, key: str) -> str:
-    return f'DELETE FROM "{table}" WHERE "{key}" = ? RETURNING ALL OLD *'  # noqa: S608  see above
+def _delete(table: str, key: str, below: str = "") -> str:
+    where = f'"{key}" = ?' + (f' AND "{below}" < ?' if below else "")
+    return f'DELETE FROM "{table}" WHERE {where} RETURNING ALL OLD *'  # noqa: S608  see above

@@ -122,10 +122,12 @@ def count(table: Table) -> int:
     return sum(1 for _ in _names(table))
 
 
-def drop(table: Table, ids: Sequence[str]) -> int:
-    """Forget these letters; answers how many there were."""
+def drop(table: Table, ids: Sequence[str], before: int | None) -> int:
+    """Forget these letters, if they are of an instant before this one; answers how many there
+    were."""
     names = list(dict.fromkeys(LETTER + name for name in ids))
-    outcomes = table.write([Delete(name) for name in names])
+    below = None if before is None else (INDEX_ORDER, f"{before:016d}")
+    outcomes = table.write([Delete(name, below) for name in names])
     _all_done(outcomes)
     dropped = [it.item for it in outcomes if isinstance(it, Done) and it.item]
     parts = [part["S"] for item in dropped for part in item.get("parts", {"L": ()})["L"]]

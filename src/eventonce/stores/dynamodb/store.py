@@ -177,8 +177,8 @@ class DynamoDBStore:
     def letter(self, id: str) -> Letter | None:
         return dead_letters.read(self._table, id)
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        return dead_letters.drop(self._table, ids)
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        return dead_letters.drop(self._table, ids, before)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002
         """Do nothing: DynamoDB drops expired records by the table's TTL attribute."""
@@ -194,6 +194,22 @@ class DynamoDBStore:
             if isinstance(outcome, EventonceError):
                 raise outcome
         return sum(isinstance(outcome, Done) and bool(outcome.item) for outcome in outcomes)
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
+        asks = [(name_of(key), None, None) for key in keys]
+        for name, _, _ in asks:
+            self._grants.pop(name, None)
+        cleared = 0
+        for (name, _, _), answer in zip(asks, decide(self._table, _clear, asks, None), strict=True):
+            if isinstance(answer, EventonceError):
+                raise answer
+            if isinstance(answer, Contended):
+                raise StoreUnavailable(
+                    f"{self._table.ref}: others keep changing {name}; clear its result again"
+                )
+            cleared += answer.answer
+        return cleared
 
     def stats(self) -> Stats:
         """Records and bytes as DescribeTable has them, up to six hours old; dead letters as of
@@ -217,6 +233,11 @@ class DynamoDBStore:
 
     def close(self) -> None:
         self._table.close()
+
+
+def _clear(record: Record | None, _: None, __: int) -> tuple[bool, Record | None]:
+    cleared = ledger.without_result(record)
+    return cleared is not None, cleared
 
 
 def _may_be_new(claim: Claim) -> bool:

@@ -48,7 +48,9 @@ WHERE id = %s
 
 -- name: drop_letters
 WITH doomed AS (
-    SELECT id FROM eventonce.letters WHERE id = ANY (%s::bytea[]) ORDER BY id FOR UPDATE
+    SELECT id FROM eventonce.letters
+    WHERE id = ANY (%s::bytea[]) AND at < coalesce(%s::bigint, at + 1)
+    ORDER BY id FOR UPDATE
 ),
 gone AS (
     DELETE FROM eventonce.letters WHERE id IN (SELECT id FROM doomed) RETURNING id
@@ -66,6 +68,16 @@ gone AS (
     DELETE FROM eventonce.records WHERE key IN (SELECT key FROM doomed) RETURNING key
 )
 SELECT count(*) FROM gone
+
+-- name: clear_results
+WITH doomed AS (
+    SELECT key FROM eventonce.records WHERE key = ANY (%s::bytea[]) ORDER BY key FOR UPDATE
+),
+cleared AS (
+    UPDATE eventonce.records SET result = NULL
+    WHERE key IN (SELECT key FROM doomed) AND result IS NOT NULL RETURNING key
+)
+SELECT count(*) FROM cleared
 
 -- name: stats
 -- A million records are counted in a tenth of a second; of more the server's estimate will do.

@@ -199,8 +199,8 @@ class PostgresStore:
         rows = self._connections.ask(self._queries.letter, codec.text(id))
         return codec.letter(rows[0]) if rows else None
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        return self._count(self._queries.drop_letters, list(map(codec.text, ids)))
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        return self._count(self._queries.drop_letters, list(map(codec.text, ids)), before)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         seen = swept = ends = 0
@@ -217,6 +217,10 @@ class PostgresStore:
     def forget(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
         return self._count(self._queries.forget, list(keys))
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
+        return self._count(self._queries.clear_results, list(keys))
 
     def stats(self) -> Stats:
         ((records, letters, size),) = self._connections.ask(self._queries.stats)
@@ -237,8 +241,8 @@ class PostgresStore:
     def close(self) -> None:
         self._connections.close()
 
-    def _count(self, query: bytes, names: list[bytes]) -> int:
-        ((count,),) = self._connections.ask(query, names)
+    def _count(self, query: bytes, *given: object) -> int:
+        ((count,),) = self._connections.ask(query, *given)
         return int(count)
 
 
@@ -342,6 +346,7 @@ class Queries(msgspec.Struct, frozen=True):
     drop_letters: bytes
     sweep: bytes
     forget: bytes
+    clear_results: bytes
     stats: bytes
 
 

@@ -106,6 +106,7 @@ it is let through as far as the memory goes."""
 CLAIM: Final = _script(_RECORDS, _source("claim"))
 SETTLE: Final = _script(_EVEN_IF_FULL, _RECORDS, _source("settle"))
 SHOW: Final = _script(_RECORDS, _source("show"))
+CLEAR: Final = _script(_EVEN_IF_FULL, _RECORDS, _source("clear"))
 LETTERS: Final = _script(_source("letters"))
 COUNT: Final = _script(_source("count"))
 
@@ -181,7 +182,7 @@ def _answered_entry(by: int, digest: int) -> Callable[..., bytes]:
 
 
 def pack_show() -> bytes:
-    """The argument of show.lua."""
+    """The argument of show.lua and of clear.lua."""
     return _HEAD(0, False, 0)
 
 
@@ -355,6 +356,13 @@ def kept(letters: bytes) -> list[SettleResult]:
     if _MISMATCH in letters:
         raise StoreMismatch(NEWER)
     return [_KEPT[letter] for letter in letters]
+
+
+def cleared(count: int) -> int:
+    """The answer of clear.lua."""
+    if count < 0:
+        raise StoreMismatch(NEWER)
+    return count
 
 
 def record(fields: Any) -> Record:

@@ -1,13 +1,15 @@
 -- Keeps or drops dead letters. KEYS: the hash of letters by id, and the sorted set that lists them
 -- by time: eight bytes of the instant, then the id, all of one score.
 -- ARGV: 'put' or 'put_if_full' and then id and body of each letter, which is kept unless one of its
--- id is there; a body begins with the eight bytes of its instant. Or 'drop' and the ids of letters.
+-- id is there; a body begins with the eight bytes of its instant. Or 'drop', the eight bytes of an
+-- instant that they must lie before, or nothing, and the ids of letters.
 -- Answers how many were put or dropped.
 local changed = 0
 if ARGV[1] == 'drop' then
-  for i = 2, #ARGV do
+  local before = ARGV[2] ~= '' and struct.unpack('>I8', ARGV[2])
+  for i = 3, #ARGV do
     local body = redis.call('HGET', KEYS[1], ARGV[i])
-    if body then
+    if body and (not before or struct.unpack('>I8', body) < before) then
       redis.call('HDEL', KEYS[1], ARGV[i])
       redis.call('ZREM', KEYS[2], string.sub(body, 1, 8) .. ARGV[i])
       changed = changed + 1

@@ -198,6 +198,19 @@ class RedisStore:
         answers = self._server.execute_batch(keys, build, self._wait)
         return sum(self._value(reply) for _, reply in answers)
 
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
+        if not keys:
+            return 0
+
+        def build(indexes: Sequence[int] | None) -> Command:
+            some = keys if indexes is None else [keys[n] for n in indexes]
+            given = (codec.pack_show(),)
+            return _evalsha(codec.CLEAR, self._keys.of(some), given, self._keys.slot(some[0]))
+
+        answers = self._server.execute_batch(keys, build, self._wait)
+        return sum(codec.cleared(self._value(reply)) for _, reply in answers)
+
     def put_letters(self, letters: Sequence[Letter]) -> None:
         for start in range(0, len(letters), LETTERS_A_PAGE):
             page = letters[start : start + LETTERS_A_PAGE]
@@ -209,8 +222,9 @@ class RedisStore:
                 words += (letter.id.encode(), _instant.pack(letter.at) + _encode(letter))
             self._change_letters(words)
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        words = [b"drop", *(name.encode() for name in ids)]
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        instant = b"" if before is None else _instant.pack(before)
+        words = [b"drop", instant, *(name.encode() for name in ids)]
         return int(self._change_letters(words)) if ids else 0
 
     def _change_letters(self, words: Sequence[bytes]) -> Any:

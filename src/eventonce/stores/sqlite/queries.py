@@ -339,6 +339,14 @@ def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
     return connection.executemany("DELETE FROM eventonce_keys WHERE key = ?", each).rowcount
 
 
+def clear_results(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
+    """Drop the results of these records; answers how many had one."""
+    known = read(connection, keys)
+    cleared = {key: it for key in known if (it := ledger.without_result(known[key])) is not None}
+    _write(connection, cleared, known)
+    return len(cleared)
+
+
 def sweep(
     connection: sqlite3.Connection, after: bytes, limit: int, now: int
 ) -> tuple[int, int, bytes]:
@@ -420,8 +428,10 @@ def letter(connection: sqlite3.Connection, id: str) -> Letter | None:
     return None if row is None else Letter(*row)
 
 
-def drop_letters(connection: sqlite3.Connection, ids: Sequence[str]) -> int:
-    """Drop these letters; answers how many there were."""
+def drop_letters(connection: sqlite3.Connection, ids: Sequence[str], before: int | None) -> int:
+    """Drop these letters, if they are of an instant before this one; answers how many there
+    were."""
     return connection.executemany(
-        "DELETE FROM eventonce_letters WHERE id = ?", [(each,) for each in ids]
+        "DELETE FROM eventonce_letters WHERE id = ?1 AND (?2 IS NULL OR at < ?2)",
+        [(each, before) for each in ids],
     ).rowcount

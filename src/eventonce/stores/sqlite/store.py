@@ -20,7 +20,7 @@ from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Stats
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.stores.sqlite import queries
+from eventonce.stores.sqlite import queries, scrubbing
 from eventonce.stores.sqlite.admin import begin
 from eventonce.stores.sqlite.connections import TRANSACTION_WAIT, Connections, Waiter
 from eventonce.stores.sqlite.errors import explain, explained
@@ -145,8 +145,8 @@ class SQLiteStore:
     def letter(self, id: str) -> Letter | None:
         return self._connections.read(lambda connection: queries.letter(connection, id))
 
-    def drop_letters(self, ids: Sequence[str]) -> int:
-        return self._connections.write(lambda connection: queries.drop_letters(connection, ids))
+    def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
+        return self._connections.write(lambda it: queries.drop_letters(it, ids, before))
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         looked = swept = 0
@@ -174,6 +174,17 @@ class SQLiteStore:
     def forget(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
         return self._connections.write(lambda connection: queries.forget(connection, keys))
+
+    def clear_results(self, keys: Sequence[bytes]) -> int:
+        check_keys(keys)
+        cleared = self._connections.write(lambda it: queries.clear_results(it, keys))
+        # Or the log would hold them until it is next brought home.
+        self._connections.read(lambda it: it.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        return cleared
+
+    def scrub(self) -> str:
+        """See to it that no byte of what was deleted stays in the file; answers why not."""
+        return self._connections.read(scrubbing.scrub)
 
     def stats(self) -> Stats:
         kept, letters = self._connections.read(queries.counts)

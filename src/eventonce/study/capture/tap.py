@@ -69,8 +69,9 @@ class BackgroundLines(Generic[T]):
 class FileTap:
     """Writes arrivals to a capture."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = BackgroundLines(path, "tap", line_of)
+    def __init__(self, path: Path, kept: Callable[[Arrived], Arrived] = lambda one: one) -> None:
+        """`kept` gives an arrival as it may be kept."""
+        self._lines = BackgroundLines[Arrived](path, "tap", lambda one: line_of(kept(one)))
         self.close = self._lines.close
 
     @property

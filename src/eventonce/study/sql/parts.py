@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from eventonce.rules.claims import Key
 from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Time, Topic
 from eventonce.rules.instants import EARLIEST_EVENT, LATEST_EVENT, SECONDS_BELOW
+from eventonce.rules.keys import NAMELESS
 from eventonce.rules.parts import form_of, left_out
 from eventonce.study.sql.dialects import Dialect, Steps, path
 from eventonce.types import MAX_ORDER
@@ -71,8 +72,9 @@ def is_empty(value: str) -> str:
 
 def empty(value: str, dialect: Dialect) -> str:
     """The same, spelt out."""
-    blank = rf'^"( |\\[tnrf]|\\u000[bB]|\\u001[c-fC-F]|[{dialect.wide_spaces}])*"$'
-    return f"({value} IS NULL OR {value} = 'null' OR REGEXP_MATCHES({value}, '{blank}'))"
+    space = rf"( |\\[tnrf]|\\u000[bB]|\\u001[c-fC-F]|[{dialect.wide_spaces}])*"
+    nameless = f'^"({"|".join([*sorted(NAMELESS - {""}), space])})"$'
+    return f"({value} IS NULL OR {value} = 'null' OR REGEXP_MATCHES({value}, '{nameless}'))"
 
 
 def canon(value: str) -> str:

@@ -22,6 +22,7 @@ from eventonce.testing.cases.samples import (
     new_keys,
     new_letters,
     settlements,
+    version,
 )
 from eventonce.testing.factory import StoreFactory, admin_of, opened
 from eventonce.types import Claim, Letter, Settlement
@@ -76,6 +77,37 @@ def a_forgotten_key_is_new_again(factory: StoreFactory) -> None:
         assert [verdict.attempt for verdict in verdicts[:2]] == [1, 1]
         late = Settlement(claims[0], runs[0].token, "complete")
         assert store.settle([late], now=EPOCH + 1) == ["fenced"]
+
+
+def a_result_is_cleared_and_its_record_stays(factory: StoreFactory) -> None:
+    """Of facts, and of a subject whose next version runs; a copy is a duplicate without result."""
+    with opened(factory) as store:
+        admin = admin_of(store)
+        done, plain, subject, kept = new_keys(4)
+        claims = [
+            fact(done, by=b"here", digest=b"content"),
+            fact(plain),
+            version(subject, 1, digest=b"first"),
+            fact(kept),
+        ]
+        runs = store.claim(claims, now=EPOCH)
+        ended = settlements(claims, runs, [b"words", None, b"names", b"stay"])
+        assert store.settle(ended, now=EPOCH) == ["kept"] * 4
+        newer = version(subject, 2, digest=b"second")
+        (run,) = store.claim([newer], now=EPOCH)
+        asked = [subject, done, plain, *new_keys(1)]
+        before = [admin.show(key) for key in asked]
+        assert admin.clear_results(asked) == 2
+        assert admin.clear_results(asked) == 0
+        assert admin.clear_results([]) == 0
+        assert [admin.show(key) for key in asked] == [
+            record and replace(record, result=None) for record in before
+        ]
+        copies = [replace(claim, nonce=claim.nonce + 1) for claim in claims]
+        verdicts = store.claim([copies[0], copies[1], copies[3]], now=EPOCH + 1)
+        assert [it.kind for it in verdicts] == ["duplicate"] * 3
+        assert [it.result for it in verdicts] == [None, None, b"stay"]
+        assert store.settle([Settlement(newer, run.token, "complete")], now=EPOCH + 1) == ["kept"]
 
 
 def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> None:
@@ -226,6 +258,20 @@ def a_dropped_letter_is_gone(factory: StoreFactory) -> None:
         assert list(admin.letters(first.consumer)) == [second]
         admin.put_letters([first])
         assert list(admin.letters(first.consumer)) == [first, second]
+
+
+def a_letter_that_was_kept_anew_is_not_dropped_for_its_age(factory: StoreFactory) -> None:
+    """A redrive keeps it again under the same id, at a later instant."""
+    with opened(factory) as store:
+        admin = admin_of(store)
+        old, renewed, young = letters = new_letters(3)
+        admin.put_letters(letters)
+        bound = young.at
+        admin.drop_letters([renewed.id])
+        admin.put_letters([replace(renewed, at=bound)])
+        assert admin.drop_letters([it.id for it in letters], before=bound) == 1
+        assert {it.id for it in admin.letters(old.consumer)} == {renewed.id, young.id}
+        assert admin.drop_letters([secrets.token_hex(8)], before=bound) == 0
 
 
 def a_letter_outlives_its_handle(factory: StoreFactory) -> None:

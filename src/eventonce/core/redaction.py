@@ -1,0 +1,223 @@
+"""Redaction: the values that a rule names are taken out of an event before it is kept."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.envelope.captured import Arrived, bytes_of
+from eventonce.envelope.jsontext import STRING, fields_or_none, string
+from eventonce.envelope.reader import MAX_LAYERS
+from eventonce.errors import EnvelopeError
+from eventonce.rules import Ruleset
+from eventonce.rules.expressions import parse_path
+from eventonce.rules.readings import Steps
+from eventonce.types import Event
+
+REDACTED: Final = "[redacted]"
+
+SHORTEST: Final = 3
+"""Characters of a value that are looked for in a reason: shorter ones stand in any text."""
+
+MOST_LISTS: Final = 8
+"""Lists within lists that are looked into: what lies deeper is redacted with its list."""
+
+_NO_VALUES: Final = (b"null", b"true", b"false")
+_VALUE: Final = msgspec.Raw(msgspec.json.encode(REDACTED))
+_encode: Final = msgspec.json.encode
+_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def kept(event: Event, paths: Sequence[str]) -> bytes:
+    """The event as it is kept, with `[redacted]` in the place of what stands at these paths."""
+    return envelope.kept(redacted(event, paths))
+
+
+def redacted(event: Event, paths: Sequence[str]) -> Event:
+    """The event with `[redacted]` in the place of what stands at these paths."""
+    edited = detail = bytes(event.detail_raw).strip()
+    for steps in _steps(detail, paths):
+        edited = _edited(edited, steps)
+    if edited == detail:
+        return event
+    # Its part in a request is told by its content as it came.
+    return msgspec.structs.replace(
+        event,
+        raw=_replaced(event.raw, detail, edited),
+        detail_raw=edited,
+        envelope_raw=None
+        if event.envelope_raw is None
+        else _replaced(bytes(event.envelope_raw), detail, edited),
+        _part=event.part,
+        _detail=msgspec.UNSET,
+    )
+
+
+def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
+    """The text with `[redacted]` in the place of the values that stand at these paths."""
+    detail = bytes(event.detail_raw)
+    found = {value for steps in _steps(detail, paths) for value in _values(detail, steps)}
+    # Only those that the text has: an expression of all values of a large event takes a second.
+    values = {it for value in found for it in _spellings(value) if it in text}
+    if not values:
+        return text
+    # In one pass, the longest first: what stands for one value is no part of another.
+    longest_first = sorted(values, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), REDACTED, text)
+
+
+def _spellings(value: str) -> set[str]:
+    """The value as exceptions quote it: as it is, as Python, JSON or a URL writes it."""
+    if value.isascii() and value.isalnum():
+        return {value}
+    from json import dumps  # noqa: PLC0415  slow to import, and few events fail
+    from urllib.parse import quote, quote_plus  # noqa: PLC0415  likewise
+
+    known = value.encode("utf-8", "backslashreplace").decode()
+    return {
+        value,
+        repr(value)[1:-1],
+        ascii(value)[1:-1],
+        _encode(known).decode()[1:-1],
+        dumps(known)[1:-1],
+        quote(known),
+        quote(known, safe=""),
+        quote_plus(known),
+    }
+
+
+def arrival(one: Arrived, rules: Ruleset) -> Arrived:
+    """The arrival of an event as a tap may keep it. What is no event has no rule, and stays."""
+    if not rules.redacts:
+        return one
+    parts = [one.body] if isinstance(one.body, Event) else envelope.parts(one.body)
+    found = [_by_rule(part, rules) for part in parts]
+    if not any(event is not None for event in found):
+        return one
+    if len(found) == 1:
+        return one._replace(body=found[0] or one.body)
+    texts = [bytes_of(event or part) for part, event in zip(parts, found, strict=True)]
+    return one._replace(body=b"[" + b",".join(texts) + b"]")
+
+
+def _by_rule(part: Any, rules: Ruleset) -> Event | None:
+    """The event redacted; None where its rule redacts nothing, or it is none."""
+    try:
+        event = envelope.read(part, max_bytes=sys.maxsize)
+    except EnvelopeError:
+        return None
+    paths = rules.redacted_in(event)
+    return redacted(event, paths) if paths else None
+
+
+def _steps(detail: bytes, paths: Sequence[str]) -> Iterator[Steps]:
+    nested = "eventBody" in (fields_or_none(detail) or ())
+    for text in paths:
+        path = parse_path(text)
+        yield ("eventBody", *path.steps) if path.root == "body" and nested else path.steps
+
+
+def _edited(value: bytes, steps: Steps, lists: int = MOST_LISTS) -> bytes:
+    """The JSON with the value at these steps redacted, in each item of a list; all else stays as it
+    was written."""
+    value = value.strip()
+    if not steps:
+        return value if value == b"null" else bytes(_VALUE)
+    fields = fields_or_none(value)
+    if fields is not None:
+        if steps[0] in fields:
+            fields[steps[0]] = msgspec.Raw(_edited(bytes(fields[steps[0]]), steps[1:]))
+            return _encode(fields)
+        return value
+    found = _items(value)
+    if found is not None:
+        if not lists:
+            return bytes(_VALUE)
+        return _encode([msgspec.Raw(_edited(bytes(item), steps, lists - 1)) for item in found])
+    # A relay put the JSON into a string.
+    text = _json_in(value)
+    edited = text if text is None else _edited(text, steps)
+    return value if edited is None or edited == text else _encode(edited.decode())
+
+
+def _values(value: bytes, steps: Steps) -> Iterator[str]:
+    """The texts that stand at these steps, as a person would write them."""
+    waiting = [(value, steps)]
+    while waiting:
+        value, steps = waiting.pop()
+        value = value.strip()
+        fields, found = fields_or_none(value), _items(value)
+        if fields is not None:
+            named = (
+                list(fields.values())
+                if not steps
+                else [fields[it] for it in steps[:1] if it in fields]
+            )
+            waiting += [(bytes(item), steps[1:]) for item in named]
+        elif found is not None:
+            waiting += [(bytes(item), steps) for item in found]
+        else:
+            text = _json_in(value)
+            if text is not None:
+                waiting.append((text, steps))
+            if not steps and value not in _NO_VALUES:
+                yield from (it for it in _written(value) if len(it) >= SHORTEST)
+
+
+def _written(value: bytes) -> set[str]:
+    """The texts of a string or a number, as it was written and as Python writes it."""
+    texts = {_text_of(value)}
+    if not value.startswith(b'"'):
+        with suppress(ValueError):
+            number = msgspec.json.decode(value)
+            texts.add(str(number))
+            if isinstance(number, float) and number.is_integer():
+                texts.add(str(int(number)))
+    return texts
+
+
+def _items(value: bytes) -> list[msgspec.Raw] | None:
+    """The items of an array; None for anything else."""
+    try:
+        return _array(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text_of(value: bytes) -> str:
+    """A string, or a number as it was written."""
+    try:
+        return string(msgspec.Raw(value)) or value.decode()
+    except ValueError:
+        return value.decode(errors="replace")
+
+
+def _json_in(value: bytes) -> bytes | None:
+    """The JSON object or array that a string holds, without the spaces around it."""
+    if not value.startswith(b'"'):
+        return None
+    text = _text_of(value).strip().encode("utf-8", "surrogatepass")
+    return text if fields_or_none(text) is not None or _items(text) is not None else None
+
+
+def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) -> bytes:
+    """The JSON with the old detail replaced by the new one. These bytes are an object with a name
+    in it, which no string of JSON can hold as it is; where a relay put it into a string, it is
+    looked for there."""
+    if old in value:
+        return value.replace(old, new)
+    if not layers:
+        return value
+
+    def inside(found: re.Match[bytes]) -> bytes:
+        text = _json_in(found[0]) if len(found[0]) > len(old) else None
+        edited = text if text is None else _replaced(text, old, new, layers - 1)
+        return found[0] if edited is None or edited == text else _encode(edited.decode())
+
+    return STRING.sub(inside, value)

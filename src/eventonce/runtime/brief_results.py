@@ -1,0 +1,107 @@
+"""Results that are kept for a shorter time than the records of their events.
+
+Such a result is a record of its own, under a key of its own, that is remembered for that time and
+no longer: it expires by the store's own means, and no store knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from eventonce.core.ports import Store
+from eventonce.errors import EventonceError
+from eventonce.log import log
+from eventonce.rules.keys import blake2b
+from eventonce.types import Claim, Settlement, SettleResult, Verdict
+
+LEASE: Final = 10_000
+"""Milliseconds between the claim of such a record and its completion: one call to the store."""
+
+ATTEMPTS: Final = 1_000_000
+"""However often a process has died between the two."""
+
+
+def result_key(key: bytes) -> bytes:
+    """The key of the record that has the result of this key's event."""
+    return blake2b(key, digest_size=16, person=b"eventonce result").digest()
+
+
+class BriefResults:
+    """The two verbs of a store, for events some of which have `keep_result`. A result that cannot
+    be kept or read harms no event: a copy gets none."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        verdicts = self._store.claim(claims, now)
+        asked = [
+            place
+            for place, verdict in enumerate(verdicts)
+            if verdict.kind == "duplicate" and claims[place].keep_result and verdict.result is None
+        ]
+        if not asked:
+            return verdicts
+        looks = [replace(_beside(claims[place]), peek=True) for place in asked]
+        try:
+            found = self._store.claim(looks, now)
+        except EventonceError as error:
+            log().warning("a copy gets no result: %s", error)
+            return verdicts
+        for place, look in zip(asked, found, strict=True):
+            if look.kind == "duplicate":
+                verdicts[place] = replace(verdicts[place], result=look.result)
+        return verdicts
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: int | None = None
+    ) -> list[SettleResult]:
+        settled = self._store.settle([without_result(one) for one in settlements], now)
+        brief = [
+            one
+            for one, kept in zip(settlements, settled, strict=True)
+            if kept == "kept" and one.result is not None and one.claim.keep_result
+        ]
+        if brief:
+            try:
+                self._keep(brief, now)
+            except EventonceError as error:
+                log().warning("a result is not kept for copies: %s", error)
+        return settled
+
+    def _keep(self, settlements: Sequence[Settlement], now: int | None) -> None:
+        claims = [_beside(one.claim) for one in settlements]
+        runs = self._store.claim(claims, now)
+        # One that is no `run` is there already: its settlement is told again.
+        ended = [
+            Settlement(claim, run.token, "complete", one.result)
+            for claim, run, one in zip(claims, runs, settlements, strict=True)
+            if run.token
+        ]
+        if ended:
+            self._store.settle(ended, now)
+
+
+def without_result(settlement: Settlement) -> Settlement:
+    """The settlement as the record of its event has it: a brief result is kept elsewhere, or not
+    at all."""
+    if settlement.result is None or settlement.claim.keep_result is None:
+        return settlement
+    return replace(settlement, result=None)
+
+
+def _beside(claim: Claim) -> Claim:
+    return replace(
+        claim,
+        key=result_key(claim.key),
+        lease=LEASE,
+        remember=claim.keep_result or 0,
+        attempts=ATTEMPTS,
+        sliding=False,
+        unchanged_within=0,
+        redrive=False,
+        alone=False,
+    )

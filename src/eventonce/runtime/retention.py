@@ -1,0 +1,169 @@
+"""What is no longer to be kept: old dead letters and expired records, dropped beside the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import Event, Thread
+from typing import Final
+
+from eventonce.core.ports import StoreAdmin
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
+from eventonce.log import Outage, log
+from eventonce.rules.instants import duration, duration_text
+
+LOOK_INTERVAL: Final = 3_600.0
+"""Seconds between two looks of a process."""
+
+SWEEP_INTERVAL: Final = 60.0
+"""Seconds between two sweeps."""
+
+FEWEST: Final = 10_000
+MOST: Final = 1_000_000
+"""Records that a sweep looks at: PostgreSQL takes a millisecond for a thousand."""
+
+LETTERS_AT_ONCE: Final = 100
+"""Dead letters that are dropped in one call."""
+
+PATIENCE: Final = 2.0
+"""Seconds that the end of a process, or of an invocation, waits for a look or a sweep under way:
+what is left is dropped later."""
+
+
+def kept_for(name: str, keep: float | str | None) -> int | None:
+    """The milliseconds for which dead letters are kept; None for ever."""
+    if keep is None or keep == "":
+        return None
+    try:
+        kept = duration(keep)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if not kept:
+        raise ConfigError(f"{name}: must be greater than 0; leave it out to keep them for ever")
+    return kept
+
+
+def drop_expired(admin: StoreAdmin, consumer: str, before: int) -> int:
+    """Drop this consumer's dead letters of before this instant; answers how many there were."""
+    dropped = 0
+    ids: list[str] = []
+    for letter in admin.letters(consumer):
+        if letter.at >= before:
+            break  # they come oldest first
+        ids.append(letter.id)
+        if len(ids) == LETTERS_AT_ONCE:
+            dropped += admin.drop_letters(ids, before)
+            ids = []
+    return dropped + (admin.drop_letters(ids, before) if ids else 0)
+
+
+@contextmanager
+def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
+    """The upkeep of a store beside the work of a process that lives for long: old dead letters are
+    looked for now and every hour, also where no events come; and once a minute expired records are
+    dropped, unless the store does so with its claims."""
+    sweeps = None if getattr(admin, "embedded", False) else Sweeps(admin)
+    ended = Event()
+
+    def keep_up() -> None:
+        while True:
+            if retention is not None:
+                retention.look_if_due()
+            if ended.wait(SWEEP_INTERVAL):
+                return
+            if sweeps is not None:
+                sweeps.sweep()
+
+    thread = Thread(target=keep_up, name="eventonce-upkeep", daemon=True)
+    if sweeps is not None or retention is not None:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join(PATIENCE)
+
+
+class Sweeps:
+    """Sweeps of a store: the more has expired, the further each goes."""
+
+    def __init__(self, admin: StoreAdmin) -> None:
+        self._admin = admin
+        self._refused = Outage()
+        self.limit = FEWEST
+        """Records that the next sweep looks at."""
+
+    def sweep(self) -> None:
+        """Go on where the last sweep of any process stopped."""
+        try:
+            dropped = self._admin.sweep(self.limit)
+        except StoreUnavailable:
+            return  # others say so
+        except Exception as error:  # noqa: BLE001  a store of anybody's; the next sweep tries again
+            if self._refused.tells():
+                log().warning("expired records are not dropped: %s", error)
+            return
+        self._refused.ended()
+        many = dropped * 10 > self.limit
+        self.limit = min(MOST, self.limit * 2) if many else max(FEWEST, self.limit // 2)
+
+
+class Retention:
+    """Drops the dead letters of one consumer that are older than they may be.
+
+    A batch whose turn it is begins a look in a thread of its own, and does not wait for it.
+    """
+
+    def __init__(
+        self, admin: StoreAdmin, consumer: str, keep: int, clock: Callable[[], int]
+    ) -> None:
+        self._admin = admin
+        self._consumer = consumer
+        self._keep = keep
+        self._clock = clock
+        self.told: Callable[[int], None] = lambda _: None
+        """Told how many were dropped, to count them."""
+        self._due = -inf
+        self._thread: Thread | None = None
+
+    def look_if_due(self) -> None:
+        """Begin a look, an hour after the last one."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LOOK_INTERVAL
+        thread = Thread(target=self.look, name="eventonce-retention", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log().warning("dead letters: no look for old ones in this hour: %s", error)
+        else:
+            self._thread = thread
+
+    def look(self) -> int:
+        """Drop what is too old; answers how many dead letters that were. A store that is away is
+        asked again in an hour."""
+        try:
+            dropped = drop_expired(self._admin, self._consumer, self._clock() - self._keep)
+        except EventonceError as error:
+            log().warning("dead letters: the old ones are not dropped yet: %s", error)
+            return 0
+        if dropped:
+            self.told(dropped)
+            log().warning(
+                "dead letters: dropped %d of %s that were kept for %s (keep_letters)",
+                dropped,
+                self._consumer,
+                duration_text(self._keep),
+            )
+        return dropped
+
+    def wait(self) -> None:
+        """Wait for a look under way, once: the process may stop after this. One that takes longer
+        goes on while there is work."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(PATIENCE)
