@@ -31,6 +31,7 @@ from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.occupancy import INSIDE, InsideHandler
+from eventonce.runtime.retention import Retention, kept_for
 from eventonce.runtime.runtime import COPY_WAIT, ONE, Runtime
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
@@ -59,28 +60,35 @@ class Consumer:
         threads: int = 32,
         max_bytes: int = envelope.MAX_BYTES,
         letters: str | LetterSink | None = None,
+        keep_letters: float | str | None = None,
         unhandled: str = "ignore",
         keep_headers: Sequence[str] = (),
+        sealing_keys: Sequence[str] = (),
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes the events that no `on` takes. `secrets` key every digest: the first is
         in use, the others are the old ones of a rotation. `threads` bounds the plain handlers that
         run side by side under `process_async`. `letters` is the place of dead letters: the store,
-        unless it is an SQS queue's `sqs://name`. `unhandled` is the policy for events whose type no
-        handler takes: "ignore" acknowledges them, "letter" keeps each as a dead letter, "fail"
-        leaves them to their transport; the first of each type is a warning. `max_bytes` is the
-        limit of one event, whichever way it comes in. `keep_headers` names HTTP headers that stay
-        with an event beside the usual ones and those that the rules name."""
+        unless it is an SQS queue's `sqs://name`. `keep_letters` is how long those in the store are
+        kept, such as "90d": for ever, unless it is given. `unhandled` is the policy for events
+        whose type no handler takes: "ignore" acknowledges them, "letter" keeps each as a dead
+        letter, "fail" leaves them to their transport; the first of each type is a warning.
+        `max_bytes` is the limit of one event, whichever way it comes in. `keep_headers` names HTTP
+        headers that stay with an event beside the usual ones and those that the rules name. With
+        `sealing_keys`, dead letters and results are stored encrypted: the first key seals, all of
+        them open. A key is 32 bytes in base64 or hexadecimal, or `kms://KEY`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if not _is_store(opened):
             raise ConfigError(
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
                 f"not {type(store).__name__}"
             )
+        opened, sink = _with_seal(opened, letters, sealing_keys)
         check_count("Consumer: threads", threads)
         check_count("Consumer: max_bytes", max_bytes)
         check_function("Consumer: clock", clock)
         _check_observers(observers)
+        kept = kept_for("Consumer: keep_letters", keep_letters)
         if name is None:
             if not getattr(opened, "embedded", False):
                 raise ConfigError(
@@ -95,10 +103,11 @@ class Consumer:
         self.rules = Ruleset(presets.resolve(rules), name=name, secrets=secrets)
         check_texts("Consumer: keep_headers", keep_headers)
         self._keep_headers = header_names(keep_headers)
+        self._sealing_keys = sealing_keys
         self.runtime = Runtime(
             name,
             opened,
-            _letter_sink(letters, opened),
+            sink,
             Planner(self.rules, max_bytes, clock),
             handler=handler,
             unhandled=unhandled,
@@ -106,6 +115,10 @@ class Consumer:
             observers=observers,
             clock=clock,
         )
+        if self.rules.has_brief_results:
+            self.runtime.keep_brief_results()
+        if kept is not None:
+            self.runtime.retention = Retention(self.admin, name, kept, clock)
 
     @property
     def observers(self) -> list[Observer]:
@@ -243,7 +256,7 @@ class Consumer:
                 scope = Scope(run, job, self.runtime.transactions)
                 job.connect = scope.connect
             try:
-                with InsideHandler():
+                with InsideHandler(), visit.inside(run):
                     yield job
             except BaseException as error:
                 finish(run, error=as_failure(error))
@@ -305,6 +318,8 @@ class Consumer:
             )
         self.rules = rules
         self.__dict__.pop("kept_headers", None)
+        if rules.has_brief_results:
+            self.runtime.keep_brief_results()
         self.runtime.planner = Planner(rules, self.max_bytes, self.runtime.clock)
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
@@ -317,6 +332,7 @@ class Consumer:
             threads=mine.threads,
             unhandled=mine.unhandled.policy,
             max_bytes=self.max_bytes,
+            sealing_keys=self._sealing_keys,
             clock=clock,
         )
         other.use(self.rules)
@@ -379,6 +395,20 @@ def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterS
         return QueueLetters(letters, store)
     except ConfigError as error:
         raise ConfigError(f"letters: {error}") from error
+
+
+def _with_seal(
+    store: Any, letters: str | LetterSink | None, keys: Sequence[str]
+) -> tuple[Any, LetterSink]:
+    """The store, and the place of dead letters; behind a seal if there are keys."""
+    if not keys:
+        return store, _letter_sink(letters, store)
+    from eventonce.privacy import SealedLetters, Sealer, sealed  # noqa: PLC0415  for those who seal
+
+    sealer = Sealer(keys)
+    sink = _letter_sink(letters, store)
+    store, inner = sealed(store, sealer), store
+    return store, store if sink is inner else SealedLetters(sink, sealer)
 
 
 def _unreachable(_: Job) -> None:

@@ -1,0 +1,14 @@
+"""Privacy: dead letters and results are sealed with the user's own key before a store or a queue
+sees them.
+
+`keys` has the keys, `sealer` seals and opens bytes, `sealed_store` stands between a consumer and
+its store.
+"""
+
+from __future__ import annotations
+
+from eventonce.privacy.sealed_store import SealedLetters as SealedLetters
+from eventonce.privacy.sealed_store import SealedStore as SealedStore
+from eventonce.privacy.sealed_store import opened_letter as opened_letter
+from eventonce.privacy.sealed_store import sealed as sealed
+from eventonce.privacy.sealer import Sealer as Sealer

@@ -1,0 +1,178 @@
+"""Sealing keys: a local key of 32 bytes, or a key of AWS KMS. They seal nothing but data keys."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from functools import partial
+from hashlib import blake2b
+from os import urandom
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from eventonce.aws import errors
+from eventonce.aws.sessions import Access, Client, connect
+from eventonce.core.masking import split
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
+
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+
+KMS: Final = "kms://"
+KMS_TIMEOUT: Final = 2.0
+KMS_ATTEMPTS: Final = 2
+"""Times a request is sent: whoever needs a data key waits no longer than some seconds."""
+KMS_PAUSE: Final = 30.0
+"""Seconds without another request after KMS did not answer: not every event waits for it."""
+
+CONTEXT: Final = {"eventonce": "data key"}
+"""What KMS binds a data key to: a policy may allow the key for this alone."""
+
+_HEX: Final = re.compile("[0-9a-fA-F]{64}")
+_KMS_NAME: Final = re.compile(r"(?:[\w-]+|alias/[\w/-]+|arn:aws[\w-]*:kms:[\w-]+:\d+:[\w/-]+)")
+
+WRONG: Final = (
+    "expected a key of 32 bytes in base64 or hexadecimal, such as `openssl rand -base64 32` "
+    "prints, or kms://KEY?region=…"
+)
+
+
+def cipher(key: bytes) -> Any:
+    """AES-256-GCM with this key."""
+    try:
+        # An extra, and slow to import.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError('sealing_keys need: pip install "eventonce[privacy]"') from error
+    return AESGCM(key)
+
+
+def refused() -> type[Exception]:
+    """The error of a cipher about bytes that it did not make, or made with something else."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415  as above
+
+    return InvalidTag
+
+
+class SealingKey(Protocol):
+    """A key that wraps data keys."""
+
+    @property
+    def name(self) -> str:
+        """The key as people know it; never the key itself."""
+        ...
+
+    def made(self) -> tuple[str, bytes, bytes]:
+        """A new data key: the id of the key that wraps it, the data key, and the data key
+        wrapped."""
+        ...
+
+    def opened(self, id: str, wrapped: bytes) -> bytes | None:
+        """The data key that was wrapped under this id; None if another key did that."""
+        ...
+
+
+class LocalKey:
+    """A key of 32 bytes. Its id is a digest of it: the same key has the same id everywhere."""
+
+    def __init__(self, key: bytes) -> None:
+        self.name = blake2b(key, digest_size=8, person=b"eventonce key id").hexdigest()
+        self._cipher = cipher(key)
+
+    def made(self) -> tuple[str, bytes, bytes]:
+        data_key, nonce = urandom(KEY_BYTES), urandom(NONCE_BYTES)
+        return self.name, data_key, nonce + self._cipher.encrypt(nonce, data_key, b"data key")
+
+    def opened(self, id: str, wrapped: bytes) -> bytes | None:
+        if id != self.name:
+            return None
+        try:
+            nonce, rest = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
+            data_key: bytes = self._cipher.decrypt(nonce, rest, b"data key")
+        except (refused(), ValueError):
+            return None
+        return data_key
+
+
+class KmsKey:
+    """A key of KMS, which never leaves it. The id in what it sealed is its ARN."""
+
+    def __init__(self, uri: str) -> None:
+        parts = split(uri)
+        self._key = f"{parts.netloc}{parts.path}"
+        if not _KMS_NAME.fullmatch(self._key):
+            raise ConfigError(
+                "write kms://KEY?region=…, where KEY is the id, the ARN or the alias/NAME of a key"
+            )
+        self.name = f"{KMS}{self._key}"
+        access = Access.from_query(parts.query, self.name)
+        if access.region is None and self._key.startswith("arn:"):
+            access = Access(self._key.split(":")[3], access.endpoint, access.profile)
+        make = partial(
+            connect,
+            "kms",
+            access,
+            read_timeout=KMS_TIMEOUT,
+            connect_timeout=KMS_TIMEOUT,
+            attempts=KMS_ATTEMPTS,
+        )
+        self._client = Client(make, self._explain)
+        self._away: tuple[float, StoreUnavailable] | None = None
+
+    def made(self) -> tuple[str, bytes, bytes]:
+        answer = self._call("generate_data_key", KeySpec="AES_256")
+        return answer["KeyId"], answer["Plaintext"], answer["CiphertextBlob"]
+
+    def opened(self, id: str, wrapped: bytes) -> bytes | None:
+        if not id.startswith("arn:"):
+            return None
+        try:
+            # With its name: KMS would open it with any key that this role may use, a stranger's
+            # too.
+            answer = self._call("decrypt", CiphertextBlob=wrapped)
+        except EventonceError as error:
+            code = errors.code_of(error.__cause__) if error.__cause__ is not None else ""
+            if code in ("IncorrectKeyException", "InvalidCiphertextException"):
+                return None
+            raise
+        # By the id: a key of several regions has an ARN in each.
+        if answer["KeyId"].rpartition("/")[2] != id.rpartition("/")[2]:
+            return None
+        data_key: bytes = answer["Plaintext"]
+        return data_key
+
+    def _call(self, operation: str, **asked: Any) -> dict[str, Any]:
+        if self._away is not None and monotonic() < self._away[0]:
+            raise self._away[1]
+        try:
+            answer = self._client.call(
+                operation, KeyId=self._key, EncryptionContext=CONTEXT, **asked
+            )
+        except StoreUnavailable as error:
+            self._away = (monotonic() + KMS_PAUSE, error)
+            raise
+        self._away = None
+        return answer
+
+    def _explain(self, error: Exception) -> EventonceError:
+        if errors.kind_of(error) == "denied":
+            return ConfigError(
+                f"{self.name}: permission denied ({errors.message_of(error)}). Grant the role "
+                "kms:GenerateDataKey and kms:Decrypt on this key."
+            )
+        return errors.explain(error, self.name, noun="key", unavailable=StoreUnavailable)
+
+
+def sealing_key(text: str) -> SealingKey:
+    """The key that this text is, or names; ConfigError without the text, which may be the key."""
+    if text.startswith(KMS):
+        return KmsKey(text)
+    if _HEX.fullmatch(text):
+        return LocalKey(bytes.fromhex(text))
+    try:
+        key = b64decode(text.strip(), validate=True)
+    except ValueError:
+        raise ConfigError(WRONG) from None
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"{WRONG}; this one has {len(key)} bytes")
+    return LocalKey(key)

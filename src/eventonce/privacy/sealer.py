@@ -1,0 +1,178 @@
+"""The sealer: bytes sealed with a data key, which is wrapped by a sealing key and lies beside them.
+
+The form: `MARK`, the id of the sealing key, the wrapped data key (each after its length), a nonce,
+and what AES-256-GCM made of the content. All of it is authenticated, and so is what the content is
+about: sealed bytes that were changed, or moved to another place, do not open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from eventonce.core.sealed import MARK, key_of
+from eventonce.errors import ConfigError, EventonceError, SealedError, StoreUnavailable
+from eventonce.log import Outage, log
+from eventonce.privacy.keys import NONCE_BYTES, SealingKey, cipher, refused, sealing_key
+
+DATA_KEY_AGE: Final = 3_600.0
+"""Seconds that a data key seals, and that an opened one is kept in memory."""
+
+LONGEST_AGE: Final = 4 * DATA_KEY_AGE
+"""Seconds that a data key seals at the most, while no new one can be had."""
+
+DATA_KEY_USES: Final = 1 << 20
+"""Contents that one data key seals: far below 2 to the power of 32, from which on two random nonces
+might be the same."""
+
+MOST_OPENED: Final = 1_024
+"""Opened data keys in memory: one for each process and hour that sealed what is read."""
+
+
+class _DataKey(NamedTuple):
+    """A data key in use."""
+
+    cipher: Any
+    header: bytes
+    made: float
+
+
+class Sealer:
+    """Seals with the first of these keys, and opens with all of them; for many threads."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """A key is 32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`. Without any,
+        nothing is sealed or opened."""
+        if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+            raise ConfigError("sealing_keys: expected a list of texts, the key in use first")
+        self.keys: list[SealingKey] = []
+        for number, key in enumerate(keys):
+            try:
+                self.keys.append(sealing_key(key))
+            except ConfigError as error:
+                raise ConfigError(f"sealing_keys[{number}]: {error}") from None
+        self._begin()
+        self._outage = Outage()
+        self._current: _DataKey | None = None
+        self._left = 0
+        self._opened: OrderedDict[bytes, tuple[Any, float]] = OrderedDict()
+        """Ciphers by their wrapped keys, with the moment; None where no key opens it."""
+
+    def _begin(self) -> None:
+        """Make the locks, also in a child: a thread that it does not have may hold the old ones."""
+        self._process = os.getpid()
+        self._sealing = threading.Lock()
+        """Held while a new data key is asked for."""
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Sealer({[key.name for key in self.keys]})"
+
+    def seal(self, content: bytes, about: bytes) -> bytes:
+        """The content sealed; `about` is what it belongs to, and must be given to open it."""
+        data_key = self._data_key()
+        nonce = os.urandom(NONCE_BYTES)
+        secret: bytes = data_key.cipher.encrypt(nonce, content, data_key.header + about)
+        return data_key.header + nonce + secret
+
+    @property
+    def in_use(self) -> str:
+        """The id of the key that seals."""
+        return key_of(self._data_key().header)
+
+    def open(self, sealed: bytes, about: bytes) -> bytes:
+        """The content; SealedError where no key opens it, or it is not what was sealed there."""
+        id_, wrapped, start = _header(sealed)
+        opener = self._unwrapped(id_, wrapped)
+        nonce, secret = sealed[start : start + NONCE_BYTES], sealed[start + NONCE_BYTES :]
+        try:
+            content: bytes = opener.decrypt(nonce, secret, sealed[:start] + about)
+        except (refused(), ValueError):
+            raise SealedError(
+                f"sealed with the key {id_!r}, and not as it was sealed: it was changed, or it "
+                "belongs elsewhere"
+            ) from None
+        return content
+
+    def _data_key(self) -> _DataKey:
+        if not self.keys:
+            raise ConfigError("sealing_keys: there is no key to seal with")
+        if self._process != os.getpid():
+            self._begin()
+        with self._sealing:
+            now, current = monotonic(), self._current
+            if current is None or self._left <= 0 or now - current.made > DATA_KEY_AGE:
+                try:
+                    id_, key, wrapped = self.keys[0].made()
+                except StoreUnavailable as error:
+                    if current is None or self._left <= 0 or now - current.made > LONGEST_AGE:
+                        raise
+                    if self._outage.tells():
+                        log().warning("privacy: the data key in use stays for now: %s", error)
+                else:
+                    self._outage.ended()
+                    current = _DataKey(cipher(key), _headed(id_, wrapped), now)
+                    self._current, self._left = current, DATA_KEY_USES
+            self._left -= 1
+            return current
+
+    def _unwrapped(self, id_: str, wrapped: bytes) -> Any:
+        name = id_.encode() + b"\0" + wrapped
+        if self._process != os.getpid():
+            self._begin()
+        with self._lock:
+            known = self._opened.get(name)
+        if known is None or monotonic() - known[1] > DATA_KEY_AGE:
+            data_key = self._asked(id_, wrapped)
+            known = (None if data_key is None else cipher(data_key), monotonic())
+            self._remember(name, known)
+        if known[0] is None:
+            raise SealedError(
+                f"sealed with the key {id_!r}, which is none of the sealing_keys that are "
+                "configured here; add it to them, after the key in use"
+            )
+        return known[0]
+
+    def _remember(self, name: bytes, known: tuple[Any, float]) -> None:
+        with self._lock:
+            self._opened[name] = known
+            self._opened.move_to_end(name)
+            while len(self._opened) > MOST_OPENED:
+                self._opened.popitem(last=False)
+
+    def _asked(self, id_: str, wrapped: bytes) -> bytes | None:
+        """The data key, by whichever key wrapped it; None if none did."""
+        fault: EventonceError | None = None
+        for key in self.keys:
+            try:
+                found = key.opened(id_, wrapped)
+            except EventonceError as error:
+                # Another may open it all the same.
+                fault = error
+                continue
+            if found is not None:
+                return found
+        if fault is not None:
+            raise fault
+        return None
+
+
+def _headed(id_: str, wrapped: bytes) -> bytes:
+    name = id_.encode()
+    return b"".join(
+        (MARK, len(name).to_bytes(1), name, len(wrapped).to_bytes(2), wrapped),
+    )
+
+
+def _header(sealed: bytes) -> tuple[str, bytes, int]:
+    """The id of the sealing key, the wrapped data key, and where the nonce begins."""
+    id_ = key_of(sealed)
+    at = len(MARK) + 1 + sealed[len(MARK)] if len(sealed) > len(MARK) else len(sealed)
+    start = at + 2 + int.from_bytes(sealed[at : at + 2])
+    if not id_ or start + NONCE_BYTES > len(sealed):
+        raise SealedError("these bytes are not sealed, or cut off")
+    return id_, sealed[at + 2 : start], start
