@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sqlite3
 import threading
@@ -13,17 +14,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from eventonce import Consumer, Job
-from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce import Consumer, Job, log
+from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder
 from eventonce.history import tables as tables_module
 from eventonce.history.decision import LONGEST, conversation_of
 from eventonce.history.story import told
 from eventonce.runtime import background
 from eventonce.types import Event
-from tests.helpers import PATIENCE, call, ruled
+from tests.helpers import PATIENCE, call, ruled, until
 from tests.servers import free_port
 from tests.servers.postgres import Cluster, serving
 
@@ -55,6 +57,24 @@ def consumer(history: History, name: str = "crm", handler: Any = print, **rule: 
     return made
 
 
+def exit_of(child: int) -> int:
+    """The exit status of a child; one that does not end is ended."""
+    ended: list[int] = []
+
+    def has_ended() -> bool:
+        process, status = os.waitpid(child, os.WNOHANG)
+        ended.extend([status] if process else [])
+        return bool(process)
+
+    try:
+        until(has_ended)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    return ended[0]
+
+
 def test_what_was_decided_is_kept_and_found(history: History) -> None:
     def fails_once(job: Job) -> None:
         if job.attempt == 1:
@@ -83,12 +103,12 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     }
     crm_chapter, billing_chapter = told(found)
     failed, ran, copies = crm_chapter.sentences
-    assert failed.startswith("failed once, the last time at ")
+    assert failed.startswith("failed once, at ")
     assert failed.endswith(": ValueError: no line")
     assert " as attempt 2 on worker w1" in ran
     assert copies.startswith("2 copies since, the last at ")
     assert copies.endswith("under another transport id: published again")
-    assert billing_chapter.sentences[0].startswith("ran on worker w1")
+    assert billing_chapter.sentences[0].startswith("ran at ")
 
     assert [one.conversation for one in history.find(Search(id="again"))] == ["c-1"]
     assert len(history.find(Search(key=found[0].key, consumer="crm"))) == 4
@@ -116,6 +136,14 @@ def test_decisions_are_counted_by_minute(history: History) -> None:
     assert by_status["done"] == 3
     assert sum(events for _, _, events, _ in later) == 11
     assert history.counts(0, first.at - 2 * tables_module.MINUTE) == []
+    day = 24 * 60 * tables_module.MINUTE
+    (found,) = {
+        (begin % day, kind, events)
+        for begin, kind, events, _ in history.counts(first.at - day, first.at + day, ["rule"], day)
+    }
+    assert found == (0, (first.rule,), 11)
+    with pytest.raises(ValueError, match="a kind has the fields"):
+        history.counts(0, 1, ["reason"])
 
 
 def test_many_processes_begin_a_history_at_once(uri: str) -> None:
@@ -123,6 +151,20 @@ def test_many_processes_begin_a_history_at_once(uri: str) -> None:
         made = list(pool.map(lambda _: History(uri), range(8)))
     for one in made:
         one.close()
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_tables_of_another_version_are_refused(
+    uri: str, monkeypatch: pytest.MonkeyPatch, look: bool
+) -> None:
+    with History(uri):
+        pass
+    monkeypatch.setattr(tables_module, "LAST", "eventonce_history_reason_3")
+    with (
+        pytest.raises(StoreMismatch, match=r"history .*another version of eventonce.* delete"),
+        History(uri, look=look) as history,
+    ):
+        history.find(Search())
 
 
 def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> None:
@@ -226,6 +268,38 @@ def test_what_is_dropped_each_minute_is_found_without_a_look_at_all(tmp_path: Pa
     assert not [plan for plan in plans if "SCAN eventonce_history" in plan]
 
 
+def test_decisions_of_every_segment_are_found(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_module, "SEGMENT", 2)
+    with History(uri) as history:
+        made = consumer(history, handler=lambda _: None)
+        for number in range(0, 40, 3):
+            made.process([call(at) for at in range(number, number + 3)])
+            history.flush()
+        with history._tables() as found:
+            found.drop(0, 30, 1000)
+        for number in range(12, 42):
+            (one,) = history.find(Search(id=f"id-{number}"))
+            assert [two.id for two in history.find(Search(key=one.key))] == [one.id]
+        assert history.find(Search(id="id-3")) == []
+
+
+def test_decisions_are_found_that_were_written_after_all_others_were_dropped(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PostgreSQL counts on, far from the segment in which an empty history begins.
+    monkeypatch.setattr(tables_module, "SEGMENT", 0)
+    with History(uri) as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(at) for at in range(200)])
+        history.flush()
+        with history._tables() as tables:
+            assert tables.drop(2**60, 1, 1000) == (200, None)
+        made.process([call(900, conversationId="c-1")])
+        history.flush()
+        assert [one.id for one in history.find(Search(id="id-900"))] == ["id-900"]
+        assert history.forget("c-1") == 1
+
+
 def test_a_conversation_is_forgotten(history: History) -> None:
     made = consumer(history, handler=lambda _: None)
     made.process([call(n, conversationId=f"c-{n % 2}") for n in range(4)])
@@ -236,6 +310,77 @@ def test_a_conversation_is_forgotten(history: History) -> None:
     made.process([call(9)])
     history.flush()
     assert history.forget("") == 0, "what belongs to no conversation stays"
+
+
+SECRETS = (b"the secret in use, new", b"the secret before it")
+
+
+def test_with_a_secret_ids_are_kept_as_digests_and_found_by_value(uri: str) -> None:
+    def decided(number: int, *secrets: bytes) -> None:
+        with History(uri, secrets=secrets) as writing:
+            consumer(writing).process([call(number, id="order-4711", conversationId="4930901820")])
+
+    decided(1)
+    decided(2, SECRETS[1])
+    decided(3, *SECRETS)
+    with History(uri, look=True) as clear:
+        kept = clear.find(Search())
+    assert [it.conversation == "4930901820" for it in kept] == [True, False, False]
+    assert len({it.conversation for it in kept} | {it.id for it in kept}) == 6
+    assert all(it.id.startswith("#") and it.conversation.startswith("#") for it in kept[1:])
+    with History(uri, secrets=SECRETS) as history:
+        for search in (Search(conversation="4930901820"), Search(id="order-4711")):
+            assert [it.key for it in history.find(search)] == [it.key for it in kept]
+            assert history.find(msgspec.structs.replace(search, type="none")) == []
+        # By what another command showed.
+        assert history.find(Search(conversation=kept[2].conversation)) == [kept[2]]
+        assert history.find(Search(conversation="493090182")) == []
+        assert history.forget("4930901820") == 3
+        assert history.find(Search()) == []
+
+
+def test_a_file_with_digests_holds_no_id(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri, secrets=SECRETS) as history:
+        consumer(history).process([call(1, id="order-4711", conversationId="4930901820")])
+        history.flush()
+        found = b"".join(it.read_bytes() for it in tmp_path.iterdir())
+    assert b"order-4711" not in found
+    assert b"4930901820" not in found
+    assert b"sqs:calls" in found
+
+
+def test_without_the_secrets_nobody_is_told_that_nothing_is_there(uri: str) -> None:
+    with History(uri, secrets=SECRETS) as history:
+        consumer(history).process([call(1, conversationId="c-1")])
+    with History(uri, look=True) as history:
+        for asked in (Search(conversation="c-1"), Search(id="id-1")):
+            with pytest.raises(ConfigError, match="without the `secrets` that made them"):
+                history.find(asked)
+        with pytest.raises(ConfigError, match="without the `secrets` that made them"):
+            history.forget("c-1")
+        (decision,) = history.find(Search())
+        assert history.find(Search(conversation=decision.conversation)) == [decision]
+        assert history.find(Search(status="dead")) == []
+        assert history.forget(decision.conversation) == 1
+        assert history.find(Search(conversation="c-1")) == []
+
+
+def test_digests_do_not_tell_that_an_id_is_that_of_a_conversation(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
+        consumer(history).process([call(1, id="same", conversationId="same")])
+        history.flush()
+        (decision,) = history.find(Search(id="same", conversation="same"))
+        assert decision.id != decision.conversation
+
+
+def test_a_conversation_that_has_no_id_has_no_digest(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
+        consumer(history).process([call(1, id="")])
+        history.flush()
+        (decision,) = history.find(Search())
+        assert (decision.id, decision.conversation) == ("", "")
+        assert history.forget("") == 0
 
 
 def test_no_text_of_a_sender_holds_up_the_others(history: History) -> None:
@@ -387,23 +532,26 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
         (Search(conversation="c"), "conversation"),
         (Search(id="e"), "id"),
         (Search(key=b"k"), "key"),
-        (Search(status="dead"), "reason"),
+        (Search(status="dead"), "reason_2"),
     ],
 )
 def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
         asked: list[tuple[str, Any]] = []
         rows = tables._driver.rows
-        tables._driver.rows = lambda query, values=(): asked.append((query, values)) or []  # type: ignore[method-assign,func-returns-value]
+        tables._driver.rows = lambda query, values=(): (  # type: ignore[method-assign]
+            asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
+        )
         tables.find(search, 10)
-        ((query, values),) = asked
-        plan = rows(f"EXPLAIN QUERY PLAN {query}", values)
-    assert f"INDEX eventonce_history_{index} " in str(plan)
+        plans = [str(rows(f"EXPLAIN QUERY PLAN {query}", values)) for query, values in asked]
+    assert f"INDEX eventonce_history_{index} " in plans[-1]
+    assert not [plan for plan in plans if "SCAN eventonce_history" in plan]
 
 
 def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log, "SECOND_LINE", 3600)
     path = tmp_path / "history.db"
     with History(f"sqlite:///{path}") as history:
         made = consumer(history, handler=lambda _: None)
@@ -412,10 +560,15 @@ def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
             tables._driver.commit()
         assert made.process([call(1)])[0].status == "done"
         history.flush()
-        assert "1 events are not written yet" in caplog.text
+        history.flush()
+        told = [line for line in caplog.messages if line.startswith("history: ")]
+        assert [line.partition(" yet")[0] for line in told] == ["history: 1 events are not written"]
         with history._tables() as tables:
             tables.make()
+        caplog.set_level("INFO")
         history.flush()
+        history.flush()
+        assert caplog.text.count("history: written again, after ") == 1
         assert [one.id for one in history.find(Search())] == ["id-1"]
 
 
@@ -481,7 +634,7 @@ def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
             made.process([call(2)])
             history.flush()
             os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        assert exit_of(child) == 0
         history.flush()
         found = history.find(Search())
         assert sorted(one.id for one in found) == ["id-1", "id-2"]
@@ -494,7 +647,6 @@ def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> 
     wrote, closed = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(20)
         made.process([call(1)])
         history.flush()
         os.write(wrote[1], b"x")
@@ -502,17 +654,20 @@ def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> 
         made.process([call(2)])
         history.flush()
         os._exit(0)
-    os.read(wrote[0], 1)
+    assert select.select([wrote[0]], [], [], PATIENCE)[0]
     history.close()
     os.write(closed[1], b"x")
-    assert os.waitpid(child, 0)[1] == 0
+    assert exit_of(child) == 0
     for end in (*wrote, *closed):
         os.close(end)
     with History(uri, look=True) as reader:
         assert [one.id for one in reader.find(Search())] == ["id-1", "id-2"]
 
 
-def test_a_fork_while_a_decision_is_written_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_fork_while_a_decision_is_written_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "FORK_PATIENCE", 0.05)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
         held, over = threading.Event(), threading.Event()
@@ -520,21 +675,21 @@ def test_a_fork_while_a_decision_is_written_holds_up_nobody(tmp_path: Path) -> N
         def hold() -> None:
             with history._tables():
                 held.set()
-                over.wait()
+                assert over.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait()
+        assert held.wait(PATIENCE)
         child = os.fork()
         if not child:
-            signal.alarm(20)  # where it waits for a thread that it has not
             made.process([call(2)])
             history.close()
             os._exit(0)
-        ended = os.waitpid(child, 0)[1]
-        over.set()
-        thread.join()
-        assert ended == 0
+        try:
+            assert exit_of(child) == 0
+        finally:
+            over.set()
+            thread.join(PATIENCE)
         assert [one.id for one in history.find(Search())] == ["id-2"]
 
 
@@ -599,7 +754,10 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
         History(f"sqlite:///{path}")
 
 
-def test_no_child_begins_in_the_midst_of_a_write(tmp_path: Path) -> None:
+def test_no_child_begins_in_the_midst_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "FORK_PATIENCE", PATIENCE)
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
@@ -619,7 +777,7 @@ def test_no_child_begins_in_the_midst_of_a_write(tmp_path: Path) -> None:
                 history.flush()
                 os._exit(int(history.dropped))
             forked.set()
-            codes.append(os.waitpid(child, 0)[1])
+            codes.append(exit_of(child))
 
         codes: list[int] = []
         threads = [threading.Thread(target=write), threading.Thread(target=fork)]

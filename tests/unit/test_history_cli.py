@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import Run, call, write_lines
+from eventonce import envelope
+from eventonce.history import Decision, History, Search
+from eventonce.history.decision import decided
+from eventonce.history.story import lateness, told
+from eventonce.runtime import background
+from eventonce.types import Outcome
+from tests.helpers import Run, call, until, write_lines
 
 CONFIG = """
 store = "sqlite:///{folder}/store.db"
@@ -41,7 +48,7 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     # Which of the two events was first is not said: handlers run side by side.
     head, *_, total = found.out.splitlines()
     assert head.endswith("  call.ended")
-    assert found.out.count("\n  ran on worker ") == 2
+    assert found.out.count("\n  ran at ") == 2
     assert found.out.count("under the same transport id: delivered again") == 1
     assert total == "2 events, 3 decisions"
     (document,) = run("history", "-c", config, "--event", "c", "--json").documents[0]
@@ -49,6 +56,46 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert (decision["conversation"], decision["status"]) == ("4712", "done")
     by_key = run("history", "-c", config, "--key", decision["key"], "--name", "crm", "--json")
     assert by_key.documents[0] == [document]
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_with_secrets_a_call_is_found_by_an_id_that_is_not_kept(
+    run: Run, config: Path, tmp_path: Path, digests: bool
+) -> None:
+    config.write_text(
+        'secrets = ["the secret in use, new", "the secret before it"]\n' + config.read_text()
+    )
+    table = "" if digests else "[privacy]\ndigests = false\n"
+    config.write_text(config.read_text() + table)
+    event = {"id": "e-1", "detail-type": "call.ended", "detail": {"contactId": "+49 30 901820"}}
+    capture = write_lines(tmp_path / "c.jsonl", event)
+    assert run("run", "-c", config, "--from", capture).code == 0
+    for option in (("--conversation", "+49 30 901820"), ("--event", "e-1")):
+        (found,) = run("history", "-c", config, *option, "--json").documents[0]
+        (decision,) = found["decisions"]
+        assert decision["conversation"].startswith("#") is digests
+        assert decision["id"].startswith("#") is digests
+    assert "ran at " in run("show", "-c", config, capture).out
+    erased = run("forget", "-c", config, "--conversation", "+49 30 901820", "--yes", "--json")
+    assert erased.code == 0
+    assert run("history", "-c", config, "--event", "e-1").code == 1
+
+
+@pytest.mark.parametrize(
+    ("ago", "said"),
+    [(59_000, ""), (60_000, "1 minute late"), (7_300_000, "2 hours late"), (None, "")],
+)
+def test_a_story_says_how_late_an_event_ran(ago: int | None, said: str) -> None:
+    now = 1_700_000_000_000
+    event = {"id": "a", "detail-type": "call", "detail": {}}
+    if ago is not None:
+        event["time"] = datetime.fromtimestamp((now - ago) / 1000, UTC).isoformat()
+    outcome = Outcome(envelope.read(json.dumps(event).encode()), "done")
+    kind, own = decided(outcome, now, "crm", "w1", "sqs:calls")
+    one = Decision(*kind, *own)  # type: ignore[arg-type]  # its fields, in their order
+    assert lateness(one) == said
+    ((sentence,),) = [chapter.sentences for chapter in told([one])]
+    assert sentence.endswith(f", {said}" if said else "through sqs:calls")
 
 
 def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
@@ -93,7 +140,7 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     found = run("show", "-c", config, event)
     assert found.code == 0
     assert "found under the name 'other'" in found.err
-    assert "ran on worker " in found.out
+    assert "ran at " in found.out
     assert "1 copy since" in found.out
     document = run("show", "-c", config, event, "--json").documents[0]
     assert len(document["history"]) == 2
@@ -101,7 +148,7 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     run("store", "create", f"sqlite:///{tmp_path}/store.db")
     # The store has forgotten it, and the history has not.
     forgotten = run("show", "-c", config, document["key"])
-    assert (forgotten.code, "ran on worker " in forgotten.out) == (0, True)
+    assert (forgotten.code, "ran at " in forgotten.out) == (0, True)
 
 
 def test_show_tells_of_the_record_where_the_history_is_away(
@@ -117,3 +164,75 @@ def test_show_tells_of_the_record_where_the_history_is_away(
     found = run("show", "-c", config, event)
     assert (found.code, ": done" in found.out) == (0, True)
     assert "the history does not answer" in found.err
+
+
+def planted(folder: Path, moment: int) -> History:
+    """A history with one decision of that moment."""
+    history = History(f"sqlite:///{folder}/history.db", keep="1d")
+    outcome = Outcome(envelope.read(call(1)), "done", "")
+    with history._tables() as tables:
+        tables.add([decided(outcome, moment, "crm", "w", "file")])
+    return history
+
+
+def test_a_run_of_a_moment_and_a_sweep_drop_what_is_too_old(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    """Not only a process that lives for a minute and decides something after it."""
+    capture = write_lines(tmp_path / "c.jsonl", call(2).decode())
+    for command in (("run", "-c", config, "--from", capture), ("sweep", "-c", config)):
+        planted(tmp_path, 1).close()
+        done = run(*command, "--json")
+        assert done.code == 0, done.err
+        with History(f"sqlite:///{tmp_path}/history.db") as history:
+            assert {one.id for one in history.find(Search())} <= {"id-2"}
+    assert done.documents[0]["decisions"] == 1
+
+
+def test_a_sweep_tells_what_it_did_although_the_history_is_away(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    run("store", "create", "-c", config)
+    (tmp_path / "history.db").write_bytes(b"this is no database, and never was one")
+    done = run("sweep", "-c", config)
+    assert (done.code, done.out) == (2, "deleted 0 of 0 records\n")
+    assert "history" in done.err
+
+
+def test_who_decides_nothing_drops_what_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    with planted(tmp_path, 1) as history:
+        history.keep_up()
+        until(lambda: not history.find(Search()))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["in the file", "of a dashboard"])
+def test_a_redrive_goes_on_with_the_story(
+    run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("redrive_handlers.py").write_text(
+        "from eventonce import Reject\n"
+        "def refuse(job):\n    raise Reject('the CRM is away')\n"
+        "def take(job):\n    pass\n"
+    )
+    history = tmp_path / ("history.db" if named else "eventonce-history.db")
+    if not named:
+        config.write_text(config.read_text().replace("history.db", "eventonce-history.db"))
+    event = {"id": "a", "detail-type": "call.ended", "source": "s", "detail": {"contactId": 4711}}
+    capture = write_lines(tmp_path / "c.jsonl", event)
+    refused = run("run", "-c", config, "--from", capture, "--handler", "redrive_handlers:refuse")
+    assert refused.code == 1
+    if not named:
+        config.write_text('store = "sqlite:///store.db"\nname = "crm"\n')
+    handler = ("--handler", "redrive_handlers:take")
+    before = history.read_bytes()
+    assert run("letters", "redrive", "-c", config, *handler, "--dry-run").code == 0
+    assert history.read_bytes() == before
+    assert run("letters", "redrive", "-c", config, *handler).code == 0
+    story = run("history", "-c", config, "--conversation", "4711").out
+    assert "the CRM is away; kept as a dead letter\n  ran at " in story
+    assert story.count(", through redrive\n") == 1

@@ -9,12 +9,16 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.options import Settings, configured, instant, json_option, with_settings
-from eventonce.cli.output import counted, emit, notice, one_line
+from eventonce.cli.history_options import history_of
+from eventonce.cli.options import Settings, configured, filled, instant, json_option, with_settings
+from eventonce.cli.output import counted, emit, notice, one_line, table
+from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.story import Chapter, moment, told
+from eventonce.history.summary import CAUSES, FIELDS, GROUPS, Summary, summary
+from eventonce.history.tables import MINUTE
 
 NOT_KEPT: Final = (
     "no history is kept: name a database in eventonce.toml, such as\n\n"
@@ -23,21 +27,14 @@ NOT_KEPT: Final = (
 )
 
 
-def _given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    """Refuses a text that is empty: a variable that nobody has set asks for all decisions."""
-    if text == "":
-        raise click.BadParameter("it is empty; without the option all decisions are meant")
-    return text
-
-
 @click.command()
 @click.option(
-    "--conversation", callback=_given, metavar="ID", help="The conversation, contact, call or case."
+    "--conversation", callback=filled, metavar="ID", help="The conversation, contact, call or case."
 )
 @click.option(
-    "--event", "event_id", callback=_given, metavar="ID", help="The event of this transport id."
+    "--event", "event_id", callback=filled, metavar="ID", help="The event of this transport id."
 )
-@click.option("--key", callback=_given, metavar="KEY", help="The key of an event, in hexadecimal.")
+@click.option("--key", callback=filled, metavar="KEY", help="The key of an event, in hexadecimal.")
 @click.option("--status", type=click.Choice(sorted(MEANINGS)), help="Only decisions of this kind.")
 @click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
 @click.option("--rule", help="Only decisions by this rule.")
@@ -45,6 +42,11 @@ def _given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> st
 @click.option("--since", callback=instant, metavar="TIME", help="Since TIME (UTC), or so long ago.")
 @click.option(
     "--until", callback=instant, metavar="TIME", help="Before TIME (UTC), or so long ago."
+)
+@click.option(
+    "--totals",
+    is_flag=True,
+    help="How many by outcome, cause, type, rule and worker, to the minute, instead of each.",
 )
 @click.option(
     "--limit",
@@ -75,6 +77,7 @@ def history(
     limit: int,
     uri: str | None,
     *,
+    totals: bool,
     as_json: bool,
 ) -> int:
     """Tell what was decided about a conversation, an event or a key; or the latest decisions.
@@ -82,7 +85,7 @@ def history(
     All options that are given must be true of a decision. The decisions of all consumers that
     share the history are told; --name selects one.
     """
-    store = uri or settings.file.history.store
+    store = uri or history_of(settings.file)
     if not store:
         raise ConfigError(NOT_KEPT)
     search = Search(
@@ -97,7 +100,9 @@ def history(
         since=since,
         until=until,
     )
-    with History(store, look=True) as opened:
+    with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
+        if totals:
+            return _counted(opened, search, as_json=as_json)
         found = opened.find(search, limit)
     chapters = told(found)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
@@ -107,6 +112,57 @@ def history(
         notice("the history has no such decision", as_json=as_json)
         return FAILED
     return 0
+
+
+def _counted(opened: History, search: Search, *, as_json: bool) -> int:
+    """Tell how many there were of all that the counts know apart."""
+    if search.conversation or search.id or search.key or search.reason:
+        raise click.UsageError("--totals knows --status, --type, --rule and --name alone")
+    fields = ("consumer", *FIELDS)
+    wanted = [
+        (at, getattr(search, name)) for at, name in enumerate(fields) if hasattr(search, name)
+    ]
+    found = summary(
+        (at, kind[1:], events, took)
+        for at, kind, events, took in opened.counts(
+            search.since or 0, search.until or wall_clock() + MINUTE, fields
+        )
+        if all(not value or kind[place] == value for place, value in wanted)
+    )
+    document = {
+        "outcomes": found.statuses,
+        "copies": {CAUSES[which]: many for which, many in found.causes.items()},
+        "types": found.types,
+        "rules": found.rules,
+        "workers": found.workers,
+    }
+    emit(document, _table(found), as_json=as_json)
+    return 0 if found.events else FAILED
+
+
+def _table(found: Summary) -> str:
+    groups = [(name, many, GROUPS[name]) for name, many in found.groups.items()]
+    copies = [(CAUSES[which], many) for which, many in found.causes.items()]
+    parts = [table(groups, head=("outcome", "events", ""))]
+    if copies:
+        parts.append(table(copies, head=("copies, by cause", "events")))
+    head = ("events", "copies", "not settled", "dead letters", "ms a run")
+    named = {"types": found.types, "rules": found.rules, "workers": found.workers}
+    for title, busiest in named.items():
+        rows = [
+            (
+                one_line(one.name) or "none",
+                one.events,
+                one.copies,
+                one.unsettled,
+                one.letters,
+                f"{one.took:.1f}",
+            )
+            for one in busiest
+        ]
+        if rows:
+            parts.append(table(rows, head=(f"busiest {title}", *head)))
+    return "\n\n".join(parts)
 
 
 def _key(text: str | None) -> bytes:

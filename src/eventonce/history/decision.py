@@ -28,7 +28,10 @@ MOST_RECEIVES: Final = 2**31 - 1
 """The largest number of a column; a queue's count is what its server says."""
 
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
-_VALUE: Final = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.){1,200}"|-?\d{1,20}(?![\w.]))')
+_VALUE: Final = re.compile(
+    # Nearly all have no escapes: they are read in one piece, the others one by one.
+    rb'\s*:\s*(?:"([^"\\]{1,200})"|("(?:[^"\\]|\\.){1,200}")|(-?\d{1,20}(?![\w.])))'
+)
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
 """Topics whose body is the conversation itself, and has its id as `id`."""
 
@@ -75,7 +78,8 @@ Own = tuple[int, str, str, str, bytes, int | None, int, int, int, int]
 def decided(
     outcome: Outcome, at: int, consumer: str, worker: str, channel: str
 ) -> tuple[Kind, Own]:
-    """The decision behind an outcome, as its fields."""
+    """The decision behind an outcome, as its fields; those of its kind as they came, for most are
+    known and need not be made storable again."""
     event = outcome.event if outcome.event is not None else _NO_EVENT
     status, reason = outcome.status, outcome.reason
     if status == "duplicate" and reason == AGAIN[outcome.same_id]:
@@ -84,15 +88,15 @@ def decided(
     return (
         consumer,
         worker,
-        storable(event.channel) or channel,
+        event.channel or channel,
         status,
         outcome.same_id,
-        storable(outcome.rule),
-        storable(event.type),
-        storable(event.source),
+        outcome.rule,
+        event.type,
+        event.source,
     ), (
         at,
-        storable(reason),
+        reason and storable(reason),
         storable(event.id),
         conversation_of(event),
         outcome.key,
@@ -121,12 +125,13 @@ def _instant(text: str) -> int:
 _NO_EVENT: Final = Event(b"", b"")
 
 
-def _plain(value: bytes) -> str:
+def _text(plain: bytes | None, escaped: bytes | None, number: bytes | None) -> str:
     """The text of a string or a number in JSON."""
-    if b"\\" in value:
+    if escaped is not None:
         with suppress(msgspec.DecodeError):
-            return str(msgspec.json.decode(value))
-    return value.strip(b'"').decode("utf-8", "replace")
+            return str(msgspec.json.decode(escaped))
+        return escaped[1:-1].decode("utf-8", "replace")
+    return (plain or number or b"").decode("utf-8", "replace")
 
 
 def conversation_of(event: Event) -> str:
@@ -138,7 +143,7 @@ def conversation_of(event: Event) -> str:
         if at >= 0:
             found = _VALUE.match(raw, at + len(name))
             if found:
-                return storable(_plain(found[1]))
+                return storable(_text(*found.groups()))
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):

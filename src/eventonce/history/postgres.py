@@ -17,23 +17,20 @@ class PostgresDriver:
     """Tables in the schema that the URI names; a connection that is gone is opened anew."""
 
     number = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    row = number
     octets = "BYTEA"
 
     def __init__(self, uri: str) -> None:
         self._address = read(uri)
+        self.first: Sequence[str] = (f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}",)
         self._connection: psycopg.Connection[Any] | None = None
 
-    def prepare(self) -> bool:
-        """By one process at a time; who finds the tables needs no right to make any."""
+    def begin(self) -> None:
         self.run("SELECT pg_advisory_xact_lock(hashtext('eventonce_history'))")
-        if self.made():
-            return False
-        self.run(f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}")
-        return True
 
-    def made(self) -> bool:
-        ((last,),) = self.rows("SELECT to_regclass('eventonce_history_reason')")
-        return last is not None
+    def has(self, name: str) -> bool:
+        ((found,),) = self.rows("SELECT to_regclass(?)", (name,))
+        return found is not None
 
     def removed(self) -> bool:
         return False
@@ -50,6 +47,10 @@ class PostgresDriver:
     def commit(self) -> None:
         if self._connection is not None:
             self._connection.commit()
+
+    def scrub(self) -> str:
+        """Autovacuum does so by itself."""
+        return ""
 
     def rollback(self) -> None:
         connection, self._connection = self._connection, None

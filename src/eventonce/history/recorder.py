@@ -12,11 +12,12 @@ from typing import Any, Final, Self
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
-from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
-from eventonce.history.decision import Decision, Kind, decided
+from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
+from eventonce.history.decision import Decision, decided
+from eventonce.history.digests import DIGEST, Digests
 from eventonce.history.sqlite import SQLiteDriver, location_of
-from eventonce.history.tables import Search, Tables
-from eventonce.log import log
+from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
+from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
 from eventonce.stores import check_uri
@@ -53,10 +54,12 @@ class History:
         most: int = MOST,
         worker: str = "",
         look: bool = False,
+        secrets: Sequence[bytes] = (),
     ) -> None:
         """`sqlite:///PATH` or `postgresql://…`. Decisions are kept for so long, and no more than
         so many of them. `worker` names this process, by default its host and process id. With
-        `look` nothing is made: the history must be there."""
+        `look` nothing is made: the history must be there. With `secrets`, ids of conversations and
+        of events are kept as keyed digests, by the first, and found by all of them."""
         self._uri = uri
         self._keep = duration(keep)
         self._most = most
@@ -66,21 +69,26 @@ class History:
             )
         self._worker = worker
         self._look = look
+        self._digests = Digests(secrets)
         self._process = 0
         self._ready = False
         self._opened: Tables
-        self._tidied = time.monotonic()
+        self._due = time.monotonic() + TIDY_INTERVAL
+        self._untidy = Outage()
         self._told = 0
-        self._background = Background[Told]("history", self._write, WAITING, self._disconnect)
+        self._background = Background[Told](
+            "history", self._write, WAITING, self._disconnect, self._tidy_if_due
+        )
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
         if not look:
             try:
                 with self._tables():
                     pass
-            except StoreUnavailable as error:
+            except EventonceError as error:
                 # A file that cannot be made now cannot be made later, and a server may come back.
-                if uri.startswith("sqlite:"):
+                if uri.startswith("sqlite:") or not isinstance(error, StoreUnavailable):
+                    self._disconnect()
                     raise
                 log().warning("history: what is decided waits for its database: %s", error)
 
@@ -89,6 +97,11 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def keep_up(self) -> None:
+        """Drop what is too old now and once a minute, also where nothing is decided."""
+        self._due = 0.0
+        self._background.start()
 
     def observer(self, consumer: str, channel: str = "") -> _Observer:
         """An observer for the consumer of this name, whose events come in by this channel."""
@@ -102,17 +115,47 @@ class History:
     def find(self, search: Search, limit: int = 1000) -> list[Decision]:
         """The latest decisions of which all this is true, in their order."""
         with self._tables() as tables:
-            return tables.find(search, limit)
+            found = tables.find(search, limit)
+            if not found:
+                self._check_secrets(tables, search.conversation or search.id)
+            return found
 
-    def counts(self, since: int, until: int) -> list[tuple[int, Kind, int, int]]:
-        """By minute and kind: how many there were, and the microseconds of their handlers."""
+    def counts(
+        self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
+    ) -> list[tuple[int, tuple[Any, ...], int, int]]:
+        """By steps of so many milliseconds, whole minutes, and by these fields of a kind: how many
+        there were, and the microseconds of their handlers."""
         with self._tables() as tables:
-            return list(tables.counts(since, until))
+            return list(tables.counts(since, until, fields, step))
+
+    def begin(self) -> int | None:
+        """The moment of the oldest decision; None where there is none."""
+        with self._tables() as tables:
+            return tables.begin()
+
+    def names(self, conversation: str) -> list[str]:
+        """All that may stand for this conversation here: its id, and its digests."""
+        return self._digests.names("conversation", conversation)
 
     def forget(self, conversation: str) -> int:
         """Drop all decisions about this conversation; answers how many there were."""
         with self._tables() as tables:
+            self._check_secrets(tables, conversation)
             return tables.forget(conversation)
+
+    def _check_secrets(self, tables: Tables, name: str) -> None:
+        """ConfigError where this name may stand there as a digest that nobody here can make."""
+        if not name or self._digests or DIGEST.fullmatch(name) or not tables.digested():
+            return
+        raise ConfigError(
+            f"history {masked(self._uri)}: it has keyed digests in place of ids, and nothing is "
+            "found by its value without the `secrets` that made them; name them in the file"
+        )
+
+    def scrub(self) -> str:
+        """See to it that no byte of what was dropped stays in a file; answers why not."""
+        with self._tables() as tables:
+            return tables.scrub()
 
     def tidy(self) -> int:
         """Drop what is too old or too much; answers how many decisions that were."""
@@ -123,6 +166,9 @@ class History:
             with self._tables() as tables:
                 dropped, start = tables.drop(before, self._most, TIDY, start)
             total += dropped
+            if self._background.ending:
+                # Whoever ends waits for this; the next process goes on.
+                break
         if total:
             with self._tables() as tables:
                 tables.drop_unused(before, wall_clock())
@@ -150,19 +196,28 @@ class History:
 
     def _write(self, some: list[Told]) -> None:
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
+        decisions = (
+            decided(outcome, at, consumer, worker, channel)
+            for outcome, at, consumer, channel in some
+        )
+        if self._digests:
+            decisions = ((kind, self._digests.kept(own)) for kind, own in decisions)
         with self._tables() as tables:
-            tables.add(
-                decided(outcome, at, consumer, worker, channel)
-                for outcome, at, consumer, channel in some
-            )
+            tables.add(decisions)
         self._say_dropped()
-        if time.monotonic() - self._tidied > TIDY_INTERVAL:
-            self._tidied = time.monotonic()
-            try:
-                self.tidy()
-            except EventonceError as error:
-                # What was to be written is written, and must not be written again.
+
+    def _tidy_if_due(self) -> None:
+        """Once a minute, whether something is decided or not."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + TIDY_INTERVAL
+        try:
+            self.tidy()
+        except Exception as error:  # noqa: BLE001  it must not end the thread that writes
+            if self._untidy.tells():
                 log().warning("history: what is old is not dropped yet: %s", error)
+        else:
+            self._untidy.ended()
 
     def _say_dropped(self) -> None:
         dropped = self._background.dropped
@@ -191,7 +246,7 @@ class History:
                     # The fork could not wait for the parent's write: to close the parent's
                     # connection here would harm it there.
                     _inherited.append(self._opened)
-                self._opened, self._module = _opened(self._uri, look=self._look)
+                self._opened, self._module = _opened(self._uri, self._digests, look=self._look)
                 self._process = os.getpid()
                 self._ready = False
             try:
@@ -207,13 +262,16 @@ class History:
 
     def _begin(self) -> None:
         """Make the tables; where one only looks, see that they are there."""
-        if not self._look:
-            self._opened.make()
-        elif not self._opened.made():
-            raise ConfigError(
-                f"history {masked(self._uri)}: no history was begun there, or this user may not "
-                "see its tables; `run` and `serve` begin it once [history] names it"
-            )
+        try:
+            if not self._look:
+                self._opened.make()
+            elif not self._opened.made():
+                raise ConfigError(
+                    f"history {masked(self._uri)}: no history was begun there, or this user may "
+                    "not see its tables; `run` and `serve` begin it once [history] names it"
+                )
+        except StoreMismatch as error:
+            raise StoreMismatch(f"history {masked(self._uri)}: {error}") from None
         self._ready = True
 
 
@@ -250,14 +308,14 @@ def check(uri: str) -> None:
         raise ConfigError(f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…")
 
 
-def _opened(uri: str, *, look: bool) -> tuple[Tables, Any]:
+def _opened(uri: str, digests: Digests, *, look: bool) -> tuple[Tables, Any]:
     """The tables at this URI, and the module of their database, which has its errors."""
     check(uri)
     if uri.startswith("sqlite:"):
-        return Tables(SQLiteDriver(location_of(uri), look=look)), sqlite3
+        return Tables(SQLiteDriver(location_of(uri), look=look), digests), sqlite3
     # An extra, which `check` has found installed.
     import psycopg  # noqa: PLC0415
 
     from eventonce.history.postgres import PostgresDriver  # noqa: PLC0415
 
-    return Tables(PostgresDriver(uri)), psycopg
+    return Tables(PostgresDriver(uri), digests), psycopg

@@ -1,5 +1,5 @@
 -- The tables of a history. What stands in braces is the type of a column that counts by itself,
--- or of bytes, which SQLite and PostgreSQL call differently.
+-- without ever a number twice or not, or of bytes, which SQLite and PostgreSQL call differently.
 
 CREATE TABLE IF NOT EXISTS eventonce_history_kinds (
   kind {number},
@@ -16,10 +16,11 @@ CREATE TABLE IF NOT EXISTS eventonce_history_kinds (
 );
 
 CREATE TABLE IF NOT EXISTS eventonce_history (
-  number {number},
+  number {row},
   kind BIGINT NOT NULL,
   id_hash BIGINT NOT NULL,
   conversation_hash BIGINT NOT NULL,
+  key_hash BIGINT NOT NULL,
   at BIGINT NOT NULL,
   reason TEXT NOT NULL,
   id TEXT NOT NULL,
@@ -43,7 +44,8 @@ CREATE TABLE IF NOT EXISTS eventonce_history_minutes (
 CREATE INDEX IF NOT EXISTS eventonce_history_conversation
   ON eventonce_history (conversation_hash) WHERE conversation_hash <> 0;
 CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) WHERE id_hash <> 0;
-CREATE INDEX IF NOT EXISTS eventonce_history_key ON eventonce_history (key);
+CREATE INDEX IF NOT EXISTS eventonce_history_key
+  ON eventonce_history (key_hash) WHERE key_hash <> 0;
 -- All but the most frequent decisions have a reason: a failure is found among a million copies.
-CREATE INDEX IF NOT EXISTS eventonce_history_reason
+CREATE INDEX IF NOT EXISTS eventonce_history_reason_2
   ON eventonce_history (kind, number) WHERE reason <> '';

@@ -11,6 +11,7 @@ from typing import Any, Final
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
+from eventonce.stores.sqlite.scrubbing import scrub
 from eventonce.stores.sqlite.uri import Location, read
 
 CACHE_KIB: Final = 32_768
@@ -21,7 +22,9 @@ class SQLiteDriver:
     """A file that all processes of a machine may write to."""
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
+    row = "INTEGER PRIMARY KEY"
     octets = "BLOB"
+    first: Sequence[str] = ()
 
     def __init__(self, location: Location, *, look: bool = False) -> None:
         self._path = str(location.path)
@@ -44,17 +47,18 @@ class SQLiteDriver:
             self._database.execute(f"PRAGMA synchronous = {location.options.synchronous}")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._database.execute("PRAGMA wal_autocheckpoint = 10000")
+            # What is dropped is overwritten: it names conversations.
+            self._database.execute("PRAGMA secure_delete = ON")
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"history {location.uri}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"history {location.uri}: {error}") from error
 
-    def prepare(self) -> bool:
-        return True
+    def begin(self) -> None:
+        self.run("BEGIN IMMEDIATE")
 
-    def made(self) -> bool:
-        query = "SELECT 1 FROM sqlite_master WHERE name = 'eventonce_history_reason'"
-        return bool(self.rows(query))
+    def has(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
     def removed(self) -> bool:
         return identity(self._path) != self._file
@@ -70,6 +74,9 @@ class SQLiteDriver:
 
     def commit(self) -> None:
         self._database.commit()
+
+    def scrub(self) -> str:
+        return scrub(self._database)
 
     def rollback(self) -> None:
         with suppress(sqlite3.Error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -14,6 +15,9 @@ from eventonce.history.decision import Decision
 EFFECTIVE: Final = frozenset(("done", "unguarded"))
 
 LETTER: Final = "; kept as a dead letter"
+
+UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
+"""Milliseconds of the units in which lateness is told."""
 
 WHOSE: Final = {
     True: "under the same transport id: delivered again",
@@ -46,20 +50,21 @@ def told(decisions: Iterable[Decision]) -> list[Chapter]:
 
 
 def _sentences(decisions: Sequence[Decision]) -> list[str]:
+    """In the order of the last moment that each is about."""
     began = decisions[0].at
     ran = [one for one in decisions if one.status in EFFECTIVE]
     copies = [one for one in decisions if one.status in COPIES]
     said = _failures(decisions, began)
-    said += [_ran(one, began) for one in ran]
+    said += [(one.at, _ran(one, began)) for one in ran]
     if copies:
-        said.append(_copies(copies, began, after=bool(ran)))
+        said.append((copies[-1].at, _copies(copies, began, after=bool(ran))))
     said += [
-        f"{one.status} {_at(one.at, began)}: {one.reason}{LETTER}"
+        (one.at, f"{one.status} {_at(one.at, began)}: {one.reason}{LETTER}")
         for one in decisions
         if one.status in DEAD_LETTERS
     ]
-    said += [f"ignored: {one.reason}" for one in decisions if one.status == "ignored"]
-    return said
+    said += [(one.at, f"ignored: {one.reason}") for one in decisions if one.status == "ignored"]
+    return [sentence for _, sentence in sorted(said, key=itemgetter(0))]
 
 
 def _ran(one: Decision, began: int) -> str:
@@ -68,20 +73,24 @@ def _ran(one: Decision, began: int) -> str:
     received = f", received {_times(one.receives)}" if one.receives > 1 else ""
     through = f", through {one.channel}" if one.channel else ""
     why = f"; not protected: {one.reason}" if one.status == "unguarded" else ""
-    when = "" if one.at == began else f" {_at(one.at, began)}"
-    return f"ran{when}{attempt} on worker {one.worker}{took}{through}{received}{why}"
+    when = _at(one.at, began)
+    late = f", {lateness(one)}" if lateness(one) else ""
+    return f"ran {when}{attempt} on worker {one.worker}{took}{through}{received}{late}{why}"
 
 
-def _failures(decisions: Sequence[Decision], began: int) -> list[str]:
+def _failures(decisions: Sequence[Decision], began: int) -> list[tuple[int, str]]:
     """Each status that must come again, in one sentence with the last of its reasons."""
     found: dict[str, list[Decision]] = {}
     for one in decisions:
         if not MEANINGS[one.status].acknowledged:
             found.setdefault(one.status, []).append(one)
-    return [
-        f"{status} {_times(len(some))}, the last time {_at(some[-1].at, began)}: {some[-1].reason}"
-        for status, some in found.items()
-    ]
+    return [(some[-1].at, _failed(status, some, began)) for status, some in found.items()]
+
+
+def _failed(status: str, some: Sequence[Decision], began: int) -> str:
+    last = some[-1]
+    when = f"{'the last time ' if len(some) > 1 else ''}{_at(last.at, began)}"
+    return f"{status} {_times(len(some))}, {when}: {last.reason}"
 
 
 def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
@@ -98,6 +107,16 @@ def _at(at: int, began: int) -> str:
     """A moment in a chapter that began then: of the same day the time alone."""
     told, day = moment(at), moment(began)[:10]
     return f"at {told.removeprefix(day).lstrip()}"
+
+
+def lateness(one: Decision) -> str:
+    """How long after the event's own time it was decided; empty for less than a minute, and where
+    the event has no time."""
+    behind = one.at - one.happened if one.happened else 0
+    for unit, name in UNITS:
+        if behind >= unit:
+            return f"{behind // unit} {name}{'' if behind // unit == 1 else 's'} late"
+    return ""
 
 
 def moment(at: int) -> str:

@@ -12,14 +12,17 @@ from importlib.resources import files
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS
+from eventonce.errors import StoreMismatch
 from eventonce.history.decision import Decision, Kind, Own, storable
+from eventonce.history.digests import DIGEST, NO_DIGESTS, Digests, What
+from eventonce.history.driver import Driver
 
 MINUTE: Final = 60_000
 
@@ -34,6 +37,15 @@ UNUSED: Final = 3_600_000
 """Milliseconds after which a kind that no decision has is dropped: no process remembers the numbers
 of kinds for nearly as long."""
 
+SEGMENT: Final = 14
+"""Bits of a decision's number that tell it within its segment. A hash in an index begins with the
+number of the segment that was the last when its decision was written: what is written now then
+falls on a few pages, and not anywhere in an index of millions, which costs several times as much.
+Whoever looks for a hash looks in each segment, a few hundred."""
+
+LAST: Final = "eventonce_history_reason_2"
+"""What is made last. Its number grows with a change after which what was written is not found."""
+
 KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
 
@@ -41,14 +53,15 @@ REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 """Statuses whose decisions always have a reason."""
 
 COLUMNS: Final = Decision.__struct_fields__
-_KIND: Final = COLUMNS[:KIND]
+KIND_FIELDS: Final = COLUMNS[:KIND]
 _OWN: Final = COLUMNS[KIND:]
-_SELECTED: Final = ", ".join([f"k.{name}" for name in _KIND] + [f"h.{name}" for name in _OWN])
+_SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
 
 
 _INSERT: Final = (
-    f"INSERT INTO eventonce_history (kind, id_hash, conversation_hash, {', '.join(_OWN)}) "  # noqa: S608  ours
-    f"VALUES ({', '.join('?' * (3 + len(_OWN)))})"
+    "INSERT INTO eventonce_history "  # noqa: S608  ours
+    f"(kind, id_hash, conversation_hash, key_hash, {', '.join(_OWN)}) "
+    f"VALUES ({', '.join('?' * (4 + len(_OWN)))})"
 )
 _COUNT: Final = (
     "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
@@ -56,51 +69,6 @@ _COUNT: Final = (
     "events = eventonce_history_minutes.events + excluded.events, "
     "took = eventonce_history_minutes.took + excluded.took"
 )
-
-
-class Driver(Protocol):
-    """A database: what differs between the two. `?` stands for a value in all queries."""
-
-    number: str
-    """The type of a column that counts by itself."""
-    octets: str
-    """The type of bytes."""
-
-    def prepare(self) -> bool:
-        """Begin to make the tables; answers whether some may be missing."""
-        ...
-
-    def made(self) -> bool:
-        """Whether the tables are there."""
-        ...
-
-    def removed(self) -> bool:
-        """Whether the database that is open is no longer the one at its address."""
-        ...
-
-    def run(self, query: str, values: Sequence[Any] = ()) -> int:
-        """Execute a query; answers how many rows it changed."""
-        ...
-
-    def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a query for each of these rows."""
-        ...
-
-    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
-        ...
-
-    def commit(self) -> None:
-        """End the transaction."""
-        ...
-
-    def rollback(self) -> None:
-        """Undo the transaction, whatever has become of the connection."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -123,24 +91,41 @@ class Search(msgspec.Struct, frozen=True):
 class Tables:
     """A history in a database; for one thread at a time."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, digests: Digests = NO_DIGESTS) -> None:
         self._driver = driver
+        self._digests = digests
         self._kinds: dict[Kind, int] = {}
         self._kinds_until = -inf
         self._kinds_dropped = -inf
         self.close = driver.close
         self.rollback = driver.rollback
-        self.made = driver.made
         self.removed = driver.removed
 
     def make(self) -> None:
-        """Make the tables, unless they are there."""
-        schema = files("eventonce.history").joinpath("schema.sql").read_text()
-        typed = schema.format(number=self._driver.number, octets=self._driver.octets)
-        if self._driver.prepare():
-            for statement in typed.split(";")[:-1]:
-                self._driver.run(statement)
-        self._driver.commit()
+        """Make the tables, unless they are there; who finds them needs no right to make any."""
+        driver = self._driver
+        try:
+            driver.begin()
+            if not self.made():
+                schema = files("eventonce.history").joinpath("schema.sql").read_text()
+                typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
+                for statement in (*driver.first, *typed.split(";")[:-1]):
+                    driver.run(statement)
+        except BaseException:
+            driver.rollback()
+            raise
+        driver.commit()
+
+    def made(self) -> bool:
+        """Whether the tables are there; StoreMismatch where those of another version are."""
+        if self._driver.has(LAST):
+            return True
+        if self._driver.has("eventonce_history"):
+            raise StoreMismatch(
+                "another version of eventonce made its tables; name another database in [history], "
+                "or delete the tables whose names begin with eventonce_history"
+            )
+        return False
 
     def add(self, decisions: Iterable[tuple[Kind, Own]]) -> None:
         """Keep these, all or none."""
@@ -152,13 +137,27 @@ class Tables:
             kinds.clear()
             self._kinds_until = monotonic() + KNOWN
         try:
+            segment = self._segment() << 32
             for kind, own in decisions:
-                at, _, id_, conversation, _, _, _, took, _, _ = own
+                at, _, id_, conversation, key, _, _, took, _, _ = own
                 number = kinds.get(kind) or self._numbered(kind, at)
-                rows.append((number, _hash(id_), _hash(conversation), *own))
-                count = counts.setdefault((at // MINUTE, number), [0, 0])
-                count[0] += 1
-                count[1] += took
+                # As `_hash` and `_key_hash` do it, without the calls.
+                rows.append(
+                    (
+                        number,
+                        segment | crc32(id_.encode()) if id_ else 0,
+                        segment | crc32(conversation.encode()) if conversation else 0,
+                        segment | int.from_bytes(key[:4]) if key else 0,
+                        *own,
+                    )
+                )
+                which = (at // MINUTE, number)
+                count = counts.get(which)
+                if count is None:
+                    counts[which] = [1, took]
+                else:
+                    count[0] += 1
+                    count[1] += took
             self._driver.run_many(_INSERT, rows)
             self._driver.run_many(
                 _COUNT, [(*which, *count) for which, count in sorted(counts.items())]
@@ -169,16 +168,37 @@ class Tables:
             self._driver.rollback()
             raise
 
-    def _numbered(self, kind: Kind, at: int) -> int:
+    def _segment(self) -> int:
+        """The last segment; they begin with 1, so that no hash is 0."""
+        ((last,),) = self._driver.rows("SELECT max(number) FROM eventonce_history")
+        return ((last or 0) >> SEGMENT) + 1
+
+    def _in_segments(self, what: str, hashes: Iterable[int]) -> str:
+        """The numbers that these hashes may have in the index of ids, conversations or keys, as a
+        list for `IN`. Its ends tell the segments: the numbers of decisions do not, because a
+        database that drops all of them counts on."""
+        index = f"FROM eventonce_history WHERE {what}_hash <> 0"
+        ((first, last),) = self._driver.rows(
+            f"SELECT (SELECT min({what}_hash) {index}), (SELECT max({what}_hash) {index})"
+        )
+        segments = range((first or 0) >> 32, ((last or 0) >> 32) + 1)
+        wanted = sorted({*hashes})
+        return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
+
+    def _numbered(self, given: Kind, at: int) -> int:
+        kind = _storable(given)
+        known = self._kinds.get(kind)
+        if known is not None:
+            return known
         if len(self._kinds) >= MOST_KINDS:
             kind = (*kind[:-2], "", "")
         values: list[Any] = [*kind]
-        same_id = values[_KIND.index("same_id")]
-        values[_KIND.index("same_id")] = -1 if same_id is None else int(same_id)
-        equal = " AND ".join(f"{name} = ?" for name in _KIND)
+        same_id = values[KIND_FIELDS.index("same_id")]
+        values[KIND_FIELDS.index("same_id")] = -1 if same_id is None else int(same_id)
+        equal = " AND ".join(f"{name} = ?" for name in KIND_FIELDS)
         self._driver.run(
-            f"INSERT INTO eventonce_history_kinds ({', '.join(_KIND)}, seen) "  # noqa: S608  ours
-            f"VALUES ({_places(KIND + 1)}) ON CONFLICT ({', '.join(_KIND)}) "
+            f"INSERT INTO eventonce_history_kinds ({', '.join(KIND_FIELDS)}, seen) "  # noqa: S608  ours
+            f"VALUES ({_places(KIND + 1)}) ON CONFLICT ({', '.join(KIND_FIELDS)}) "
             "DO UPDATE SET seen = excluded.seen",
             (*values, at),
         )
@@ -212,8 +232,7 @@ class Tables:
 
     def drop_unused(self, before: int, now: int) -> None:
         """Drop the counts and the kinds that no decision has any more."""
-        oldest = "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
-        ((at,),) = self._driver.rows(oldest) or ((now,),)
+        at = self._oldest() or now
         began = at if at <= now else before
         self._driver.run(
             "DELETE FROM eventonce_history_minutes WHERE minute < ?", (began // MINUTE,)
@@ -228,9 +247,21 @@ class Tables:
             )
         self._driver.commit()
 
+    def begin(self) -> int | None:
+        """The moment of the oldest decision; None where there is none."""
+        at = self._oldest()
+        self._driver.commit()
+        return at
+
+    def _oldest(self) -> int | None:
+        ((at,),) = self._driver.rows(
+            "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
+        ) or ((None,),)
+        return at
+
     def find(self, search: Search, limit: int) -> list[Decision]:
         """The latest decisions of which all this is true, in their order."""
-        where, values = _where(search)
+        where, values = self._where(search)
         # SQLite begins with the first table of a cross join: with the few kinds of that status.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
         if search.status not in REASONED:
@@ -244,60 +275,100 @@ class Tables:
         self._driver.commit()
         return sorted(map(_decision, reversed(rows)), key=attrgetter("at"))
 
-    def counts(self, since: int, until: int) -> Iterator[tuple[int, Kind, int, int]]:
-        """By minute and kind: how many there were, and the microseconds of their handlers."""
+    def counts(
+        self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
+    ) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
+        """By steps of so many milliseconds, whole minutes, and by these fields of a kind: how many
+        there were, and the microseconds of their handlers."""
+        if not set(fields) <= set(KIND_FIELDS):
+            raise ValueError(f"counts: a kind has the fields {', '.join(KIND_FIELDS)}")
+        named = ", ".join(f"k.{name}" for name in fields)
+        minutes = max(1, step // MINUTE)
         rows = self._driver.rows(
-            "SELECT m.minute, m.events, m.took, "  # noqa: S608  ours
-            f"{', '.join(f'k.{name}' for name in _KIND)} FROM eventonce_history_minutes m "
+            f"SELECT m.begin, SUM(m.events), SUM(m.took), {named} FROM "  # noqa: S608  ours
+            f"(SELECT minute / {minutes} AS begin, kind, SUM(events) AS events, SUM(took) AS took "
+            "FROM eventonce_history_minutes WHERE minute >= ? AND minute < ? "
+            f"GROUP BY minute / {minutes}, kind) m "
             "JOIN eventonce_history_kinds k ON k.kind = m.kind "
-            "WHERE m.minute >= ? AND m.minute < ? ORDER BY m.minute",
+            f"GROUP BY m.begin, {named} ORDER BY m.begin",
             (since // MINUTE, -(-until // MINUTE)),
         )
         self._driver.commit()
-        for minute, events, took, *kind in rows:
-            yield minute * MINUTE, tuple(kind), events, took
+        for begin, events, took, *kind in rows:
+            yield begin * minutes * MINUTE, tuple(kind), int(events), int(took)
 
     def forget(self, conversation: str) -> int:
         """Drop all decisions about this conversation; answers how many there were. No name is no
         conversation: what belongs to none stays."""
+        if not conversation:
+            return 0
+        names = self._digests.names("conversation", conversation)
+        hashes = self._in_segments("conversation", map(_hash, names))
         dropped = self._driver.run(
-            "DELETE FROM eventonce_history WHERE conversation_hash <> 0 AND conversation_hash = ? "
-            "AND conversation = ?",
-            (_hash(storable(conversation)), storable(conversation)),
+            "DELETE FROM eventonce_history WHERE conversation_hash <> 0 "  # noqa: S608  ours
+            f"AND conversation_hash IN ({hashes}) AND conversation IN ({_places(len(names))})",
+            names,
         )
         self._driver.commit()
         return dropped
+
+    def scrub(self) -> str:
+        """See to it that no byte of what was dropped stays; answers why not."""
+        return self._driver.scrub()
+
+    def digested(self) -> bool:
+        """Whether the latest decisions have digests in place of ids."""
+        latest = "SELECT id, conversation FROM eventonce_history ORDER BY number DESC LIMIT 1000"
+        rows = self._driver.rows(latest)
+        self._driver.commit()
+        return any(DIGEST.fullmatch(name) for row in rows for name in row)
+
+    def _where(self, search: Search) -> tuple[str, list[Any]]:
+        wanted: list[tuple[str, Any]] = [
+            ("h.key = ?", search.key),
+            ("k.consumer = ?", storable(search.consumer)),
+            ("h.reason <> '' AND k.status = ?", search.status in REASONED and search.status),
+            ("k.status = ?", search.status),
+            ("k.type = ?", storable(search.type)),
+            ("k.rule = ?", storable(search.rule)),
+            ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
+        ]
+        times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
+        given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
+        conditions, values = [one for one, _ in given], [one for _, one in given]
+        hashes: dict[str, list[int]] = {"key": [_key_hash(search.key)]} if search.key else {}
+        named: list[tuple[What, str]] = [("conversation", search.conversation), ("id", search.id)]
+        for what, text in named:
+            if text:
+                names = self._digests.names(what, text)
+                hashes[what] = [*map(_hash, names)]
+                conditions.append(f"h.{what} IN ({_places(len(names))})")
+                values += names
+        # What is not 0 has an index. One by a hash costs less than one by a text or a key.
+        conditions += [
+            f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, some)})"
+            for what, some in hashes.items()
+        ]
+        return " AND ".join(conditions) or "1 = 1", values
 
 
 def _places(many: int) -> str:
     return ", ".join("?" * many)
 
 
-def _where(search: Search) -> tuple[str, list[Any]]:
-    conversation, id_ = storable(search.conversation), storable(search.id)
-    wanted: list[tuple[str, Any]] = [
-        # What is not 0 and not empty has an index. One by a hash is a third as large as by a text.
-        ("h.conversation_hash <> 0 AND h.conversation_hash = ?", _hash(conversation)),
-        ("h.conversation = ?", conversation),
-        ("h.id_hash <> 0 AND h.id_hash = ?", _hash(id_)),
-        ("h.id = ?", id_),
-        ("h.key = ?", search.key),
-        ("k.consumer = ?", storable(search.consumer)),
-        ("h.reason <> '' AND k.status = ?", search.status in REASONED and search.status),
-        ("k.status = ?", search.status),
-        ("k.type = ?", storable(search.type)),
-        ("k.rule = ?", storable(search.rule)),
-        ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
-    ]
-    times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
-    given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
-    where = " AND ".join(condition for condition, _ in given)
-    return where or "1 = 1", [value for _, value in given]
-
-
 def _hash(text: str) -> int:
-    """Never 0, unless there is no text."""
-    return crc32(text.encode()) or 1 if text else 0
+    return crc32(text.encode())
+
+
+def _storable(kind: Kind) -> Kind:
+    consumer, worker, channel, status, same_id, rule, type_, source = kind
+    ours = (storable(consumer), storable(worker), storable(channel))
+    return (*ours, status, same_id, storable(rule), storable(type_), storable(source))
+
+
+def _key_hash(key: bytes) -> int:
+    """A key is a hash, and a number costs less to sort."""
+    return int.from_bytes(key[:4])
 
 
 def _containing(text: str) -> str:

@@ -1,0 +1,60 @@
+"""What a history asks of its database; `sqlite` and `postgres` have one each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Driver(Protocol):
+    """A database: what differs between the two. `?` stands for a value in all queries."""
+
+    number: str
+    """The type of a column that counts by itself, and never has a number twice."""
+    row: str
+    """The same where the numbers of rows that were deleted may come again: it costs less."""
+    octets: str
+    """The type of bytes."""
+
+    first: Sequence[str]
+    """The statements before those that make the tables."""
+
+    def begin(self) -> None:
+        """Begin to make the tables: one process at a time, and nobody sees half of them."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table or an index of this name."""
+        ...
+
+    def removed(self) -> bool:
+        """Whether the database that is open is no longer the one at its address."""
+        ...
+
+    def run(self, query: str, values: Sequence[Any] = ()) -> int:
+        """Execute a query; answers how many rows it changed."""
+        ...
+
+    def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a query for each of these rows."""
+        ...
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        ...
+
+    def commit(self) -> None:
+        """End the transaction."""
+        ...
+
+    def scrub(self) -> str:
+        """Let go of what was deleted, as far as the database can be told to; answers why not."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction, whatever has become of the connection."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...

@@ -1,0 +1,120 @@
+"""Outcomes as people tell them apart: five groups of statuses, the causes of copies, and how many
+there were of each in a span of time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
+
+GROUPS: Final[Mapping[str, str]] = {
+    "ran": "A handler ran, and its effect is settled.",
+    "copies": "Dropped: the same, or something newer, has taken effect.",
+    "not settled": "It failed or was busy, and must come again.",
+    "dead letters": "Given up, and kept for a redrive.",
+    "ignored": "Acknowledged: no handler takes this type.",
+}
+"""The groups, each with what it means."""
+
+
+def _group(status: str) -> str:
+    meaning = MEANINGS[status]  # type: ignore[index]  # what the tables hold is a status
+    if status in COPIES:
+        return "copies"
+    if status in DEAD_LETTERS:
+        return "dead letters"
+    if not meaning.acknowledged:
+        return "not settled"
+    return "ran" if meaning.ran else "ignored"
+
+
+GROUP_OF: Final[Mapping[str, str]] = {status: _group(status) for status in MEANINGS}
+
+CAUSES: Final[Mapping[tuple[str, int], str]] = {
+    ("duplicate", 1): "delivered again, under the same transport id",
+    ("duplicate", 0): "published again, under another transport id",
+    ("duplicate", -1): "the same again; nobody can compare the transport ids",
+    ("stale", -1): "older than the version that was applied",
+    ("unchanged", -1): "the state was told again, and did not change",
+}
+"""Why a copy is one, by its status and by whether it had the same transport id."""
+
+TOP: Final = 8
+"""Types, rules and workers that are shown: the busiest."""
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """A type, a rule or a worker, and what became of its events."""
+
+    name: str
+    events: int
+    copies: int
+    unsettled: int
+    letters: int
+    took: float
+    """Milliseconds that a handler took on average."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What was decided in a span of time."""
+
+    groups: Mapping[str, int]
+    statuses: Mapping[str, int]
+    causes: Mapping[tuple[str, int], int]
+    types: tuple[Busy, ...]
+    rules: tuple[Busy, ...]
+    workers: tuple[Busy, ...]
+
+    @property
+    def events(self) -> int:
+        """All that was decided."""
+        return sum(self.groups.values())
+
+
+FIELDS: Final = ("status", "same_id", "type", "rule", "worker")
+"""The fields of a kind that a summary is made of."""
+
+Counted = tuple[int, tuple[Any, ...], int, int]
+"""When, the fields, how many, and the microseconds of their handlers."""
+
+
+def summary(counted: Iterable[Counted]) -> Summary:
+    """The summary of counts by `FIELDS`."""
+    groups: Counter[str] = Counter(dict.fromkeys(GROUPS, 0))
+    statuses: Counter[str] = Counter()
+    causes: Counter[tuple[str, int]] = Counter()
+    by_type: dict[str, Counter[str]] = {}
+    by_rule: dict[str, Counter[str]] = {}
+    by_worker: dict[str, Counter[str]] = {}
+    for _, (status, same_id, type_, rule, worker), events, took in counted:
+        group = GROUP_OF[status]
+        groups[group] += events
+        statuses[status] += events
+        if group == "copies":
+            causes[status, same_id if status == "duplicate" else -1] += events
+        for found, name in ((by_type, type_), (by_rule, rule), (by_worker, worker)):
+            one = found.setdefault(name, Counter())
+            one[group] += events
+            one["took"] += took
+            one["timed"] += events if MEANINGS[status].ran else 0
+    busiest = map(_busiest, (by_type, by_rule, by_worker))
+    return Summary(groups, statuses, causes, *busiest)
+
+
+def _busiest(found: Mapping[str, Counter[str]]) -> tuple[Busy, ...]:
+    rows = [
+        Busy(
+            name,
+            sum(one[group] for group in GROUPS),
+            one["copies"],
+            one["not settled"],
+            one["dead letters"],
+            one["took"] / one["timed"] / 1000 if one["timed"] else 0.0,
+        )
+        for name, one in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.events, row.name))[:TOP])
