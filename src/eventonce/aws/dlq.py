@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, NamedTuple, Self, cast
 
@@ -94,8 +94,17 @@ class Held(NamedTuple):
 class DeadLetters:
     """Reads a queue to its end; every message not deleted is given back when the block is left."""
 
-    def __init__(self, queue: Queue, consumer: str, *, visibility: int = LIST_VISIBILITY) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        consumer: str,
+        *,
+        visibility: int = LIST_VISIBILITY,
+        opened: Callable[[Letter], Letter] = lambda letter: letter,
+    ) -> None:
+        """`opened` opens a dead letter that is sealed."""
         self._queue = queue
+        self._opened = opened
         self._consumer = consumer
         self._visibility = visibility
         self._receipts: dict[str, str] = {}
@@ -122,7 +131,8 @@ class DeadLetters:
                 # unless all are held for longer, these come round for ever.
                 self._visibility = max(1, self._visibility) * 2
             seen.update(one["MessageId"] for one in fresh)
-            yield [read_message(one, self._consumer) for one in fresh]
+            held = [read_message(one, self._consumer) for one in fresh]
+            yield [one._replace(letter=self._opened(one.letter)) for one in held]
 
     def delete(self, settled: Sequence[Held]) -> int:
         """Delete these messages; answers how many the queue let go."""

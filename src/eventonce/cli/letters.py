@@ -1,36 +1,23 @@
-"""`eventonce letters`: list, show, export, drop and redrive dead letters."""
+"""`eventonce letters`: list, group, show, export, drop and redrive dead letters."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-from functools import wraps
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO
 
 import click
 import msgspec
 
 from eventonce.aws.dlq import Held
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.letter_sources import (
-    Queued,
-    Runners,
-    Stored,
-    by_consumer,
-    foreseen,
-    open_letters,
-)
+from eventonce.cli import letter_format as form
+from eventonce.cli.letter_options import Chosen, runners_of, selects
 from eventonce.cli.options import (
-    Settings,
+    PrivateFile,
     confirmed,
     handler_option,
-    instant,
     json_option,
-    options,
     presets_option,
     rules_option,
-    with_settings,
     yes_option,
 )
 from eventonce.cli.output import (
@@ -38,112 +25,19 @@ from eventonce.cli.output import (
     echo_json,
     emit,
     notice,
-    one_line,
-    printable,
+    standard_output,
     table,
+    write_whole,
 )
-from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
+from eventonce.core.status import EFFECTIVE
+from eventonce.errors import ConfigError
+from eventonce.letters import bulk
+from eventonce.letters.bulk import Progress
+from eventonce.letters.groups import grouped
+from eventonce.letters.places import STORE, Stored
+from eventonce.letters.runners import Runners
 from eventonce.sinks.json_lines import line_of
-from eventonce.types import Letter
-
-HEAD: Final = ("id", "when", "status", "rule", "reason")
-
-SHORT_ID: Final = 12
-"""Characters of an id that are listed, unless more are needed to tell two dead letters apart."""
-
-_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Errors of an event that is not JSON: some are dead letters for that very reason."""
-
-
-# The dead letters that a command is for
-
-
-class Selection(msgspec.Struct):
-    """The dead letters that a command is for, and the ids that none of them has."""
-
-    settings: Settings
-    source: str | None
-    ids: tuple[str, ...]
-    status: str | None
-    rule: str | None
-    reason: str | None
-    since: int | None
-    until: int | None
-    _met: set[str] = msgspec.field(default_factory=set)
-
-    def open(self, *, to_run: bool = False) -> Stored | Queued:
-        """The store or the queue that has them."""
-        return open_letters(self.source, self.settings, to_run=to_run)
-
-    def among(self, held: Iterable[Held]) -> Iterator[Held]:
-        """The selected ones of these, in their order."""
-        since, until = self.since or 0, 1 << 62 if self.until is None else self.until
-        for one in held:
-            letter = one.letter
-            named = [begin for begin in self.ids if letter.id.startswith(begin)]
-            self._met.update(named)
-            if (
-                (not self.ids or named)
-                and self.status in (None, letter.status)
-                and self.rule in (None, letter.rule)
-                and (self.reason or "") in letter.reason
-                and since <= letter.at < until
-            ):
-                yield one
-
-    @property
-    def missed(self) -> list[str]:
-        """The ids that no dead letter begins with."""
-        return [begin for begin in self.ids if begin not in self._met]
-
-    def report_missed(self, *, as_json: bool) -> int:
-        """Report each missed id; the exit code."""
-        for begin in self.missed:
-            notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
-        return FAILED if self.missed else 0
-
-
-def _selects(function: Any) -> Any:
-    """Give a command the arguments and options of a `Selection`."""
-
-    @wraps(function)
-    def command(settings: Settings, **given: Any) -> Any:
-        chosen = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
-        return function(Selection(settings, **chosen), **given)
-
-    return options(
-        click.argument("ids", nargs=-1),
-        click.option(
-            "--status",
-            type=click.Choice(sorted(DEAD_LETTERS)),
-            help="Only dead letters of this status.",
-        ),
-        click.option("--rule", help="Only dead letters of this rule."),
-        click.option("--reason", help="Only dead letters whose reason contains this text."),
-        click.option(
-            "--since",
-            callback=instant,
-            metavar="TIME",
-            help="Only dead letters since TIME (UTC), such as 2026-11-16T08:00Z or 7d.",
-        ),
-        click.option(
-            "--until",
-            callback=instant,
-            metavar="TIME",
-            help="Only dead letters before TIME (UTC).",
-        ),
-        click.option(
-            "--from",
-            "source",
-            metavar="SOURCE",
-            help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
-            "sqs://NAME.  [default: `letters` of the file, or else the store]",
-        ),
-        with_settings("name", "store", "config"),
-    )(command)
-
-
-# The commands
+from eventonce.types import Job, Letter
 
 
 @click.group(cls=Subcommands)
@@ -151,88 +45,151 @@ def letters() -> None:
     """Dead letters: the events that were given up, each complete and with its reason.
 
     They are in the store, or in a dead-letter queue (--from). They are selected by their IDS (the
-    beginning of an id is enough), --status, --rule, --reason, --since, --until and --name.
+    beginning of an id is enough), --status, --rule, --type, --reason, --group, --conversation,
+    --since, --until and --name, and bounded by --limit.
     """
 
 
 @letters.command("list")
-@_selects
+@selects
 @json_option
-def list_letters(selection: Selection, *, as_json: bool) -> int:
+def list_letters(chosen: Chosen, *, as_json: bool) -> int:
     """List dead letters, oldest first."""
-    found = []
-    with selection.open() as source:
-        for held in selection.among(source.all()):
-            if as_json:
-                echo_json(_document(held.letter))
-            else:
-                found.append(held.letter)
+    found: list[Letter] = []
+    progress = Progress()
+    with chosen.open() as place:
+        for held in chosen.batches(place, progress, ordered=True):
+            for one in held:
+                if as_json:
+                    echo_json(form.document(one.letter))
+                else:
+                    found.append(_without_event(one).letter)
     if found:
-        click.echo(table(_rows(found), head=HEAD))
-    elif not selection.missed and not as_json:
+        click.echo(table(form.rows(found), head=form.HEAD))
+    elif not (progress.missed or progress.closed or as_json):
         click.echo("no dead letters")
-    return selection.report_missed(as_json=as_json)
+    return chosen.end(None, progress, as_json=as_json)
+
+
+@letters.command("groups")
+@selects
+@json_option
+def group_letters(chosen: Chosen, *, as_json: bool) -> int:
+    """Count dead letters by their reasons, the most frequent first.
+
+    Reasons that differ in numbers, ids and quoted values alone are one group: --group takes its
+    id, to list, redrive, export or drop all of it.
+    """
+    progress = Progress()
+    with chosen.open() as place:
+        batches = chosen.batches(place, progress)
+        groups = grouped(one.letter for held in batches for one in held)
+    if as_json:
+        for group in groups:
+            echo_json(form.group_document(group))
+    elif groups:
+        click.echo(table([form.group_row(group) for group in groups], head=form.GROUPS_HEAD))
+    elif not (progress.missed or progress.closed):
+        click.echo("no dead letters")
+    return chosen.end(None, progress, as_json=as_json)
 
 
 @letters.command("show")
-@_selects
+@selects
 @json_option
-def show_letters(selection: Selection, *, as_json: bool) -> int:
+def show_letters(chosen: Chosen, *, as_json: bool) -> int:
     """Show dead letters completely, with their events."""
-    with selection.open() as source:
-        found = [held.letter for held in selection.among(source.all())]
-    for letter in found:
-        if as_json:
-            echo_json(_document(letter) | {"event": _event(letter)})
-        else:
-            click.echo(f"{_page(letter)}\n")
-    if not found and not selection.missed and not as_json:
+    progress, found = Progress(), False
+    with chosen.open() as place:
+        for held in chosen.batches(place, progress, ordered=True):
+            found = True
+            for one in held:
+                if as_json:
+                    echo_json(form.document(one.letter) | {"event": form.event(one.letter)})
+                else:
+                    click.echo(f"{form.page(one.letter)}\n")
+    if not (found or progress.missed or progress.closed or as_json):
         click.echo("no dead letters", err=True)
-    return selection.report_missed(as_json=as_json) or (0 if found else FAILED)
+    return chosen.end(None, progress, as_json=as_json) or (0 if found else FAILED)
 
 
 @letters.command("export")
-@_selects
+@selects
 @click.option(
-    "-o", "--output", type=click.File("wb"), default="-", help="A file instead of stdout."
+    "-o", "--output", type=PrivateFile("wb"), default="-", help="A file instead of stdout."
 )
 @json_option
-def export_letters(selection: Selection, output: BinaryIO, *, as_json: bool) -> int:
+def export_letters(chosen: Chosen, output: BinaryIO, *, as_json: bool) -> int:
     """Write the events of dead letters as JSON Lines. The dead letters stay."""
-    count = 0
-    with selection.open() as source:
-        for held in selection.among(source.all()):
-            output.write(line_of(held.letter.event))
-            count += 1
-    _tell("exported", count, as_json=as_json, err=True)
-    return selection.report_missed(as_json=as_json)
+    with chosen.open() as place:
+        # What is written to a terminal is shown there already.
+        with chosen.acting("export", shown=not output.isatty()) as progress:
+            output.writelines(bulk.export(chosen.batches(place, progress), progress))
+        _tell("exported", progress.counts["exported"], as_json=as_json, err=True)
+        return chosen.end(place, progress, as_json=as_json) or _unopened(progress, as_json=as_json)
+
+
+def _unopened(progress: Progress, *, as_json: bool) -> int:
+    """Report the dead letters that could not be opened; the exit code."""
+    sealed = progress.counts[bulk.SEALED]
+    if sealed:
+        many = counted(sealed, "dead letter")
+        notice(f"{many} not opened: `letters list` names the keys", as_json=as_json)
+    return FAILED if sealed else 0
+
+
+@letters.command("reseal")
+@selects
+@json_option
+def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
+    """Encrypt dead letters of the store with the first of the sealing_keys.
+
+    After a change of keys, and for dead letters from before the first key. A queue keeps its dead
+    letters for two weeks at most, and is not read.
+    """
+    if chosen.source not in (None, STORE):
+        raise ConfigError("--from: a queue is not sealed again")
+    store = chosen.settings.open_store()
+    with Stored(store, chosen.selection.consumer) as place, chosen.acting("reseal") as progress:
+        bulk.reseal(store, chosen.batches(place, progress), progress)
+        _tell("resealed", progress.counts["resealed"], as_json=as_json)
+        return chosen.end(place, progress, as_json=as_json) or _unopened(progress, as_json=as_json)
 
 
 @letters.command("drop")
-@_selects
+@selects
+@click.option("--dry-run", is_flag=True, help="Only list which dead letters would be dropped.")
 @yes_option
 @json_option
-def drop_letters(selection: Selection, *, yes: bool, as_json: bool) -> int:
+def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Delete dead letters for good."""
-    with selection.open(to_run=True) as source:
-        found = list(selection.among(source.all()))
+    looking = Progress()
+    with chosen.open(to_change=not dry_run) as place:
+        batches = chosen.batches(place, looking)
+        found = [_without_event(one) for held in batches for one in held]
+        if dry_run:
+            _list_dropped(found, as_json=as_json)
+            return chosen.end(place, looking, as_json=as_json)
         question = f"Drop {counted(len(found), 'dead letter')} for good?"
         if found and not confirmed(question, yes=yes):
             return FAILED
-        dropped = source.drop(found)
-    _tell("dropped", dropped, as_json=as_json)
-    return selection.report_missed(as_json=as_json) or (FAILED if dropped < len(found) else 0)
+        with chosen.acting("drop") as progress:
+            bulk.drop(place, bulk.batched(found, progress), progress)
+        _tell("dropped", progress.done, as_json=as_json)
+        progress.missed, progress.closed = looking.missed, looking.closed
+        code = chosen.end(place, progress, as_json=as_json)
+    return code or (FAILED if progress.done < len(found) else 0)
 
 
 @letters.command("redrive")
-@_selects
+@selects
 @presets_option
 @rules_option
 @handler_option
 @click.option("--dry-run", is_flag=True, help="Only list which dead letters would run.")
 @json_option
 def redrive_letters(
-    selection: Selection,
+    chosen: Chosen,
     presets: tuple[str, ...],
     rules: tuple[str, ...],
     handler: str | None,
@@ -243,103 +200,69 @@ def redrive_letters(
     """Run dead letters again, and drop those that are settled.
 
     An event that took effect meanwhile does not run again. Without --handler and without a
-    [[sink]] in the file, the events are written to stdout.
+    [[sink]] in the file, the events are written to stdout. Ctrl-C stops after the batch under way.
     """
-    runners = Runners(handler, selection.settings.also(presets=presets, rules=rules))
-    if runners.to_stdout and not dry_run and not as_json:
+    settings = chosen.settings.also(presets=presets, rules=rules)
+    to_stdout = handler is None and not settings.file.sink
+    if to_stdout and not dry_run and not as_json:
         notice("no --handler and no [[sink]]: the events are written to stdout")
-    statuses: Counter[str] = Counter()
     with (
-        runners,
-        open_letters(
-            selection.source, selection.settings, to_run=not dry_run, own=runners.own
-        ) as source,
+        runners_of(settings, handler, _to_stdout if to_stdout else None) as runners,
+        chosen.open(to_change=not dry_run, own=runners.own) as place,
     ):
         if dry_run:
-            _foretell(runners, list(selection.among(source.all())), as_json=as_json)
-            return selection.report_missed(as_json=as_json)
-        for some in source.read():
-            for consumer, held in by_consumer(list(selection.among(some))).items():
-                outcomes = source.run_again(runners.of(consumer), held)
-                statuses.update(outcome.status for outcome in outcomes)
-    text = table(statuses.most_common()) or "no dead letters"
-    emit(statuses, text, as_json=as_json, err=True)
-    return selection.report_missed(as_json=as_json) or (
-        FAILED if statuses.keys() - EFFECTIVE else 0
-    )
+            looking = Progress()
+            _foretell(runners, chosen.batches(place, looking, ordered=True), as_json=as_json)
+            return chosen.end(place, looking, as_json=as_json)
+        with chosen.acting("redrive", shown=not to_stdout) as progress:
+            bulk.redrive(place, runners, chosen.batches(place, progress), progress)
+        text = table(progress.counts.most_common()) or "no dead letters"
+        emit(progress.counts, text, as_json=as_json, err=True)
+        code = chosen.end(place, progress, as_json=as_json)
+    return code or (FAILED if progress.counts.keys() - EFFECTIVE else 0)
 
 
-def _foretell(runners: Runners, found: list[Held], *, as_json: bool) -> None:
-    foretold = [(held.letter, *foreseen(runners.of(held.letter.consumer), held)) for held in found]
-    would_run = sum(kind == "run" for _, kind, _ in foretold)
+def _to_stdout(job: Job) -> None:
+    write_whole(standard_output(), line_of(job.event.raw))
+
+
+def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None:
+    foretold = [
+        (_without_event(one.held).letter, one.would, one.why)
+        for one in bulk.foretell(runners, batches)
+    ]
+    would_run = sum(would == "run" for _, would, _ in foretold)
     if as_json:
         documents = [
-            _document(letter) | {"would": kind, "why": why} for letter, kind, why in foretold
+            form.document(letter) | {"would": would, "why": why} for letter, would, why in foretold
         ]
         echo_json({"would_run": would_run, "letters": documents})
         return
     click.echo(f"{counted(would_run, 'dead letter')} would run again")
     rows = [
-        (*first, kind, why or reason)
-        for (*first, reason), (_, kind, why) in zip(
-            _rows([letter for letter, _, _ in foretold]), foretold, strict=True
+        (*first, would, why or reason)
+        for (*first, reason), (_, would, why) in zip(
+            form.rows([letter for letter, _, _ in foretold]), foretold, strict=True
         )
     ]
     if rows:
-        click.echo(table(rows, head=(*HEAD[:-1], "would", HEAD[-1])))
+        click.echo(table(rows, head=(*form.HEAD[:-1], "would", form.HEAD[-1])))
+
+
+def _list_dropped(found: list[Held], *, as_json: bool) -> None:
+    if as_json:
+        documents = [form.document(one.letter) for one in found]
+        echo_json({"would_drop": len(found), "letters": documents})
+        return
+    click.echo(f"{counted(len(found), 'dead letter')} would be dropped")
+    if found:
+        click.echo(table(form.rows([one.letter for one in found]), head=form.HEAD))
+
+
+def _without_event(held: Held) -> Held:
+    """For a list of very many, which fit into memory only so."""
+    return held._replace(letter=msgspec.structs.replace(held.letter, event=b""))
 
 
 def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:
     emit({verb: count}, f"{verb} {counted(count, 'dead letter')}", as_json=as_json, err=err)
-
-
-# A dead letter as text and as JSON
-
-
-def _rows(found: Sequence[Letter]) -> list[tuple[str, ...]]:
-    """A row for each. The versions of one subject have ids that begin alike."""
-    ids = {letter.id for letter in found}
-    short = SHORT_ID
-    while len({name[:short] for name in ids}) < len(ids):
-        short += 1
-    return [
-        (letter.id[:short], _when(letter), letter.status, letter.rule, letter.reason)
-        for letter in found
-    ]
-
-
-def _page(letter: Letter) -> str:
-    """All fields and the event, for people."""
-    fields = [
-        f"{name:<10}{one_line(str(value))}" for name, value in _document(letter).items() if value
-    ]
-    try:
-        event = msgspec.json.format(letter.event, indent=2)
-    except _UNREADABLE:
-        event = letter.event
-    return "\n".join([*fields, printable(event.decode(errors="replace"))])
-
-
-def _document(letter: Letter) -> dict[str, Any]:
-    """All fields but the event, for machines."""
-    return {
-        "id": letter.id,
-        "when": _when(letter),
-        "consumer": letter.consumer,
-        "status": letter.status,
-        "reason": letter.reason,
-        "rule": letter.rule,
-        "key": letter.key.hex(),
-        "attempt": letter.attempt,
-    }
-
-
-def _event(letter: Letter) -> Any:
-    try:
-        return msgspec.json.decode(letter.event)
-    except _UNREADABLE:
-        return letter.event.decode(errors="replace")
-
-
-def _when(letter: Letter) -> str:
-    return datetime.fromtimestamp(letter.at / 1000, UTC).isoformat(timespec="seconds")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,25 +13,23 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import s3
-from eventonce.cli.signals import called_by_hangup
 from eventonce.clock import wall_clock
-from eventonce.config import DEFAULT_STORE, Config, Kept, load
+from eventonce.config import DEFAULT_STORE, Config, load
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
-from eventonce.errors import ConfigError, EventonceError, StoreMismatch
-from eventonce.rules.instants import duration
+from eventonce.core.redaction import arrival
+from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.privacy import SealedStore, Sealer
+from eventonce.rules.instants import asked
 from eventonce.sinks import imported
 from eventonce.stores import adapter_of, open_schema, open_store
+from eventonce.stores.sqlite.admin import make_private
 
 if TYPE_CHECKING:
-    from eventonce.history import History
     from eventonce.study.capture.tap import FileTap
 
 SIZE: Final = 4096
 """Bytes that an event is taken for while its line waits: it is not measured while others wait."""
-
-RULES: Final = ("presets", "rules", "rule", "override", "secrets")
-"""The settings that are read anew while a command runs."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,20 +45,21 @@ def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=twin, show_envvar=True, **attributes)
 
 
+def filled(_ctx: click.Context, _param: click.Parameter, given: Any) -> Any:
+    """Refuses a text that is empty: with a variable that nobody has set, all would be meant."""
+    if given == "" or (isinstance(given, tuple) and "" in given):
+        raise click.BadParameter("it is empty; without it all are meant")
+    return given
+
+
 def instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
     """Milliseconds; a duration is so long ago."""
     if text is None:
         return None
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return wall_clock() - duration(text)
-        except ValueError:
-            raise click.BadParameter(
-                f"{text!r} must be a time, such as 2026-11-16T08:00Z, or so long ago, such as 7d."
-            ) from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return asked(text, wall_clock())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 class CapturePath(click.Path):
@@ -77,6 +74,25 @@ class CapturePath(click.Path):
             s3.parse(value)
             return value
         return super().convert(value, param, ctx)
+
+
+class PrivateFile(click.File):
+    """A file that is made for its owner alone, because it holds events."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The file; one that is written anew is made when it is first written to."""
+        if value != "-" and not self.resolve_lazy_flag(value):
+            make_private(Path(value))
+        found: Any = super().convert(value, param, ctx)
+        if hasattr(found, "open"):
+            opened, path = found.open, Path(found.name)
+
+            def make_and_open() -> Any:
+                make_private(path)
+                return opened()
+
+            found.open = make_and_open
+        return found
 
 
 def _preset_names(
@@ -169,7 +185,8 @@ class Settings:
     """The configuration of a command: options and environment win over the file."""
 
     def __init__(self, config: Path | None = None, **given: Any) -> None:
-        self._path = config
+        self.path = config
+        """The file that an option or the environment names; None for the one of this folder."""
         self._given = {field: value for field, value in given.items() if value}
 
     @cached_property
@@ -178,7 +195,7 @@ class Settings:
         given = {name: [*it] if isinstance(it, tuple) else it for name, it in self._given.items()}
         if "rules" in given:
             given["rule"] = ()
-        return msgspec.structs.replace(load(self._path), **given)
+        return msgspec.structs.replace(load(self.path), **given)
 
     @property
     def given_store(self) -> str | None:
@@ -191,16 +208,17 @@ class Settings:
         return self._given.get("name")
 
     @property
-    def name_in_file(self) -> str | None:
-        """The name that the file gives, whatever an option says."""
-        return load(self._path).name
+    def in_file(self) -> Config:
+        """The file, whatever an option says."""
+        return load(self.path)
 
     def also(self, **given: Any) -> Settings:
         """The same settings with more options."""
-        return Settings(self._path, **self._given, **given)
+        return Settings(self.path, **self._given, **given)
 
     def open_store(self) -> Any:
-        """The store, to look at: opening it creates no file and no table."""
+        """The store, to look at: opening it creates no file and no table. Dead letters and results
+        that are sealed are opened with the keys of the file."""
         uri = self.file.store or DEFAULT_STORE
         if adapter_of(uri).schema:
             # Opening a store of this kind creates and upgrades it.
@@ -212,7 +230,12 @@ class Settings:
             if steps:
                 name = masked(uri)
                 raise StoreMismatch(f"{name}: {steps[0]}: eventonce store migrate {name}")
-        return open_store(uri)
+        return SealedStore(open_store(uri), self.sealer)
+
+    @cached_property
+    def sealer(self) -> Sealer:
+        """Seals and opens with the keys of the file."""
+        return Sealer(self.file.privacy.sealing_keys)
 
     def consumer(self, handler: str | None, *, command: str) -> Consumer:
         """The consumer that a command runs: the file's, with its sinks or with this handler
@@ -273,40 +296,16 @@ def confirmed(question: str, *, yes: bool) -> bool:
 
 
 @contextmanager
-def tapping(path: str) -> Iterator[FileTap | None]:
-    """The tap that writes to this file; None without one."""
+def tapping(path: str, consumer: Consumer) -> Iterator[FileTap | None]:
+    """The tap that writes to this file what the consumer's rules let it keep; None without one."""
     if not path:
         yield None
         return
     from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  for those who tap
 
-    with closing(FileTap(Path(path))) as tap:
+    # The rules may be others by then.
+    with closing(FileTap(Path(path), lambda one: arrival(one, consumer.rules))) as tap:
         yield tap
-
-
-@contextmanager
-def looking_back(table: Kept) -> Iterator[History | None]:
-    """The history that the table names, to look at; None without one, or before it is begun."""
-    from eventonce.history import History, recorder  # noqa: PLC0415  for those who keep one
-
-    if not table.store or not recorder.exists(table.store):
-        yield None
-        return
-    with History(table.store, look=True) as history:
-        yield history
-
-
-@contextmanager
-def keeping_history(table: Kept, consumer: Consumer, channel: str) -> Iterator[History | None]:
-    """Keep what the consumer decides, where the table says so."""
-    if not table.store:
-        yield None
-        return
-    from eventonce.history import History  # noqa: PLC0415  for those who keep one
-
-    with History(table.store, keep=table.keep, most=table.most) as history:
-        consumer.observers.append(history.observer(consumer.name, channel))
-        yield history
 
 
 @contextmanager
@@ -322,37 +321,4 @@ def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
     with closing(BackgroundLines(Path(path), "shadow", line_of)) as lines:
         observer = shadow_observer(consumer, lambda one: lines.add([one], SIZE))
         consumer.observers.append(observer)
-        yield
-
-
-@contextmanager
-def rules_reloaded(
-    settings: Settings, consumer: Consumer, handler: str | None = None
-) -> Iterator[None]:
-    """SIGHUP reads the rules of the file anew; with a fault in it the old ones stay in use."""
-    log = logging.getLogger("eventonce.settings")
-    log.setLevel(logging.INFO)
-    others = [name for name in Config.__struct_fields__ if name not in RULES]
-    before = [getattr(settings.file, name) for name in others]
-
-    def reload() -> None:
-        if handler is not None and consumer is imported(handler):
-            log.warning("SIGHUP: %s has rules of its own, which need a restart", handler)
-            return
-        try:
-            after = settings.also().file
-            rules = after.ruleset(consumer.name)
-        except EventonceError as error:
-            log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
-            return
-        except Exception:
-            # It must not end the thread: the next signal finds a better file.
-            log.exception("SIGHUP: the rules stay as they are")
-            return
-        consumer.use(rules)
-        log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
-        if before != [getattr(after, name) for name in others]:
-            log.warning("SIGHUP: other settings have changed too, which need a restart")
-
-    with called_by_hangup(reload):
         yield

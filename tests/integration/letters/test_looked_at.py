@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,18 +44,22 @@ def test_a_reader_that_is_interrupted_gives_back_what_it_held(make: Make) -> Non
     assert len(queue.visible()) == 12
 
 
-def test_a_reader_that_is_killed_hides_messages_for_half_a_minute_at_most(make: Make) -> None:
+def test_a_reader_that_is_killed_hides_messages_for_half_a_minute_at_most(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = make(VisibilityTimeout="3600")
     filled(queue, 1)
     letters = DeadLetters(Queue.from_uri(queue.uri), "crm")
     asked: list[dict[str, Any]] = []
-    client = letters._queue.client
-    client.meta.events.register(
-        "provide-client-params.sqs.ReceiveMessage",
-        lambda params, **_: asked.append(params),
-    )
+    receive = Queue.receive
+
+    def noting(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return receive(*args, **options)
+
+    monkeypatch.setattr(Queue, "receive", noting)
     next(letters.read())
-    assert [params["VisibilityTimeout"] for params in asked] == [30]
+    assert [options["visibility"] for options in asked] == [30]
     letters._queue.close()
 
 
@@ -118,3 +124,20 @@ def test_a_queue_that_is_not_there_is_said(make: Make, run: Run) -> None:
     assert "no such queue" in refused.err
     assert "the work begins" not in refused.err
     assert run("list", "--from", "kafka://topic").code == 2
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_conversation_is_erased_from_a_queue_and_the_others_stay(make: Make, run: Run) -> None:
+    queue = make(VisibilityTimeout="3600")
+    with consumer_of(queue.uri) as consumer:
+        consumer.process([call(number, contactId=f"c-{number % 3}") for number in range(12)])
+    file = Path("eventonce.toml")
+    file.write_text(f'letters = "{queue.uri}"\n{file.read_text()}')
+    assert isinstance(run, partial), "it begins with the word `letters`"
+    command: Run = run.func
+    for option in ("--dry-run", "--yes"):
+        found = command("forget", "--conversation", "c-1", option, "--json").documents[0]
+        (queued,) = (it for it in found["parts"] if it["what"] == "dead letters in the queue")
+        assert (queued["found"], queued["left"]) == (4, None if option == "--dry-run" else 0)
+    kept = [json.loads(message["Body"])["detail"]["contactId"] for message in queue.visible()]
+    assert sorted(kept) == ["c-0"] * 4 + ["c-2"] * 4

@@ -216,3 +216,32 @@ def test_a_record_that_only_names_its_events_is_shown_and_never_run(make: Make, 
     redriven = run("redrive", "--from", queue.uri, "--json")
     assert json.loads(redriven.err) == {"invalid": 1}
     assert (effects(), len(queue.visible())) == ([], 1)
+
+
+@pytest.mark.usefixtures("existing_store")
+def test_a_group_of_a_queue_is_run_within_a_bound_and_stopped_by_ctrl_c(
+    make: Make, run: Run
+) -> None:
+    queue = make(VisibilityTimeout="3600")
+    filled(queue, 45)
+    (group,) = run("groups", "--from", queue.uri, "--json").documents
+    assert (group["count"], group["rules"]) == (45, {"call": 45})
+    chosen = ("--from", queue.uri, "--group", group["id"], "--type", "call", "--json")
+    assert json.loads(run("redrive", *chosen, "--limit", "3").err) == {"done": 3}
+    assert len(queue.visible()) == 42
+    Path("halting.py").write_text(
+        "import os, signal\n"
+        "runs = []\n"
+        "def take(job):\n"
+        "    runs.append(job)\n"
+        "    if len(runs) == 5:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    stopped = run("redrive", *chosen, "--handler", "halting:take")
+    sys.modules.pop("halting")
+    counts, said = map(json.loads, stopped.err.splitlines())
+    assert (stopped.code, counts) == (130, {"done": 20})
+    assert said["error"] == "stopped after 20; the others are in the queue still"
+    assert len(queue.visible()) == 22, "given back at once"
+    assert json.loads(run("redrive", *chosen).err) == {"done": 22}
+    assert queue.visible() == []

@@ -1,0 +1,102 @@
+"""The audit: a line for each action that people take, with who, what and how many, and no
+content of an event."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from getpass import getuser
+from typing import Final
+
+import msgspec
+
+from eventonce.errors import ConfigError
+from eventonce.log import on_one_line
+
+MODE: Final = 0o600
+
+log = logging.getLogger("eventonce.audit")
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One action of one person."""
+
+    time: str
+    who: str
+    via: str
+    """`cli` or `dashboard`."""
+    action: str
+    selection: str
+    """The options of the command line that select the same."""
+    counts: Mapping[str, int]
+    ended: str
+    """`finished`, `stopped`, or the error that ended it."""
+
+
+class Audit:
+    """Writes audit lines to the log `eventonce.audit` and, if one is named, to a file."""
+
+    def __init__(self, file: str = "") -> None:
+        """ConfigError if the file cannot be written: an action must not begin then."""
+        self._file = file
+        if file:
+            self._append(b"")
+
+    def record(
+        self,
+        action: str,
+        *,
+        who: str,
+        via: str,
+        selection: str,
+        counts: Mapping[str, int],
+        ended: str = "finished",
+    ) -> None:
+        """Write the line of an action that has ended, however it did."""
+        line = Line(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            who=on_one_line(who),
+            via=via,
+            action=action,
+            selection=on_one_line(selection),
+            counts=dict(counts),
+            ended=on_one_line(ended),
+        )
+        said = ", ".join(f"{count} {name}" for name, count in line.counts.items()) or "nothing"
+        log.info(
+            "%s by %s: %s (%s), %s",
+            line.action,
+            line.who,
+            said,
+            line.selection,
+            line.ended,
+            extra={"fields": msgspec.structs.asdict(line)},
+        )
+        if self._file:
+            try:
+                self._append(msgspec.json.encode(line) + b"\n")
+            except ConfigError as error:
+                # The action has happened, and its line is in the log at least.
+                log.error("%s", error)  # noqa: TRY400  it says all
+
+    def _append(self, data: bytes) -> None:
+        try:
+            file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE)
+            try:
+                os.write(file, data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise ConfigError(
+                f"audit: {self._file} cannot be written: {error.strerror or error}"
+            ) from error
+
+
+def user() -> str:
+    """The name of whoever runs this process."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

@@ -1,0 +1,187 @@
+"""The dead letters that a command is for, where they are, and the consumers that run them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial, wraps
+from typing import Any
+
+import click
+import msgspec
+
+from eventonce.audit import Audit, user
+from eventonce.aws.dlq import Held
+from eventonce.cli import FAILED, INTERRUPTED
+from eventonce.cli.history_options import history_of, open_history
+from eventonce.cli.options import Settings, filled, instant, options, with_settings
+from eventonce.cli.output import counted, notice
+from eventonce.cli.signals import ended_by_signals
+from eventonce.consumer import Consumer
+from eventonce.core.plan import Handler
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.errors import ConfigError
+from eventonce.letters import bulk
+from eventonce.letters.bulk import Progress
+from eventonce.letters.places import STORE, Place, Stored, open_queue
+from eventonce.letters.runners import Runners
+from eventonce.letters.selection import Selection
+from eventonce.sinks import imported
+
+
+class Chosen(msgspec.Struct):
+    """The dead letters that a command is for, and where they are."""
+
+    settings: Settings
+    selection: Selection
+    source: str | None
+    limit: int | None
+
+    def open(self, *, to_change: bool = False, own: Consumer | None = None) -> Place:
+        """The place that `--from` or the file names, or else the store. If `own` is to run the
+        dead letters, it is its store: no other store knows what it does there."""
+        name, consumer = self.settings.given_name, self.selection.consumer
+        if own is not None:
+            if name not in (None, own.name):
+                raise ConfigError(f"--handler: {own.name!r} cannot run dead letters of {name!r}")
+            consumer = own.name
+            self.selection = msgspec.structs.replace(self.selection, consumer=consumer)
+        where = self.source or self.settings.file.letters or STORE
+        if where == STORE:
+            return Stored(self.settings.open_store() if own is None else own.admin, consumer)
+        return open_queue(where, consumer, self.settings.sealer, to_change=to_change)
+
+    def batches(
+        self, place: Place, progress: Progress, *, ordered: bool = False
+    ) -> Iterator[list[Held]]:
+        """Those of this place, in small batches."""
+        return bulk.selected(place, self.selection, progress, self.limit, ordered=ordered)
+
+    @contextmanager
+    def acting(self, action: str, *, shown: bool = True) -> Iterator[Progress]:
+        """An action on them: shown on a terminal, stopped by Ctrl-C after the batch under way, and
+        written into the audit."""
+        audit = Audit(self.settings.file.audit)
+        on_terminal = shown and sys.stderr is not None and sys.stderr.isatty()
+        progress = Progress(_show if on_terminal else lambda _: None)
+        scope = self.selection.scope(source=self.source, limit=self.limit)
+        try:
+            with (
+                bulk.audited(audit, action, scope, progress, who=user(), via="cli"),
+                ended_by_signals(lambda _: progress.stop.set()),
+            ):
+                yield progress
+        finally:
+            if on_terminal and progress.done:
+                click.echo(err=True)
+
+    def end(self, place: Place | None, progress: Progress, *, as_json: bool) -> int:
+        """Report what was not found, or is left over; the exit code."""
+        for begin in progress.missed:
+            notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
+        if progress.closed:
+            many = counted(progress.closed, "dead letter")
+            notice(
+                f"{many} not opened, and not looked into: `letters list` names the keys",
+                as_json=as_json,
+            )
+        if not progress.stopped:
+            return FAILED if progress.missed or progress.closed else 0
+        left = "the others are in the queue still"
+        if isinstance(place, Stored):
+            rest = sum(map(len, bulk.selected(place, self.selection, Progress())))
+            left = f"{counted(rest, 'dead letter')} of this selection left"
+        notice(f"stopped after {progress.done:,}; {left}", as_json=as_json)
+        return INTERRUPTED
+
+
+def _show(progress: Progress) -> None:
+    said = ", ".join(f"{count:,} {name}" for name, count in progress.counts.most_common())
+    click.echo(f"\r{said}\x1b[K", err=True, nl=False)
+
+
+def selects(function: Any) -> Any:
+    """Give a command the arguments and options of a `Selection`."""
+
+    @wraps(function)
+    def command(settings: Settings, source: str | None, limit: int | None, **given: Any) -> Any:
+        fields = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
+        selection = Selection(consumer=settings.file.name or None, **fields)
+        return function(Chosen(settings, selection, source, limit), **given)
+
+    return options(
+        click.argument("ids", nargs=-1, callback=filled),
+        click.option(
+            "--status",
+            type=click.Choice(sorted(DEAD_LETTERS)),
+            help="Only dead letters of this status.",
+        ),
+        click.option("--rule", callback=filled, help="Only dead letters of this rule."),
+        click.option("--type", callback=filled, metavar="TYPE", help="Only events of this type."),
+        click.option(
+            "--reason",
+            callback=filled,
+            help="Only dead letters whose reason contains this text.",
+        ),
+        click.option(
+            "--group",
+            callback=filled,
+            metavar="ID",
+            help="Only dead letters of this group, as `groups` lists it.",
+        ),
+        click.option(
+            "--conversation",
+            callback=filled,
+            metavar="ID",
+            help="Only events of this conversation, contact, call or case.",
+        ),
+        click.option(
+            "--since",
+            callback=instant,
+            metavar="TIME",
+            help="Only dead letters since TIME (UTC), such as 2026-11-16T08:00Z or 7d.",
+        ),
+        click.option(
+            "--until",
+            callback=instant,
+            metavar="TIME",
+            help="Only dead letters before TIME (UTC).",
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="At most N dead letters: of a store the oldest, of a queue any.",
+        ),
+        click.option(
+            "--from",
+            "source",
+            metavar="SOURCE",
+            help="`store`, or a dead-letter queue of eventonce, EventBridge, Lambda or SQS: "
+            "sqs://NAME.  [default: `letters` of the file, or else the store]",
+        ),
+        with_settings("name", "store", "config"),
+    )(command)
+
+
+@contextmanager
+def runners_of(
+    settings: Settings, handler: str | None, fallback: Handler | None = None
+) -> Iterator[Runners]:
+    """The consumers that run dead letters: with this handler (`module:name`), or the `Consumer` of
+    that name; without one with the fallback, or with the sinks of the file."""
+    target: Any = fallback if handler is None else imported(handler)
+    own: Consumer | None = target if isinstance(target, Consumer) else None
+    if own is not None and settings.given_store is not None:
+        raise ConfigError(f"--handler: {handler} has its own store; remove --store")
+    if own is None and target is not None and not callable(target):
+        raise ConfigError(f"--handler: {handler} is neither a function nor a Consumer")
+    run = None if own is not None else target
+    uri = history_of(settings.file)
+    history = partial(open_history, settings.file, uri) if uri else None
+    with (
+        nullcontext() if own is None else closing(own),
+        Runners(settings.file, settings.open_store, run, own, history) as runners,
+    ):
+        yield runners

@@ -1,0 +1,120 @@
+"""The places of dead letters: a store, or a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import Final, Self
+
+from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, Held
+from eventonce.aws.sqs import Queue
+from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
+from eventonce.core.ports import StoreAdmin
+from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
+from eventonce.privacy import Sealer, opened_letter
+from eventonce.types import Outcome
+
+STORE: Final = "store"
+"""The name of the store where a place is named."""
+
+READ_TOGETHER: Final = 100
+"""Dead letters of a store that are read at once."""
+
+
+class Stored:
+    """The dead letters of a store."""
+
+    def __init__(self, admin: StoreAdmin, consumer: str | None, *, close: bool = True) -> None:
+        self._admin = admin
+        self._consumer = consumer
+        self._close = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._close:
+            self._admin.close()
+
+    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:  # noqa: ARG002  as below
+        """Batches, oldest first, each dead letter once: a rewritten one would come again."""
+        seen: set[str] = set()
+        letters = self._admin.letters(self._consumer)
+        while some := list(islice(letters, READ_TOGETHER)):
+            fresh = [Held(letter) for letter in some if letter.id not in seen]
+            seen.update(letter.id for letter in some)
+            yield fresh
+
+    def drop(self, held: Sequence[Held]) -> int:
+        """Delete these; the number that were found."""
+        return self._admin.drop_letters([one.letter.id for one in held])
+
+    def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
+        """Run these; the consumer deletes the settled ones."""
+        return consumer.redrive(one.letter for one in held)
+
+
+class Queued:
+    """The dead letters of a queue; each becomes visible again unless it is dropped or settled."""
+
+    def __init__(self, letters: DeadLetters, consumer: str | None) -> None:
+        self._letters = letters
+        self._consumer = consumer
+        self._began = wall_clock()
+        self._given_up: set[bytes] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._letters.__exit__()
+
+    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:
+        """Batches, as the queue gives them, without the events that were given up again meanwhile:
+        their new dead letters may come to this very queue. A queue has no order: `ordered` holds
+        all of them, to give them oldest first."""
+        if ordered:
+            yield sorted(chain.from_iterable(self.read()), key=lambda one: one.letter.at)
+            return
+        for held in self._letters.read():
+            yield [
+                one
+                for one in held
+                if self._consumer in (None, one.letter.consumer)
+                and not (one.letter.key in self._given_up and one.letter.at >= self._began)
+            ]
+
+    def drop(self, held: Sequence[Held]) -> int:
+        """Delete these; the number that the queue deleted."""
+        return self._letters.delete(held)
+
+    def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
+        """Run these, and delete the settled ones and those that the consumer has written as dead
+        letters again, with the newest reason."""
+        whole = [one for one in held if one.whole]
+        outcomes = consumer.runtime.run_again([one.letter.event for one in whole])
+        forgettable = []
+        for one, outcome in zip(whole, outcomes, strict=True):
+            if outcome.status in EFFECTIVE | DEAD_LETTERS:
+                forgettable.append(one)
+            if outcome.status in DEAD_LETTERS:
+                self._given_up.add(outcome.key)
+        self._letters.delete(forgettable)
+        absent = [Outcome(None, "invalid", one.letter.reason) for one in held if not one.whole]
+        return outcomes + absent
+
+
+Place = Stored | Queued
+
+
+def open_queue(uri: str, consumer: str | None, sealer: Sealer, *, to_change: bool) -> Queued:
+    """The dead letters in this queue; `to_change` hides them from others for longer."""
+    letters = DeadLetters(
+        Queue.from_uri(uri, awaited=False),
+        consumer or "default",
+        visibility=REDRIVE_VISIBILITY if to_change else LIST_VISIBILITY,
+        opened=partial(opened_letter, sealer=sealer),
+    )
+    return Queued(letters, consumer)

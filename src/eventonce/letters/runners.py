@@ -1,0 +1,136 @@
+"""The consumers that run dead letters again, and the forecast of what they would do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
+
+from msgspec.structs import replace
+
+from eventonce.aws.dlq import Held
+from eventonce.config import Config
+from eventonce.consumer import Consumer
+from eventonce.core.plan import Handler, Refusal
+from eventonce.core.reasons import reason
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.history import History
+from eventonce.log import log
+from eventonce.types import Outcome
+
+CHANNEL: Final = "redrive"
+"""The channel of an event that runs again, in the history."""
+
+
+class Runners:
+    """The consumers that run dead letters, one for each name, opened when first needed; for many
+    threads."""
+
+    def __init__(
+        self,
+        file: Config,
+        open_store: Callable[[], Any],
+        handler: Handler | None = None,
+        own: Consumer | None = None,
+        open_history: Callable[[], History] | None = None,
+    ) -> None:
+        """They have the rules of the file, and its sinks unless there is a handler. `own` is a
+        consumer with a name, a store and rules of its own: it runs its own dead letters alone, and
+        closing it is for whoever made it. What they decide is kept in the history, if there is
+        one."""
+        self.own = own
+        self._file = file if handler is None else replace(file, sink=[])
+        self._open_store = open_store
+        self._handler = handler
+        self._made: dict[str, Consumer] = {}
+        self._lock = threading.Lock()
+        self._recorded = _Recorded(open_history) if open_history is not None else None
+        if own is not None:
+            self._record(own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._made:
+            self._made.popitem()[1].close()
+        if self._recorded is not None:
+            self._recorded.close()
+
+    def of(self, name: str) -> Consumer:
+        """The consumer for dead letters of this name."""
+        if self.own is not None:
+            if name != self.own.name:
+                raise ConfigError(f"{self.own.name!r} cannot run dead letters of {name!r}")
+            return self.own
+        with self._lock:
+            if name not in self._made:
+                consumer = self._file.consumer(store=self._open_store(), name=name)
+                if self._handler is not None:
+                    consumer.on()(self._handler)
+                self._record(consumer)
+                self._made[name] = consumer
+            return self._made[name]
+
+    def _record(self, consumer: Consumer) -> None:
+        if self._recorded is not None:
+            consumer.observers.append(self._recorded.by(consumer.name))
+
+
+class _Recorded:
+    """The history of what runs again, opened when the first has run: a dry run writes nothing."""
+
+    def __init__(self, open_history: Callable[[], History]) -> None:
+        self._open = open_history
+        self._lock = threading.Lock()
+        self._history: History | None = None
+        self._failed = False
+
+    def by(self, consumer: str) -> Callable[[Outcome, float], None]:
+        """An observer for the consumer of this name."""
+
+        def keep(outcome: Outcome, seconds: float) -> None:
+            history = self._opened()
+            if history is not None:
+                history.observer(consumer, CHANNEL).batch([outcome], seconds)
+
+        return keep
+
+    def close(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            if self._history is not None:
+                self._history.close()
+
+    def _opened(self) -> History | None:
+        with self._lock:
+            if self._history is None and not self._failed:
+                try:
+                    self._history = self._open()
+                except EventonceError as error:
+                    self._failed = True
+                    log().warning("history: it does not tell what runs again: %s", error)
+            return self._history
+
+
+def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
+    """The dead letters of each consumer."""
+    found: dict[str, list[Held]] = {}
+    for one in held:
+        found.setdefault(one.letter.consumer, []).append(one)
+    return found
+
+
+def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
+    """The verdict that a redrive of this dead letter would get, and why; the store is only read."""
+    letter = held.letter
+    if not held.whole:
+        return "invalid", letter.reason
+    (planned,) = consumer.runtime.plan([letter.event], redrive=True)
+    if isinstance(planned, Refusal):
+        return planned.outcome.status, planned.outcome.reason
+    claims = [replace(one, peek=True) for one in (*planned.older, planned.claim)]
+    for asked, verdict in zip(claims, consumer.store.claim(claims), strict=True):
+        if verdict.kind != "run":
+            return verdict.kind, reason(asked, verdict)
+    return "run", ""

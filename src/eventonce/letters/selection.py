@@ -1,0 +1,111 @@
+"""A selection of dead letters: what a command or a page is about, by content and not by page."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from eventonce import envelope
+from eventonce.errors import EnvelopeError
+from eventonce.history.decision import conversation_of
+from eventonce.letters.reasons import group_of
+from eventonce.types import Event, Letter
+
+_LATEST: Final = 1 << 62
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letters of which all this is true; all of them if nothing is given."""
+
+    ids: tuple[str, ...] = ()
+    """Beginnings of ids, one of which must fit."""
+    consumer: str | None = None
+    status: str | None = None
+    rule: str | None = None
+    type: str | None = None
+    reason: str | None = None
+    """A text that the reason contains."""
+    group: str | None = None
+    """The id of a group of reasons that differ in numbers, ids and quoted values alone."""
+    conversation: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def matches(self, letter: Letter) -> bool:
+        """Whether this dead letter is selected. Its event is read only if that is needed."""
+        if not (
+            (not self.ids or letter.id.startswith(self.ids))
+            and self.consumer in (None, letter.consumer)
+            and self.status in (None, letter.status)
+            and self.rule in (None, letter.rule)
+            and (self.reason or "") in letter.reason
+            and (self.since or 0) <= letter.at < (_LATEST if self.until is None else self.until)
+            and (self.group is None or self.group == group_of(letter.reason))
+        ):
+            return False
+        if self.type is None and self.conversation is None:
+            return True
+        event = event_of(letter)
+        return (
+            event is not None
+            and self.type in (None, event.type)
+            and self.conversation in (None, conversation_of(event))
+        )
+
+    @property
+    def outside(self) -> Selection:
+        """What of it can be told of a sealed dead letter without the key."""
+        return msgspec.structs.replace(self, type=None, reason=None, group=None, conversation=None)
+
+    def arguments(self, *, source: str | None = None, limit: int | None = None) -> list[str]:
+        """The arguments of `eventonce letters …` that select the same, at most so many of them."""
+        named = {
+            "--from": source,
+            "--name": self.consumer,
+            "--status": self.status,
+            "--rule": self.rule,
+            "--type": self.type,
+            "--reason": self.reason,
+            "--group": self.group,
+            "--conversation": self.conversation,
+            "--since": None if self.since is None else moment(self.since),
+            "--until": None if self.until is None else moment(self.until),
+            "--limit": limit,
+        }
+        # With a sign between them, because a value may begin with a dash.
+        given = [f"{name}={value}" for name, value in named.items() if value is not None]
+        return [*given, *(["--", *self.ids] if self.ids else [])]
+
+    def text(self, *, source: str | None = None, limit: int | None = None) -> str:
+        """The arguments as a shell takes them."""
+        return shlex.join(self.arguments(source=source, limit=limit))
+
+    def scope(self, *, source: str | None = None, limit: int | None = None) -> str:
+        """The same for a line that stays, such as one of the audit: without the id of the
+        conversation, which may be forgotten."""
+        whose = self.conversation and unnamed(self.conversation)
+        return msgspec.structs.replace(self, conversation=whose).text(source=source, limit=limit)
+
+
+def unnamed(conversation: str) -> str:
+    """What stands for the id of a conversation where the id itself must not."""
+    return f"sha256:{sha256(conversation.encode(errors='surrogateescape')).hexdigest()}"
+
+
+def event_of(letter: Letter) -> Event | None:
+    """The event of a dead letter; None if its bytes are no event."""
+    try:
+        return envelope.read(letter.event, max_bytes=max(1, len(letter.event)) * 4)
+    except EnvelopeError:
+        return None
+
+
+def moment(at: int) -> str:
+    """The instant as commands take it."""
+    seconds, milliseconds = divmod(at, 1000)
+    text = datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
+    return f"{text}.{milliseconds:03}Z" if milliseconds else f"{text}Z"

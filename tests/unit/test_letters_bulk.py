@@ -1,0 +1,185 @@
+"""Actions on many dead letters: bounded, stopped, told and audited."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from stat import S_IMODE
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.aws.dlq import Held
+from eventonce.letters import bulk
+from eventonce.letters.selection import Selection
+from eventonce.stores.sqlite import SQLiteStore
+from tests.helpers import Run, call, reject, ruled
+from tests.unit.test_letters_selection import letter
+
+MANY = 50
+
+
+@pytest.fixture
+def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`letters` in a folder whose store has fifty dead letters."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("eventonce.audit.getuser", lambda: "anna")
+    Path("eventonce.toml").write_text(
+        'store = "sqlite:///store.db"\nname = "crm"\naudit = "audit.jsonl"\n'
+        '[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\n'
+    )
+    with Consumer("sqlite:///store.db", name="crm", rules=ruled(), handler=reject) as consumer:
+        consumer.process([call(number) for number in range(MANY)])
+    return partial(run, "letters")
+
+
+def audit() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
+
+
+def left(run: Run) -> int:
+    return len(run("list", "--json").documents)
+
+
+def test_at_most_so_many_are_run_the_oldest_first(run: Run) -> None:
+    oldest = [one["id"] for one in run("list", "--json", "--limit", "3").documents]
+    assert len(oldest) == 3
+    redriven = run("redrive", "--limit", "3", "--json")
+    assert json.loads(redriven.err) == {"done": 3}
+    assert len(redriven.documents) == 3
+    assert not [one for one in run("list", "--json").documents if one["id"] in oldest]
+    assert left(run) == MANY - 3
+    assert json.loads(run("drop", "--limit", "7", "--yes", "--json").out) == {"dropped": 7}
+    assert json.loads(run("export", "--limit", "2", "-o", "x", "--json").err) == {"exported": 2}
+    assert left(run) == MANY - 10
+
+
+def test_a_dry_run_of_drop_lists_and_keeps_all(run: Run) -> None:
+    dry = run("drop", "--dry-run", "--limit", "2")
+    assert dry.out.startswith("2 dead letters would be dropped\n")
+    assert len(dry.out.splitlines()) == 4
+    document = json.loads(run("drop", "--dry-run", "--json").out)
+    assert (document["would_drop"], len(document["letters"])) == (MANY, MANY)
+    assert left(run) == MANY
+    assert not Path("audit.jsonl").exists()
+
+
+STOPPING = """
+import os, signal
+runs = []
+def take(job):
+    runs.append(job.event.id)
+    if len(runs) == 30:
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c_stops_after_the_batch_under_way_and_says_what_is_left(run: Run) -> None:
+    Path("stopping.py").write_text(STOPPING)
+    # A shell has what it starts in the background ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopped = run("redrive", "--handler", "stopping:take")
+    sys.modules.pop("stopping")
+    assert stopped.code == 130
+    assert "stopped after 40; 10 dead letters of this selection left" in stopped.err
+    assert left(run) == 10
+    (line,) = audit()
+    assert (line["action"], line["counts"], line["ended"]) == ("redrive", {"done": 40}, "stopped")
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    assert json.loads(run("redrive", "--json").err) == {"done": 10}, "the same command goes on"
+
+
+def test_every_action_leaves_its_audit_line(run: Run) -> None:
+    run("redrive", "--limit", "2", "--rule", "call")
+    run("export", "--limit", "1", "-o", "x")
+    run("drop", "--limit", "3", "--yes")
+    lines = audit()
+    assert [(one["action"], one["counts"], one["selection"]) for one in lines] == [
+        ("redrive", {"done": 2}, "--name=crm --rule=call --limit=2"),
+        ("export", {"exported": 1}, "--name=crm --limit=1"),
+        ("drop", {"dropped": 3}, "--name=crm --limit=3"),
+    ]
+    assert {(one["who"], one["via"], one["ended"]) for one in lines} == {
+        ("anna", "cli", "finished")
+    }
+    assert S_IMODE(Path("audit.jsonl").stat().st_mode) == 0o600
+    assert "id-" not in Path("audit.jsonl").read_text(), "nothing of an event"
+
+
+def test_an_action_that_fails_leaves_its_audit_line_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped, calls = SQLiteStore.drop_letters, iter(range(10))
+
+    def fails_later(self: SQLiteStore, ids: list[str]) -> int:
+        if next(calls):
+            raise RuntimeError("+49 89 1234")
+        return dropped(self, ids)
+
+    monkeypatch.setattr(SQLiteStore, "drop_letters", fails_later)
+    with pytest.raises(RuntimeError):
+        run("drop", "--yes")
+    (line,) = audit()
+    assert (line["counts"], line["ended"]) == ({"dropped": 20}, "RuntimeError")
+
+
+@pytest.mark.parametrize("action", ["redrive", "drop", "export"])
+def test_nothing_is_done_where_its_audit_cannot_be_written(run: Run, action: str) -> None:
+    Path("audit.jsonl").mkdir()
+    refused = run(action, *(["--yes"] if action == "drop" else []))
+    assert (refused.code, refused.out) == (2, "")
+    assert "audit: audit.jsonl cannot be written" in refused.err
+    assert left(run) == MANY
+
+
+def test_progress_is_shown_on_a_terminal_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("taking.py").write_text("def take(job): pass\n")
+    assert "\r" not in run("redrive", "--limit", "21", "--handler", "taking:take").err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown = run("redrive", "--limit", "21", "--handler", "taking:take").err
+    sys.modules.pop("taking")
+    assert [part.removesuffix("\x1b[K") for part in shown.split("\n")[0].split("\r")] == [
+        "",
+        "20 done",
+        "21 done",
+    ]
+
+
+class Reading:
+    """A place that notes how far it was read."""
+
+    def __init__(self) -> None:
+        self.read_so_far = 0
+
+    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:
+        assert not ordered
+        for start in range(0, 10_000, 10):
+            self.read_so_far = start + 10
+            yield [Held(letter(start + one)) for one in range(10)]
+
+
+def test_no_more_are_read_than_the_batch_under_way() -> None:
+    place: Any = Reading()
+    for number, some in enumerate(bulk.selected(place, Selection(), bulk.Progress()), 1):
+        assert len(some) == bulk.RUN_TOGETHER
+        assert place.read_so_far <= number * bulk.RUN_TOGETHER + 10
+    assert number == 500
+
+
+def test_what_waits_for_a_confirmation_is_held_without_its_events(run: Run) -> None:
+    """32 MB of events, of which no more than two pages of the store are in memory."""
+    with Consumer("sqlite:///store.db", name="crm", rules=ruled(), handler=reject) as consumer:
+        for start in range(1_000, 2_600, 100):
+            consumer.process([call(start + one, filler="x" * 20_000) for one in range(100)])
+    tracemalloc.start()
+    dropped = run("drop", "--yes", "--json")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert json.loads(dropped.out) == {"dropped": MANY + 1600}
+    assert peak < 16_000_000
