@@ -1,4 +1,4 @@
-"""Commands on a store: `eventonce store`, and `stats`, `show`, `sweep` and `forget`."""
+"""Commands on a store: `eventonce store`, and `stats`, `show` and `sweep`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
+from eventonce.cli.history_options import looking_back
 from eventonce.cli.options import (
     Settings,
     config_option,
-    confirmed,
     dry_run_option,
     json_option,
-    looking_back,
     options,
     with_settings,
-    yes_option,
 )
 from eventonce.cli.output import counted, emit, notice, table, with_table
 from eventonce.clock import wall_clock
@@ -32,9 +30,11 @@ from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
-from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.history import Decision, History, Search
 from eventonce.history.story import told
+from eventonce.rules.instants import duration_text
+from eventonce.runtime.retention import drop_expired, kept_for
 from eventonce.stores import open_schema
 from eventonce.types import Event
 
@@ -141,13 +141,13 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
     looked for under --name or the file's name, then under the names that the history or dead
     letters have, and under `default`. With a history, it tells what was decided, too.
     """
-    event = _event_in(what)
-    key = _key(what) if event is None else b""
+    event = event_in(what)
+    key = key_in(what) if event is None else b""
     tried: list[str] = []
-    with closing(settings.open_store()) as opened, looking_back(settings.file.history) as history:
+    with closing(settings.open_store()) as opened, looking_back(settings.file) as history:
         for name in _names(settings, opened, history, event) if event is not None else [""]:
             if event is not None:
-                key = _keyed(event, settings, name)
+                key = keyed(event, settings, name)
                 tried.append(name)
             record = opened.show(key)
             if record is not None:
@@ -180,7 +180,7 @@ def _names(
     own = [
         settings.file.name or DEFAULT_NAME,
         *(one.consumer for one in met),
-        settings.name_in_file or DEFAULT_NAME,
+        settings.in_file.name or DEFAULT_NAME,
         DEFAULT_NAME,
     ]
     others = (letter.consumer for letter in opened.letters())
@@ -215,7 +215,7 @@ def _under(names: Sequence[str]) -> str:
     return f"under the {'name' if len(names) == 1 else 'names'} {', '.join(map(repr, names))}"
 
 
-def _event_in(what: str) -> Event | None:
+def event_in(what: str) -> Event | None:
     """The event in this file; None if there is no such file and a key is meant."""
     if what != "-" and not Path(what).exists():
         return None
@@ -223,7 +223,8 @@ def _event_in(what: str) -> Event | None:
         return read(stream.read())
 
 
-def _key(text: str) -> bytes:
+def key_in(text: str) -> bytes:
+    """The key that this is in hexadecimal."""
     try:
         return bytes.fromhex(text)
     except ValueError as error:
@@ -233,7 +234,8 @@ def _key(text: str) -> bytes:
         ) from error
 
 
-def _keyed(event: Event, settings: Settings, name: str = "") -> bytes:
+def keyed(event: Event, settings: Settings, name: str = "") -> bytes:
+    """The key of this event, for the consumer of this name."""
     return settings.file.ruleset(name).plan(event, 1)[1].key
 
 
@@ -277,11 +279,16 @@ def _instant(milliseconds: int) -> str:
 @with_settings("store", "config")
 @json_option
 def sweep(settings: Settings, *, as_json: bool) -> None:
-    """Look at every record once and delete those that have expired.
+    """Look at every record once and delete those that have expired, and old dead letters and
+    decisions.
 
-    Consumers may run at the same time. Stores whose server expires records itself need no sweep.
+    Consumers may run at the same time. Stores whose server expires records itself need no sweep
+    for them. Dead letters are deleted if the file has keep_letters, decisions if it has a
+    [history].
     """
     swept = 0
+    keep = kept_for("keep_letters", settings.file.keep_letters)
+    name = settings.file.name or DEFAULT_NAME
     with closing(settings.open_store()) as opened:
         records = opened.stats().records
         with click.progressbar(
@@ -292,34 +299,21 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
         ) as steps:
             for _ in steps:
                 swept += opened.sweep(SWEEP_STEP)
+        letters = 0 if keep is None else drop_expired(opened, name, wall_clock() - keep)
     text = f"deleted {swept} of {counted(records, 'record')}"
-    emit({"looked_at": records, "swept": swept}, text, as_json=as_json)
-
-
-# eventonce forget
-
-
-@click.command()
-@click.argument("what", nargs=-1, required=True, metavar="KEY|FILE…")
-@with_settings("store", "presets", "rules", "name", "config")
-@yes_option
-@json_option
-def forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bool) -> int:
-    """Delete the records of these KEYs, or of the events in these FILEs.
-
-    A copy that arrives afterwards is new, and runs.
-    """
-    events = [(one, _event_in(one)) for one in what]
-    found = [_key(one) if event is None else _keyed(event, settings) for one, event in events]
-    keys = list(dict.fromkeys(found))
-    records = counted(len(keys), "record")
-    with closing(settings.open_store()) as opened:
-        if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
-            return FAILED
-        forgotten = opened.forget(keys)
-    emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
-    if forgotten < len(keys):
-        click.echo(
-            "the store has no record of the others; eventonce show FILE tries more names", err=True
-        )
-    return 0 if forgotten == len(keys) else FAILED
+    document = {"looked_at": records, "swept": swept}
+    if keep is not None:
+        text += f"\ndeleted {counted(letters, 'dead letter')} of {name} older than "
+        text += duration_text(keep)
+        document["letters"] = letters
+    fault: EventonceError | None = None
+    try:
+        with looking_back(settings.file) as history:
+            if history is not None:
+                document["decisions"] = history.tidy()
+                text += f"\ndeleted {counted(document['decisions'], 'decision')} of the history"
+    except EventonceError as error:
+        fault = error
+    emit(document, text, as_json=as_json)
+    if fault is not None:
+        raise fault

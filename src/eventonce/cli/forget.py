@@ -1,0 +1,151 @@
+"""`eventonce forget`: the record of an event, or all that is kept about a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+import click
+import msgspec
+
+from eventonce.audit import Audit, user
+from eventonce.cli import FAILED
+from eventonce.cli.history_options import looking_back
+from eventonce.cli.options import (
+    Settings,
+    confirmed,
+    dry_run_option,
+    json_option,
+    with_settings,
+    yes_option,
+)
+from eventonce.cli.output import counted, emit, table
+from eventonce.cli.store import event_in, key_in, keyed
+from eventonce.erasure import OTHERS, Conversation, Erasure
+from eventonce.history.decision import CONVERSATION, LONGEST, storable
+from eventonce.letters.bulk import Progress, audited
+from eventonce.letters.places import Place, Stored, open_queue
+from eventonce.letters.selection import unnamed
+
+
+@click.command()
+@click.argument("what", nargs=-1, metavar="KEY|FILE…")
+@click.option(
+    "--conversation",
+    metavar="ID",
+    help="Erase what is kept about this conversation; its records stay, without results.",
+)
+@with_settings("store", "presets", "rules", "name", "config")
+@dry_run_option
+@yes_option
+@json_option
+def forget(
+    settings: Settings,
+    what: tuple[str, ...],
+    conversation: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Delete the records of these KEYs, or of the events in these FILEs: a copy that arrives
+    afterwards is new, and runs.
+
+    With --conversation, erase its dead letters, the results of its events and its decisions, of
+    all consumers, look again, and say what is left. Its records stay: a copy that arrives
+    afterwards does not run.
+    """
+    if (conversation is None) == (not what):
+        raise click.UsageError("give keys and files, or --conversation ID")
+    if conversation is not None:
+        if not conversation:
+            raise click.BadParameter("it is empty", param_hint="--conversation")
+        if storable(conversation) != conversation:
+            wrong = f"no id is like this: not UTF-8, or longer than {LONGEST} characters"
+            raise click.BadParameter(wrong, param_hint="--conversation")
+        return _erase(settings, conversation, dry_run=dry_run, yes=yes, as_json=as_json)
+    if dry_run:
+        raise click.UsageError("--dry-run goes with --conversation")
+    return _forget(settings, what, yes=yes, as_json=as_json)
+
+
+def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bool) -> int:
+    events = [(one, event_in(one)) for one in what]
+    found = [key_in(one) if event is None else keyed(event, settings) for one, event in events]
+    keys = list(dict.fromkeys(found))
+    records = counted(len(keys), "record")
+    with closing(settings.open_store()) as opened:
+        if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
+            return FAILED
+        forgotten = opened.forget(keys)
+    emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
+    if forgotten < len(keys):
+        click.echo(
+            "the store has no record of the others; eventonce show FILE tries more names", err=True
+        )
+    return 0 if forgotten == len(keys) else FAILED
+
+
+def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    file = settings.file
+    audit = Audit(file.audit)
+    with closing(settings.open_store()) as opened, looking_back(file) as history:
+        places: list[Callable[[], Place]] = [partial(Stored, opened, None, close=False)]
+        if file.letters:
+            queue = partial(open_queue, file.letters, None, settings.sealer)
+            places.append(partial(queue, to_change=not dry_run))
+        subject = Conversation(id, opened, places, history)
+        found = subject.look()
+        if not dry_run:
+            if not confirmed(_question(found), yes=yes):
+                return FAILED
+            progress = Progress()
+            # Not the id itself: this line stays.
+            scope = f"conversation {unnamed(id)}"
+            with audited(audit, "forget", scope, progress, who=user(), via="cli"):
+                found = subject.erase(found)
+                progress.counts.update({part.what: part.found for part in found.parts})
+                progress.counts["left"] = found.left
+    document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
+    emit({**document, "not_reached": OTHERS}, _text(found), as_json=as_json)
+    return FAILED if found.left or found.files else 0
+
+
+def _question(found: Erasure) -> str:
+    parts = ", ".join(f"{part.found} {part.what}" for part in found.parts)
+    return f"Erase for good: {parts}? The events of dead letters will never run."
+
+
+def _text(found: Erasure) -> str:
+    erased = any(part.left is not None for part in found.parts)
+    head = ("", "found", "left") if erased else ("", "found")
+    rows = [(it.what, it.found, it.left) if erased else (it.what, it.found) for it in found.parts]
+    lines = [table(rows, head=head), ""]
+    if not any(part.found for part in found.parts):
+        lines.append(
+            "nothing was found under this id: a conversation goes by the first of these that its "
+            f"events have: {', '.join(CONVERSATION)}"
+        )
+    elif erased:
+        lines.append(
+            f"{found.left} left: run the same command again"
+            if found.left
+            else "looked again: nothing is left of these; the records stay, without results, so "
+            "that a copy does not run"
+        )
+    lines += [f"bytes of it may still be in {it}; run the same command again" for it in found.files]
+    if found.mentioned:
+        lines.append(
+            f"{counted(len(found.mentioned), 'dead letter')} of another conversation, or of none, "
+            f"with this id in the text, not dropped; to do so: eventonce letters drop "
+            f"{' '.join(found.mentioned)}"
+        )
+    if found.reasons:
+        lines.append(
+            f"{counted(found.reasons, 'decision')} of another conversation, or of none, with this "
+            "id in the reason, not dropped: the history drops each in its time (keep)"
+        )
+    lines += [f"not looked for: {it}" for it in found.unknown]
+    lines += [f"not reached: {it}" for it in OTHERS]
+    return "\n".join(lines)

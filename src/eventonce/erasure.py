@@ -1,0 +1,214 @@
+"""The erasure of one conversation: its dead letters, the results of its events, its decisions.
+
+The records stay, which are digests: a copy that comes later must not run. What was done is looked
+at again, and what cannot be reached from here is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from json import dumps
+from typing import Final
+
+import msgspec
+
+from eventonce.aws.dlq import Held
+from eventonce.core.ports import StoreAdmin
+from eventonce.core.sealed import key_of_letter
+from eventonce.history import Decision, History, Search
+from eventonce.history.decision import conversation_of, storable
+from eventonce.history.digests import MARK
+from eventonce.letters.places import Place, Queued
+from eventonce.letters.selection import event_of, moment
+from eventonce.runtime.brief_results import result_key
+from eventonce.types import Event, Letter
+
+MOST: Final = 1_000_000
+"""Decisions about one conversation: far more than any has."""
+
+KEYS_AT_ONCE: Final = 1_000
+
+OTHERS: Final = (
+    "captures and taps, and the shadow log",
+    "the log of this program, and of those around it",
+    "the systems that the sinks wrote to",
+    "queues, archives and dead-letter queues that events pass on their way",
+    "backups, replicas and logs of the databases (docs/stores.md says how long each has them)",
+)
+"""What holds events and cannot be reached from here."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One kind of what was kept about the conversation."""
+
+    what: str
+    found: int
+    left: int | None = None
+    """How much of it is there after the erasure; None where nothing was erased yet."""
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """What there was, and what is left."""
+
+    parts: tuple[Part, ...]
+    mentioned: tuple[str, ...] = ()
+    """Ids of dead letters that have the conversation's id somewhere, and stay: they are about
+    another conversation, or name none."""
+    reasons: int = 0
+    """Decisions of the same kind: the id is in their reasons, and they stay as long as any."""
+    files: tuple[str, ...] = ()
+    """Files that may still have bytes of what was erased, and why."""
+    unknown: tuple[str, ...] = ()
+    """What could not be looked for, and why."""
+
+    @property
+    def left(self) -> int:
+        """How much is left of what was to be erased."""
+        return sum(part.left or 0 for part in self.parts)
+
+
+class Conversation:
+    """Everything that is kept about one conversation, in a store, a queue and a history."""
+
+    def __init__(
+        self,
+        id: str,
+        admin: StoreAdmin,
+        places: Sequence[Callable[[], Place]],
+        history: History | None,
+    ) -> None:
+        """`places` open the places of dead letters, each time anew: a queue hides what was read
+        until it is closed."""
+        self._id = id
+        self._name = storable(id)
+        # A sender's JSON may have it with its characters escaped.
+        self._spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
+        self._admin = admin
+        self._places = places
+        self._history = history
+        self._keys: dict[bytes, None] = {}
+        """Keys of its events: from its decisions and its dead letters."""
+        self._own: set[bytes] = set()
+        """Those of them that no other conversation has."""
+
+    def look(self) -> Erasure:
+        """What there is; nothing is changed."""
+        decisions = self._decisions()
+        self._keys |= {one.key: None for one in decisions if one.key}
+        self._own |= self._own_keys(decisions)
+        parts: list[Part] = []
+        mentioned: list[str] = []
+        unknown: list[str] = []
+        for open_place in self._places:
+            with open_place() as place:
+                found, others, closed = self._letters(place)
+            name = _named(place)
+            self._keys |= {one.letter.key: None for one in found if one.letter.key}
+            parts.append(Part(name, len(found)))
+            mentioned += [letter.id for letter in others]
+            if closed:
+                unknown.append(f"{closed} {name} that no key of the file opens")
+            if isinstance(place, Queued):
+                unknown.append("messages of the queue that another reader holds now")
+        records = (self._admin.show(key) for key in self._result_keys())
+        with_result = sum(it is not None and it.result is not None for it in records)
+        parts.append(Part("results", with_result))
+        if self._history is None:
+            unknown.append("results: without a history nobody knows which events it had")
+        else:
+            parts.append(Part("decisions", len(decisions)))
+            begin = self._history.begin()
+            since = f"before {moment(begin)}, where it begins" if begin else "of any time"
+            unknown.append(f"results of events that the history does not have: those {since}")
+        if self._name.startswith(MARK):
+            unknown.append(
+                "dead letters and decisions of others with the id in their text: it is "
+                "a digest of the id that was given"
+            )
+        return Erasure(tuple(parts), tuple(mentioned), self._reasons(), unknown=tuple(unknown))
+
+    def erase(self, before: Erasure) -> Erasure:
+        """Erase what `look` has found, and look again. The dead letters and the history, which have
+        the keys, come last: whoever is interrupted can begin again."""
+        keys = self._result_keys()
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            self._admin.clear_results(keys[start : start + KEYS_AT_ONCE])
+        for open_place in self._places:
+            with open_place() as place:
+                found, _, _ = self._letters(place)
+                if found:
+                    place.drop(found)
+        remains = [("store", _scrubbed(self._admin))]
+        if self._history is not None:
+            self._history.forget(self._id)
+            remains.append(("history", self._history.scrub()))
+        after = self.look()
+        parts = [
+            msgspec.structs.replace(part, left=now.found)
+            for part, now in zip(before.parts, after.parts, strict=True)
+        ]
+        files = tuple(f"the file of the {it}: {why}" for it, why in remains if why)
+        return msgspec.structs.replace(after, parts=tuple(parts), files=files)
+
+    def _result_keys(self) -> list[bytes]:
+        """The keys that may have results: the events' own, and those of brief results."""
+        return [it for key in self._keys for it in (key, result_key(key))]
+
+    def _decisions(self) -> list[Decision]:
+        if self._history is None:
+            return []
+        return self._history.find(Search(conversation=self._id), limit=MOST)
+
+    def _letters(self, place: Place) -> tuple[list[Held], list[Letter], int]:
+        """Its dead letters in this place; those that only have its id somewhere; and how many
+        others are sealed with a key that is not here."""
+        found: list[Held] = []
+        others: list[Letter] = []
+        closed = 0
+        for held in place.read():
+            for one in held:
+                letter = one.letter
+                whose = conversation_of(event_of(letter) or Event(letter.event, b""))
+                # One that names none may have been redacted, and the history knows whose it is.
+                if self._has(whose) or (not whose and letter.key in self._own):
+                    found.append(one)
+                elif any(it in letter.event for it in self._spelled) or self._id in letter.reason:
+                    others.append(letter)
+                elif key_of_letter(letter):
+                    closed += 1
+        return found, others, closed
+
+    def _has(self, whose: str) -> bool:
+        """Whether this is its id; it may be given as the digest that the history shows."""
+        if not whose or whose == self._name or not self._name.startswith(MARK):
+            return whose == self._name
+        return self._history is not None and self._name in self._history.names(whose)
+
+    def _reasons(self) -> int:
+        """How many decisions about others have its id in their reasons."""
+        if self._history is None:
+            return 0
+        own = self._history.names(self._id)
+        found = self._history.find(Search(reason=self._id), limit=MOST)
+        return sum(one.conversation not in own for one in found)
+
+    def _own_keys(self, decisions: Sequence[Decision]) -> set[bytes]:
+        """The keys that no other conversation has: versions of one subject may be of many."""
+        if self._history is None:
+            return set()
+        names = {one.conversation for one in decisions}
+        return {
+            key
+            for key in {one.key for one in decisions if one.key}
+            if {one.conversation for one in self._history.find(Search(key=key), MOST)} <= names
+        }
+
+
+def _named(place: Place) -> str:
+    return "dead letters in the queue" if isinstance(place, Queued) else "dead letters in the store"
+
+
+def _scrubbed(admin: StoreAdmin) -> str:
+    """Why bytes of what was deleted may stay in the store's file; of servers, `OTHERS` tells."""
+    scrub: Callable[[], str] = getattr(admin, "scrub", str)
+    return scrub()

@@ -1,0 +1,297 @@
+"""`eventonce forget --conversation`: nothing that names the conversation is left, and a copy still
+does not run."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Reject
+from eventonce.cli.history_options import DASHBOARD_HISTORY
+from eventonce.config import load
+from eventonce.core.ports import StoreAdmin
+from eventonce.erasure import OTHERS, Conversation
+from eventonce.history import History, Search
+from eventonce.letters.places import Stored
+from eventonce.stores import open_store
+from eventonce.types import Letter
+from tests.helpers import Run, statuses
+
+GONE = "conv-4711"
+STAYS = "conv-4712"
+CONFIG = """
+store = "sqlite:///store.db"
+name = "crm"
+audit = "audit.jsonl"
+[history]
+store = "sqlite:///history.db"
+[[rule]]
+name = "call"
+key = ["detail.call"]
+"""
+
+
+def event(number: int, conversation: str, **detail: Any) -> bytes:
+    said = {"call": number, "conversationId": conversation, **detail}
+    return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": said})
+
+
+def told(job: Job) -> dict[str, str]:
+    """Fails for those that say so, and answers with what the caller said."""
+    detail = job.event.detail
+    if detail.get("fails"):
+        raise Reject(f"{detail.get('because', detail['conversationId'])} is no customer")
+    return {"said": f"this is {detail['conversationId']}"}
+
+
+EVENTS = [
+    event(1, GONE),
+    event(2, GONE, fails=True),
+    event(3, STAYS),
+    event(4, STAYS, fails=True),
+    event(5, STAYS, fails=True, note=f"transferred from {GONE}"),
+]
+
+
+@pytest.fixture
+def consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A consumer that has seen two conversations."""
+    monkeypatch.chdir(tmp_path)
+    Path("eventonce.toml").write_text(CONFIG)
+    with load().consumer() as consumer, History("sqlite:///history.db") as history:
+        consumer.on()(told)
+        consumer.observers.append(history.observer("crm"))
+        consumer.process(EVENTS)
+        history.flush()
+        yield consumer
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(it.read_bytes() for it in folder.iterdir() if it.is_file())
+
+
+def test_nothing_of_it_is_left_and_a_copy_does_not_run(
+    run: Run, consumer: Consumer, tmp_path: Path
+) -> None:
+    assert everything(tmp_path).count(GONE.encode()) > 0
+    dry = run("forget", "--conversation", GONE, "--dry-run", "--json").documents[0]
+    assert {part["what"]: part["found"] for part in dry["parts"]} == {
+        "dead letters in the store": 1,
+        "results": 1,
+        "decisions": 2,
+    }
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert done.code == 0, done.err
+    assert "looked again: nothing is left of these" in done.out
+    assert all(f"not reached: {it}" in done.out for it in OTHERS)
+    # The copy is told so, and gets no result; the other conversation has all that it had.
+    copies = consumer.process([EVENTS[0], EVENTS[2]])
+    assert statuses(copies) == ["duplicate", "duplicate"]
+    assert [it.result for it in copies] == [None, {"said": f"this is {STAYS}"}]
+    assert [it.rule for it in consumer.admin.letters()] == ["call", "call"]
+    with History("sqlite:///history.db") as history:
+        assert history.find(Search(conversation=GONE)) == []
+        assert len(history.find(Search(conversation=STAYS))) == 3
+
+
+def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_path: Path) -> None:
+    """All but the dead letter of another conversation, which is named."""
+    found = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+    (mentioned,) = found["mentioned"]
+    text = run("forget", "--conversation", GONE, "--yes").out
+    assert f"eventonce letters drop {mentioned}" in text
+    assert run("letters", "drop", mentioned, "--yes").code == 0
+    again = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+    assert (again["mentioned"], [part["found"] for part in again["parts"]]) == ([], [0, 0, 0])
+    assert GONE.encode() not in everything(tmp_path)
+    assert STAYS.encode() in everything(tmp_path)
+
+
+def test_the_audit_has_no_name(run: Run, consumer: Consumer) -> None:
+    run("forget", "--conversation", GONE, "--yes")
+    (line,) = Path("audit.jsonl").read_text().splitlines()
+    assert GONE not in line
+    said = json.loads(line)
+    assert (said["action"], said["ended"]) == ("forget", "finished")
+    found = {"dead letters in the store": 1, "results": 1, "decisions": 2}
+    assert said["counts"] == {**found, "left": 0}
+
+
+def test_the_audit_of_any_action_has_no_name(run: Run, consumer: Consumer) -> None:
+    """The line stays when the conversation is forgotten later."""
+    assert run("letters", "drop", "--conversation", GONE, "--yes").code == 0
+    run("forget", "--conversation", GONE, "--yes")
+    assert GONE not in Path("audit.jsonl").read_text()
+    dropped, forgot = map(json.loads, Path("audit.jsonl").read_text().splitlines())
+    assert dropped["selection"].rpartition("sha256:")[2] == forgot["selection"].rpartition(":")[2]
+
+
+def test_a_dry_run_and_a_no_change_nothing(
+    run: Run, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    before = consumer.admin.stats().letters
+    assert run("forget", "--conversation", GONE, "--dry-run").code == 0
+    assert run("forget", "--conversation", GONE).code == 1
+    assert consumer.admin.stats().letters == before
+    assert consumer.process([EVENTS[0]])[0].result == {"said": f"this is {GONE}"}
+
+
+def test_without_a_history_the_results_are_said_to_be_unknown(run: Run, consumer: Consumer) -> None:
+    Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
+        'store = "sqlite:///history.db"', ""))  # fmt: skip
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert done.code == 0
+    assert "not looked for: results: without a history" in done.out
+    assert consumer.process([EVENTS[0]])[0].result is not None
+    assert len(list(consumer.admin.letters())) == 2, "those are found by their content"
+
+
+class Deaf:
+    """A store that drops nothing, whatever it is told."""
+
+    def __init__(self, store: StoreAdmin) -> None:
+        self.letters, self.show = store.letters, store.show
+
+    def drop_letters(self, ids: Any) -> int:
+        return len(ids)
+
+    def clear_results(self, keys: Any) -> int:
+        return len(keys)
+
+
+def test_what_is_left_is_told(consumer: Consumer) -> None:
+    deaf: Any = Deaf(consumer.admin)
+    with History("sqlite:///history.db") as history:
+        subject = Conversation(GONE, deaf, [lambda: Stored(deaf, None, close=False)], history)
+        found = subject.erase(subject.look())
+    assert [(part.found, part.left) for part in found.parts] == [(1, 1), (1, 1), (2, 0)]
+    assert found.left == 2
+
+
+def test_a_file_that_could_not_be_scrubbed_is_told(run: Run, consumer: Consumer) -> None:
+    with closing(sqlite3.connect("history.db")) as other:
+        other.execute("CREATE TABLE theirs (a)")
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert done.code == 1
+    assert (
+        "bytes of it may still be in the file of the history: it has tables of others" in done.out
+    )
+    assert "the file of the store" not in done.out
+
+
+def test_a_redacted_dead_letter_is_found_by_the_history(run: Run, consumer: Consumer) -> None:
+    with closing(open_store("sqlite:///store.db")) as store:
+        (letter,) = [it for it in store.letters() if it.event == EVENTS[1]]
+        redacted = msgspec.json.encode({"detail-type": "call", "detail": {"call": 2}})
+        store.drop_letters([letter.id])
+        other = Letter("z", "crm", "dead", "why", "call", b"k" * 16, redacted, 1)
+        store.put_letters([msgspec.structs.replace(letter, event=redacted), other])
+        run("forget", "--conversation", GONE, "--yes")
+        assert letter.id not in {it.id for it in store.letters()}
+        assert store.letter("z") == other, "nobody knows whose it is"
+
+
+def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run) -> None:
+    key, file = "11" * 32, Path("eventonce.toml")
+    sealed = f'{CONFIG}[privacy]\nsealing_keys = ["{key}"]\n'.replace("[history]", "[dashboard]")
+    sealed = sealed.replace('store = "sqlite:///history.db"', "")
+    file.write_text(sealed)
+    with load().consumer() as consumer:
+        consumer.on()(told)
+        consumer.process(EVENTS)
+        assert GONE.encode() not in Path("store.db-wal").read_bytes()
+        file.write_text(sealed.replace(key, "22" * 32))
+        without = run("forget", "--conversation", GONE, "--yes")
+        assert "not looked for: 3 dead letters in the store that no key" in without.out
+        assert consumer.admin.stats().letters == 3
+        file.write_text(sealed)
+        assert run("forget", "--conversation", GONE, "--yes").code == 0
+        assert consumer.admin.stats().letters == 2
+
+
+def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: Run) -> None:
+    """Also after the secret was changed."""
+    old, new = "an old secret of enough length", "a new secret of enough length"
+    file = Path("eventonce.toml")
+    file.write_text(f'secrets = ["{old}"]\n{CONFIG}')
+    with load().consumer() as consumer:
+        consumer.on()(told)
+        with History("sqlite:///history.db", secrets=[old.encode()]) as history:
+            consumer.observers.append(history.observer("crm"))
+            consumer.process(EVENTS)
+            history.flush()
+            assert GONE not in {one.conversation for one in history.find(Search())}
+        file.write_text(f'secrets = ["{new}", "{old}"]\n{CONFIG}')
+        found = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+        assert [(part["found"], part["left"]) for part in found["parts"]] == [
+            (1, 0),
+            (1, 0),
+            (2, 0),
+        ]
+        assert consumer.process([EVENTS[0]])[0].result is None
+    with History("sqlite:///history.db", secrets=[old.encode()]) as history:
+        assert len(history.find(Search())) == 3
+        digest = history.find(Search(conversation=STAYS))[0].conversation
+    # By the digest that the history shows, too: its decisions must not go without the rest.
+    found = run("forget", "--conversation", digest, "--yes", "--json").documents[0]
+    assert [(part["found"], part["left"]) for part in found["parts"]] == [(2, 0), (1, 0), (3, 0)]
+    assert any("it is a digest" in said for said in found["unknown"])
+
+
+def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
+    run: Run, consumer: Consumer
+) -> None:
+    name, said = "fall-müller", json.dumps("from fall-müller")
+    text = b'{"id":"6","detail-type":"call","detail":{"call":6,"fails":true,"conversationId":"c"'
+    consumer.process([text + b',"note":' + said.encode() + b"}}"])
+    consumer.process([event(7, "", fails=True, because=name)])
+    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    found = run("forget", "--conversation", name, "--yes", "--json").documents[0]
+    assert [part["found"] for part in found["parts"]] == [0, 0, 0]
+    assert len(found["mentioned"]) == 2
+    assert found["reasons"] == 1
+    done = run("forget", "--conversation", name, "--yes")
+    assert "nothing was found under this id" in done.out
+    assert "1 decision of another conversation, or of none" in done.out
+    assert "nothing is left" not in done.out
+
+
+def test_what_the_history_cannot_know_is_told(run: Run, consumer: Consumer) -> None:
+    with History("sqlite:///history.db") as history:
+        begin = history.begin()
+    found = run("forget", "--conversation", "none", "--dry-run").out
+    assert begin
+    assert "not looked for: results of events that the history does not have: those before" in found
+
+
+def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -> None:
+    """A worker with `--dashboard` keeps one that no file names."""
+    Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
+        'store = "sqlite:///history.db"', ""))  # fmt: skip
+    with History(DASHBOARD_HISTORY) as history:
+        consumer.observers.append(history.observer("crm"))
+        consumer.process([event(8, GONE)])
+    done = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+    assert [part["found"] for part in done["parts"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("00ff", "--conversation", GONE),
+        ("--conversation", ""),
+        ("--conversation", "\udcff"),
+        ("00ff", "--dry-run"),
+    ],
+)
+def test_what_is_meant_must_be_clear(run: Run, words: tuple[str, ...]) -> None:
+    assert run("forget", *words, "--yes").code == 2
