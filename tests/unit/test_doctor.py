@@ -43,6 +43,12 @@ def policy(*arns: str, **said: Any) -> dict[str, Any]:
     return {"Statement": [statement | said]}
 
 
+def denying(**said: Any) -> dict[str, Any]:
+    """The sound policy, and beside it a statement that denies."""
+    deny = {"Sid": "Never", "Effect": "Deny", "Principal": "*", "Action": "sqs:*"}
+    return {"Statement": [*policy(RULE_ARN)["Statement"], deny | said]}
+
+
 QUEUE = QueueFacts(
     "calls", QUEUE_ARN, 360, 4 * DAY, f"{QUEUE_ARN}-dead", 100, False, policy(RULE_ARN)
 )
@@ -104,6 +110,7 @@ def beside(facts: Facts = SOUND, **fields: Any) -> Facts:
 
 
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
+VPC = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
 
 
 def fifo(*, deduplicates: bool, group: str) -> Facts:
@@ -185,6 +192,28 @@ FAULTS = {
         "does not let the rule calls",
         "events.amazonaws.com",
     ),
+    "a policy that denies": (
+        queue(policy=denying(Condition={"ArnNotEquals": {"aws:SourceArn": f"{RULE_ARN}-2"}})),
+        "does not let the rule calls",
+        "the statement Never of the queue's policy",
+    ),
+    "a policy that denies, beside one that cannot be judged": (
+        queue(
+            policy={"Statement": [*denying()["Statement"], *denying(Condition=VPC)["Statement"]]}
+        ),
+        "does not let the rule calls",
+        "the statement Never",
+    ),
+    "a policy for another queue": (
+        queue(policy=policy(RULE_ARN, Resource=f"{QUEUE_ARN}-2")),
+        "does not let the rule calls",
+        "sqs:SendMessage",
+    ),
+    "a policy that takes a wildcard for a text": (
+        queue(policy=policy(Condition={"StringEquals": {"aws:SourceArn": f"{RULE_ARN[:-2]}*"}})),
+        "does not let the rule calls",
+        "sqs:SendMessage",
+    ),
     "a key that nobody may use": (
         queue(key="alias/aws/sqs"),
         "encrypted with alias/aws/sqs",
@@ -260,6 +289,14 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
         queue(policy=policy("arn:aws:events:*:111122223333:rule/*")),
         queue(policy=policy(RULE_ARN, Action=["sqs:*"], Principal="*")),
         queue(policy=policy(Condition={"ArnNotEquals": {"aws:SourceArn": "arn:aws:sns:*"}})),
+        queue(policy=policy(Condition={"StringLike": {"aws:SourceArn": f"{RULE_ARN[:-2]}*"}})),
+        queue(policy=denying(Condition={"Bool": {"aws:SecureTransport": "false"}})),
+        queue(policy=denying(Condition={"BoolIfExists": {"aws:PrincipalIsAWSService": "false"}})),
+        queue(policy=denying(Principal={"AWS": "arn:aws:iam::111122223333:root"})),
+        queue(policy=denying(Action=["sqs:DeleteMessage", "sqs:Receive*"])),
+        queue(policy=denying(NotAction="sqs:Send*")),
+        queue(policy=denying(Resource=f"{QUEUE_ARN}-2", Condition=VPC)),
+        queue(policy=denying(Condition={"ArnNotLike": {"aws:SourceArn": RULE_ARN}} | VPC)),
         beside(pattern={"source": ["aws.connect"]}),
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
@@ -275,6 +312,23 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
         (Facts(hidden=True), "how late a copy can come"),
+        *(
+            (queue(policy=it), f"lets the rule calls of bus default send: its statement {which}")
+            for it, which in (
+                (denying(Condition=VPC), "Never"),
+                (denying(NotPrincipal={"AWS": "111122223333"}, Condition=VPC), "Never"),
+                (denying(Condition={"ArnEquals": {"aws:SourceArn": "*"}}), "Never"),
+                (denying(Condition={"ArnEquals": {"aws:SourceArn": "${aws:x}"}}), "Never"),
+                (
+                    policy(RULE_ARN, Condition={"StringEquals": {"aws:SourceOrgID": "o"}}),
+                    "number 1",
+                ),
+                (
+                    policy(Condition={"ForAnyValue:ArnLike": {"aws:SourceArn": RULE_ARN}}),
+                    "number 1",
+                ),
+            )
+        ),
     ],
 )
 def test_a_thing_that_was_not_seen_is_not_checked(facts: Facts, what: str) -> None:

@@ -12,7 +12,7 @@ from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse
 from eventonce.cli import FAILED
 from eventonce.cli.config import unknown_patterns
-from eventonce.cli.infra import plan_of
+from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import (
     Settings,
     endpoint_option,
@@ -21,15 +21,16 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import counted, emit, one_line
-from eventonce.config import DEFAULT_STORE, Config
+from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, Config
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import Facts, FileFacts
 from eventonce.doctor.look import Subject, look
-from eventonce.doctor.storage import store_findings
+from eventonce.doctor.storage import key_findings, store_findings
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
 from eventonce.rules.instants import duration
+from eventonce.runtime.retention import kept_for
 
 
 @click.command()
@@ -72,8 +73,11 @@ def doctor(
     subject = _subject(file, **options)
     facts = look(subject) if subject is not None else NOT_NAMED
     store = file.store or DEFAULT_STORE
+    keep = kept_for("keep_letters", file.keep_letters)
+    stored = store_findings(store, file.name or DEFAULT_NAME, keep)
+    stored += key_findings(file.privacy.sealing_keys)
     facts = msgspec.structs.replace(
-        facts, unseen=(*facts.unseen, *(("store", it) for it in store_findings(store)))
+        facts, unseen=(*facts.unseen, *(("store", it) for it in stored))
     )
     rules = file.all_rules()
     said = FileFacts(
@@ -113,7 +117,7 @@ def _subject(
         return None
     given = {"queue": queue, "region": region, "endpoint": endpoint}
     asked = msgspec.structs.replace(file.infra, **{k: v for k, v in given.items() if v})
-    infra, topology = plan_of(file, asked, matching=False)
+    infra, topology = placed_topology(file, asked, matching=False)
     uri = queue or file.infra.queue or file.worker.queue
     address = parse(uri) if "/" in uri else Address(topology.queue)
     access = Access(

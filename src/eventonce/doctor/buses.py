@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
 from eventonce.core.ports import Finding
-from eventonce.doctor.facts import BusTarget, Facts, FileFacts, QueueFacts
+from eventonce.doctor.facts import RETRIES, RETRY_AGE, BusTarget, Facts, FileFacts, judged
 from eventonce.doctor.patterns import Pattern, overlap, shared_type
+from eventonce.doctor.policies import may_send
 from eventonce.infra.topology import PARTNER
-
-RETRIED: Final = 86_400
-"""Seconds for which EventBridge tries to deliver an event, and the times it tries."""
-RETRIES: Final = 185
 
 AWS_KEY: Final = "alias/aws/sqs"
 """The key that AWS manages for SQS, whose policy nobody can change."""
@@ -32,21 +28,18 @@ def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
                 f"enable it (aws events enable-rule --name {one.rule} --event-bus-name {one.bus}), "
                 f"or delete it: no event comes by it",
             )
-        weak = one.age < RETRIED or one.retries < RETRIES
-        yield Finding(
+        yield judged(
+            one.age >= RETRY_AGE and one.retries >= RETRIES,
             f"the {one} tries {one.retries} times within {one.age} s",
-            f"remove the target's RetryPolicy, or set it to {RETRIES} times and {RETRIED} s: an "
-            f"event is given up sooner than EventBridge can do"
-            if weak
-            else "",
+            f"remove the target's RetryPolicy, or set it to {RETRIES} times and {RETRY_AGE} s: an "
+            f"event is given up sooner than EventBridge can do",
         )
-        yield Finding(
+        yield judged(
+            one.dead != "",
             f"the {one} keeps undelivered events"
             if one.dead
             else f"the {one} drops events that it could not deliver",
-            ""
-            if one.dead
-            else "give the target a DeadLetterConfig with a standard queue: after its last retry "
+            "give the target a DeadLetterConfig with a standard queue: after its last retry "
             "an event is lost",
         )
 
@@ -64,14 +57,18 @@ def admitted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
                 unchecked=True,
             )
             continue
-        may = _may_send(queue, one.arn)
-        yield Finding(
-            f"the queue's policy {'lets' if may else 'does not let'} the {one} send",
-            ""
-            if may
-            else f"allow sqs:SendMessage to events.amazonaws.com where aws:SourceArn is {one.arn}, "
-            f"the rule's ARN and not the bus': every event of this rule is refused",
-        )
+        answer = may_send(queue.policy, queue.arn, one.arn)
+        if answer.may is None:
+            yield Finding(
+                f"whether the queue's policy lets the {one} send: its statement {answer.statement} "
+                f"has a condition or a principal that cannot be judged from here",
+                unchecked=True,
+            )
+        else:
+            yield Finding(
+                f"the queue's policy {'lets' if answer.may else 'does not let'} the {one} send",
+                "" if answer.may else _admit(one, answer.statement),
+            )
 
 
 def encrypted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
@@ -154,37 +151,15 @@ def _keeps_id(one: BusTarget) -> bool:
                for name, path in one.paths.items())  # fmt: skip
 
 
-def _may_send(queue: QueueFacts, rule: str) -> bool:
-    """Whether a statement of the queue's policy lets EventBridge send in this rule's name."""
-    return any(
-        it.get("Effect") == "Allow"
-        and _names_eventbridge(it.get("Principal"))
-        and any(fnmatchcase("sqs:sendmessage", act.lower()) for act in _listed(it.get("Action")))
-        and all(
-            any(fnmatchcase(rule, arn) for arn in arns)
-            for arns in _source_arns(it.get("Condition") or {})
+def _admit(one: BusTarget, denied: str) -> str:
+    """The remedy for a rule that may not send, with the statement that denies it, if one does."""
+    if denied:
+        return (
+            f"let the statement {denied} of the queue's policy, which denies it, except "
+            f"events.amazonaws.com where aws:SourceArn is {one.arn}: every event of this rule is "
+            f"refused"
         )
-        for it in _listed(queue.policy.get("Statement"))
+    return (
+        f"allow sqs:SendMessage to events.amazonaws.com where aws:SourceArn is {one.arn}, the "
+        f"rule's ARN and not the bus': every event of this rule is refused"
     )
-
-
-def _names_eventbridge(principal: Any) -> bool:
-    if isinstance(principal, dict):
-        return "events.amazonaws.com" in _listed(principal.get("Service")) or "*" in _listed(
-            principal.get("AWS")
-        )
-    return bool(principal == "*")
-
-
-def _source_arns(condition: dict[str, Any]) -> Iterator[list[str]]:
-    for operator, keys in condition.items():
-        if operator.startswith(("Arn", "String")) and "Not" not in operator:
-            for key, value in keys.items():
-                if key.lower() == "aws:sourcearn":
-                    yield _listed(value)
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]

@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from eventonce.core.ports import Finding
-from eventonce.doctor.buses import (
-    RETRIED,
-    admitted,
-    encrypted,
-    overlapping,
-    retried,
-    shaped,
-)
-from eventonce.doctor.facts import Facts, FileFacts, FunctionFacts
+from eventonce.doctor.buses import admitted, encrypted, overlapping, retried, shaped
+from eventonce.doctor.facts import RETRY_AGE, Facts, FileFacts, FunctionFacts, judged
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
 
@@ -39,8 +32,8 @@ Check = Callable[[Facts, FileFacts], Iterator[Finding]]
 
 def findings(facts: Facts, file: FileFacts) -> list[tuple[str, Finding]]:
     """Every finding, with its area."""
-    judged = [(area, it) for area, check in CHECKS for it in check(facts, file)]
-    return sorted([*facts.unseen, *judged], key=lambda it: AREAS.index(it[0]))
+    found = [(area, it) for area, check in CHECKS for it in check(facts, file)]
+    return sorted([*facts.unseen, *found], key=lambda it: AREAS.index(it[0]))
 
 
 def clock(facts: Facts, _: FileFacts) -> Iterator[Finding]:
@@ -81,12 +74,11 @@ def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
         )
         return
     most = max(file.rules, key=lambda rule: rule.attempts)
-    yield Finding(
+    yield judged(
+        queue.receives > most.attempts,
         f"SQS gives a message up after {queue.receives} receives, the rule {most.name} after "
         f"{most.attempts} attempts",
-        ""
-        if queue.receives > most.attempts
-        else f"set maxReceiveCount to {max(RECEIVES, 2 * most.attempts)}: now SQS takes a message "
+        f"set maxReceiveCount to {max(RECEIVES, 2 * most.attempts)}: now SQS takes a message "
         f"away before its attempts are used up, without a dead letter that says why",
     )
 
@@ -95,11 +87,10 @@ def kept(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """How long the queues of dead letters keep them."""
     for one in (facts.dead, facts.letters):
         if one is not None:
-            yield Finding(
+            yield judged(
+                one.retention >= KEPT,
                 f"the queue {one.name} keeps dead letters for {_days(one.retention)}",
-                ""
-                if one.retention >= KEPT
-                else f"set its MessageRetentionPeriod to {KEPT}, the most that SQS offers: its "
+                f"set its MessageRetentionPeriod to {KEPT}, the most that SQS offers: its "
                 f"messages are deleted then, and their time in the first queue counts",
             )
 
@@ -112,31 +103,28 @@ def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     longest = max(file.rules, key=lambda rule: rule.lease)
     lease = longest.lease / 1000
     if not facts.mappings:
-        yield Finding(
+        yield judged(
+            file.visibility >= lease,
             f"a worker hides its messages for {file.visibility:g} s, the longest lease is "
             f"{lease:g} s ({longest.name})",
-            ""
-            if file.visibility >= lease
-            else f'set visibility = "{lease:g}s" in [worker]: the messages of a worker that died '
+            f'set visibility = "{lease:g}s" in [worker]: the messages of a worker that died '
             f"come back while its leases still run, and are only pushed back",
         )
         return
-    yield Finding(
+    yield judged(
+        queue.visibility >= lease,
         f"the queue hides a message for {queue.visibility} s, the longest lease is {lease:g} s "
         f"({longest.name})",
-        ""
-        if queue.visibility >= lease
-        else f"set the queue's VisibilityTimeout to {lease:g} or the rule's lease to "
+        f"set the queue's VisibilityTimeout to {lease:g} or the rule's lease to "
         f"{queue.visibility} s: a retry after a lost run finds the event busy",
     )
     for function in _mapped(facts):
         needed = VISIBILITY_TIMEOUTS * function.timeout
-        yield Finding(
+        yield judged(
+            queue.visibility >= needed,
             f"the queue hides a message for {queue.visibility} s, the function {function.name} may "
             f"run for {function.timeout} s",
-            ""
-            if queue.visibility >= needed
-            else f"set the queue's VisibilityTimeout to {needed}, six times the function's "
+            f"set the queue's VisibilityTimeout to {needed}, six times the function's "
             f"timeout: now a message may be shown again while it is still worked on",
         )
 
@@ -148,21 +136,20 @@ def fifo(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         return
     to_queue = [it for it in facts.targets if it.to == queue.arn]
     if to_queue:
-        yield Finding(
+        yield judged(
+            queue.deduplicates,
             f"the FIFO queue {queue.name} deduplicates by content"
             if queue.deduplicates
             else f"the FIFO queue {queue.name} does not deduplicate by content",
-            ""
-            if queue.deduplicates
-            else "set ContentBasedDeduplication: EventBridge names no deduplication id, and SQS "
+            "set ContentBasedDeduplication: EventBridge names no deduplication id, and SQS "
             "refuses its messages",
         )
     for one in to_queue:
-        yield Finding(
+        yield judged(
+            one.group != "",
             f"the {one} names {f'the message group {one.group}' if one.group else 'no group'}",
-            "" if one.group else "set SqsParameters.MessageGroupId of the target: SQS refuses a "
-            "message without one",
-        )  # fmt: skip
+            "set SqsParameters.MessageGroupId of the target: SQS refuses a message without one",
+        )
 
 
 def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
@@ -170,15 +157,15 @@ def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     for one in facts.mappings:
         name = f"the mapping from the queue to the function {one.function}"
         update = f"aws lambda update-event-source-mapping --uuid {one.id}"
-        yield Finding(
+        yield judged(
+            one.enabled,
             f"{name} is {'enabled' if one.enabled else 'disabled'}",
-            "" if one.enabled else f"{update} --enabled: until then nothing is processed",
+            f"{update} --enabled: until then nothing is processed",
         )
-        yield Finding(
+        yield judged(
+            one.partial,
             f"{name} {'takes' if one.partial else 'does not take'} partial batch responses",
-            ""
-            if one.partial
-            else f"{update} --function-response-types ReportBatchItemFailures: without it a "
+            f"{update} --function-response-types ReportBatchItemFailures: without it a "
             f"function that names failed messages has its whole batch deleted, the failed ones too",
         )
 
@@ -189,35 +176,31 @@ def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     longest = max(file.rules, key=lambda rule: rule.lease)
     for one in facts.functions:
         allowed = slowest.timeout / 1000
-        yield Finding(
+        yield judged(
+            allowed < one.timeout,
             f"the function {one.name} may run for {one.timeout} s, "
             + (
                 f"a handler for {allowed:g} s ({slowest.name})"
                 if allowed
                 else "and no rule has a timeout"
             ),
-            ""
-            if allowed < one.timeout
-            else f"set the function's timeout above {allowed:g} s, or a shorter timeout of the "
+            f"set the function's timeout above {allowed:g} s, or a shorter timeout of the "
             f"rule: Lambda ends the process before the handler's time is up",
         )
         if any(it.to == one.arn for it in facts.targets):
             lease, back = longest.lease / 1000, one.timeout + RETRY_PAUSE
-            yield Finding(
+            yield judged(
+                lease <= back,
                 f"Lambda retries a lost run of {one.name} {back} s after it began, the longest "
                 f"lease is {lease:g} s ({longest.name})",
-                ""
-                if lease <= back
-                else f"set the rule's lease to {one.timeout} s: the retry finds the event busy, "
+                f"set the rule's lease to {one.timeout} s: the retry finds the event busy, "
                 f"and there are only two",
             )
         if one.concurrency is not None:
-            yield Finding(
+            yield judged(
+                one.concurrency > 0,
                 f"the function {one.name} has a reserved concurrency of {one.concurrency}",
-                ""
-                if one.concurrency
-                else f"nothing runs: aws lambda delete-function-concurrency --function-name "
-                f"{one.name}",
+                f"nothing runs: aws lambda delete-function-concurrency --function-name {one.name}",
             )
 
 
@@ -240,7 +223,7 @@ def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     kept = facts.queue.retention if facts.queue else 0
     short: dict[tuple[int, int], list[str]] = {}
     for rule in file.rules:
-        late = (REPUBLISHED if _is_genesys(rule) else 0) + RETRIED + kept
+        late = (REPUBLISHED if _is_genesys(rule) else 0) + RETRY_AGE + kept
         if rule.remember < late * 1000:
             short.setdefault((rule.remember, late), []).append(rule.name)
     for (remember, late), names in short.items():

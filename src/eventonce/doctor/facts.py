@@ -4,13 +4,23 @@ functions say of themselves. An area that was not looked at is None or empty."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from eventonce.core.ports import Finding
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
+
+RETRIES: Final = 185
+"""The times that EventBridge tries to deliver an event, unless its target says otherwise."""
+RETRY_AGE: Final = 86_400
+"""Seconds for which it tries, unless its target says otherwise."""
+
+
+def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  it stands first
+    """The finding, with its remedy where all is not fine."""
+    return Finding(what, "" if fine else fix)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -58,8 +68,8 @@ class BusTarget(msgspec.Struct, frozen=True):
     """The ARN of the queue or the function."""
     pattern: dict[str, Any] = {}
     enabled: bool = True
-    retries: int = 185
-    age: int = 86_400
+    retries: int = RETRIES
+    age: int = RETRY_AGE
     dead: str = ""
     """The ARN of the queue for events that could not be delivered; empty without one."""
     input: str = ""

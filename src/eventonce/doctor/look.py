@@ -15,6 +15,8 @@ from eventonce.clock import wall_clock
 from eventonce.doctor.asking import Answer, Asked
 from eventonce.doctor.checks import ahead_of
 from eventonce.doctor.facts import (
+    RETRIES,
+    RETRY_AGE,
     BusTarget,
     Denied,
     Facts,
@@ -251,8 +253,8 @@ def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:
         target["Arn"],
         msgspec.json.decode(rule["EventPattern"]),
         rule.get("State", "ENABLED") != "DISABLED",
-        retry.get("MaximumRetryAttempts", 185),
-        retry.get("MaximumEventAgeInSeconds", 86_400),
+        retry.get("MaximumRetryAttempts", RETRIES),
+        retry.get("MaximumEventAgeInSeconds", RETRY_AGE),
         (target.get("DeadLetterConfig") or {}).get("Arn", ""),
         target.get("Input") or "",
         target.get("InputPath") or "",

@@ -1,8 +1,9 @@
-"""The look at the store: what `store check` finds, and its clock."""
+"""The look at the store: what `store check` finds, its clock, and the keys that seal."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -11,6 +12,8 @@ from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
 from eventonce.doctor.checks import ahead_of, clock_finding
 from eventonce.errors import EventonceError
+from eventonce.privacy import Sealer
+from eventonce.rules.instants import duration_text
 from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.types import Claim
 
@@ -24,8 +27,13 @@ the check of a DynamoDB table compares the clocks itself."""
 MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
 
 
-def store_findings(uri: str) -> list[Finding]:
-    """Every finding about the store of this URI; nothing is created."""
+LATE: Final = 7_200_000
+"""Milliseconds for which a dead letter may be older than it should be: two looks of a consumer."""
+
+
+def store_findings(uri: str, name: str = "", keep: int | None = None) -> list[Finding]:
+    """Every finding about the store of this URI, and about the dead letters of this consumer, which
+    are kept for so long; nothing is created."""
     found: list[Finding] = []
     try:
         with closing(open_schema(uri)) as schema:
@@ -35,9 +43,42 @@ def store_findings(uri: str) -> list[Finding]:
         # A store with a fault may not answer the probe; the fault says why.
         if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
             found.append(_clock(uri))
+        if all(it.fine for it in found) and keep is not None:
+            found.append(_oldest_letter(uri, name, keep))
     except EventonceError as error:
         found.append(Finding(f"the store {masked(uri)} cannot be used", str(error)))
     return found
+
+
+def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
+    """A finding about each sealing key: whether it seals, and opens what it sealed."""
+    about = b"a trial of eventonce doctor"
+    for number, text in enumerate(keys):
+        name = f"the sealing key {number + 1}"
+        try:
+            sealer = Sealer([text])
+            name = f"the sealing key {sealer.keys[0].name}"
+            # Another one: the first has its data key still.
+            Sealer([text]).open(sealer.seal(about, about), about)
+        except EventonceError as error:
+            yield Finding(f"{name} cannot be used", str(error))
+        else:
+            yield Finding(f"{name} seals and opens")
+
+
+def _oldest_letter(uri: str, name: str, keep: int) -> Finding:
+    try:
+        with closing(open_store(uri)) as store:
+            oldest = next(iter(store.letters(name)), None)
+    except EventonceError as error:
+        return Finding(f"the age of the oldest dead letter of {name}: {error}", unchecked=True)
+    late = oldest is not None and oldest.at < wall_clock() - keep - LATE
+    return Finding(
+        f"{'a' if late else 'no'} dead letter of {name} is older than {duration_text(keep)}",
+        "run eventonce sweep every hour: its consumer gets no events, or has no keep_letters"
+        if late
+        else "",
+    )
 
 
 def _clock(uri: str) -> Finding:
