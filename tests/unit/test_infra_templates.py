@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,8 +16,12 @@ from eventonce.infra import iam, template
 from eventonce.infra.targets import Place
 from eventonce.infra.template import CONSUMER, cloudformation, terraform, values
 from eventonce.infra.topology import Infra, Topology, topology_of
+from eventonce.metrics import names
+from eventonce.metrics.emf import NAMESPACE
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
+from eventonce.types import SettleResult as Result
+from eventonce.types import Status
 from tests.unit.templates import lint, read_cloudformation, read_terraform
 
 HERE = Place("eu-central-1", "123456789012")
@@ -33,6 +37,7 @@ BUSY = topology_of(
 GIVEN = {
     "AlarmTopicArn": "arn:aws:sns:eu-central-1:123456789012:alarms",
     "CreateBus": "partner",
+    "CreateDashboard": "yes",
     "OtherRuleArns": "arn:aws:events:eu-central-1:123456789012:rule/other",
     "TableArn": "arn:aws:dynamodb:eu-central-1:123456789012:table/other",
     "LetterQueueArn": "arn:aws:sqs:eu-central-1:123456789012:other",
@@ -253,7 +258,8 @@ def test_queues_are_encrypted_and_the_function_is_told_its_store_and_name() -> N
     assert all(it["sqs_managed_sse_enabled"] is True for it in made("aws_sqs_queue").values())
     ours = resources("AWS::Serverless::Function")["Function"]["Environment"]["Variables"]
     theirs = at(made("aws_lambda_function"), "function.environment.variables")
-    assert ours.keys() == theirs.keys() == {"EVENTONCE_NAME", "EVENTONCE_STORE"}
+    assert ours.keys() == theirs.keys()
+    assert ours.keys() == {"EVENTONCE_NAME", "EVENTONCE_STORE", "EVENTONCE_METRICS"}
 
 
 def test_the_table_is_the_one_that_the_store_reads() -> None:
@@ -318,7 +324,70 @@ def test_both_watch_what_can_go_wrong() -> None:
     assert metric["namespace"] == "eventonce/${var.name}"
 
 
+ELSEWHERE = {"AWS/SQS", "AWS/Lambda", "AWS/Events"}
+
+
+def boards(*, function: bool, default_bus: bool = False) -> list[dict[str, Any]]:
+    """The dashboard of each template, with a name in place of each reference."""
+    ours, values = resources("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
+    own = values["OfFunction"]["Fn::If"][1]["Fn::Sub"] if function else ""
+    ours = ours.replace("${OfFunction}", own)
+    ours = ours.replace("${OnBus}", "" if default_bus else '"EventBusName", "${BusName}", ')
+    theirs = made("aws_cloudwatch_dashboard")["dashboard"]["dashboard_body"]
+    condition = r'%{ if var.role == "lambda" ~}(.*?)%{ endif ~}'
+    theirs = re.sub(condition, r"\1" if function else "", theirs, flags=re.DOTALL)
+    (text,) = re.findall(r"<<-JSON\n(.*)JSON", theirs, re.DOTALL)
+    bus = "" if default_bus else '"EventBusName", "${var.bus_name}", '
+    text = text.replace("${local.on_bus}", bus)
+    named = {
+        "AWS::Region": "data.aws_region.current.name",
+        "BusName": "var.bus_name",
+        "ConsumerName": "var.consumer_name",
+        "DeadQueue.QueueName": "aws_sqs_queue.dead.name",
+        "Function": "var.name",
+        "Queue.QueueName": "aws_sqs_queue.queue.name",
+        "RuleName": "var.rule_name",
+        "UndeliveredQueue.QueueName": "aws_sqs_queue.undelivered.name",
+    }
+    for mine, its in named.items():
+        text = text.replace(f"${{{its}}}", f"${{{mine}}}")
+    return [json.loads(ours), json.loads(text)]
+
+
+@pytest.mark.parametrize("function", [True, False])
+@pytest.mark.parametrize("default_bus", [True, False])
+def test_both_have_the_same_dashboard(function: bool, default_bus: bool) -> None:
+    ours, theirs = boards(function=function, default_bus=default_bus)
+    assert ours == theirs
+    shown = [metric for widget in ours["widgets"] for metric in widget["properties"]["metrics"]]
+    assert {metric[0] for metric in shown} <= {*ELSEWHERE, NAMESPACE}
+    assert any(metric[0] == NAMESPACE for metric in shown) is function
+    assert len({widget["properties"]["title"] for widget in ours["widgets"]}) == len(
+        ours["widgets"]
+    )
+
+
+def test_the_dashboard_shows_every_metric_that_a_function_writes() -> None:
+    board, _ = boards(function=True)
+    shown = {
+        metric[1]
+        for widget in board["widgets"]
+        for metric in widget["properties"]["metrics"]
+        if metric[0] == NAMESPACE
+    }
+    values = {"status": get_args(Status), "call": ("claim", "settle"), "result": get_args(Result)}
+    written = {
+        metric.emf.format(**{label: value})
+        for metric in names.METRICS
+        if metric.emf
+        for label in (*re.findall(r"{(\w+)}", metric.emf), "")[:1]
+        for value in values.get(label, ("",))
+    }
+    assert shown == written
+
+
 ARGUMENTS = {
+    "aws_cloudwatch_dashboard": "dashboard_name dashboard_body",
     "aws_cloudwatch_event_bus": "name event_source_name",
     "aws_cloudwatch_event_rule": "name event_bus_name event_pattern",
     "aws_cloudwatch_event_target": "rule event_bus_name target_id arn retry_policy "

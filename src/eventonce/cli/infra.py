@@ -252,10 +252,10 @@ def _topology(
         options["name"] = name
     said = msgspec.structs.replace(said, name=name or said.name, store=store or said.store)
     asked = msgspec.structs.replace(said.infra, **options)
-    return said, *plan_of(said, asked, matching=matching, of=of)
+    return said, *placed_topology(said, asked, matching=matching, of=of)
 
 
-def plan_of(
+def placed_topology(
     said: Config,
     asked: Infra,
     *,

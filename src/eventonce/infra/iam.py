@@ -60,12 +60,13 @@ MADE: Final = {
     "ListTagsOfResource TagResource UntagResource UpdateTable UpdateTimeToLive",
     "Policies": "CreatePolicy CreatePolicyVersion DeletePolicy DeletePolicyVersion GetPolicy "
     "GetPolicyVersion ListEntitiesForPolicy ListPolicyVersions",
+    "Dashboard": "DeleteDashboards GetDashboard PutDashboard",
     "Alarms": "DeleteAlarms DescribeAlarms ListTagsForResource PutMetricAlarm TagResource "
     "UntagResource",
 }
 """The rights that CloudFormation uses in the name of the caller, as AWS publishes them for each
-type of resource. Rules, policies and alarms are deleted with the stack, the others only if the
-first deployment fails."""
+type of resource. Rules, policies, alarms and the dashboard are deleted with the stack, the others
+only if the first deployment fails."""
 
 LISTS: Final = (
     "events:ListEventBuses",
@@ -173,6 +174,8 @@ def _apply(topology: Topology, place: Place) -> list[Statement]:
     transform = Place(place.region, "aws").arn("cloudformation", TRANSFORM)
     policies = f"arn:{place.partition}:iam::{place.account}:policy/{topology.name}-*"
     alarms = place.arn("cloudwatch", f"alarm:{topology.name}-*")
+    # A dashboard has no region.
+    dashboard = f"arn:{place.partition}:cloudwatch::{place.account}:dashboard/{topology.name}"
     found = [
         _allow("Stack", "cloudformation", STACK, stack),
         _allow("Transform", "cloudformation", ["CreateChangeSet"], transform),
@@ -181,6 +184,7 @@ def _apply(topology: Topology, place: Place) -> list[Statement]:
         _allow("Bus", "events", MADE["Bus"].split(), place.bus(topology.bus)),
         _allow("Policies", "iam", MADE["Policies"].split(), policies),
         _allow("Alarms", "cloudwatch", MADE["Alarms"].split(), alarms),
+        _allow("Dashboard", "cloudwatch", MADE["Dashboard"].split(), dashboard),
     ]
     if topology.table is not None:
         found.append(_allow("Table", "dynamodb", MADE["Table"].split(), table_arn(topology, place)))

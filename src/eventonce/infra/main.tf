@@ -1,4 +1,4 @@
-# Queue, dead-letter queues, rule, table, function or policies, and alarms around one consumer.
+# Queue, dead-letter queues, rule, table, function or policies, alarms and dashboard of one consumer.
 # `eventonce infra terraform` prints this file with the defaults set; it is a module as well.
 
 terraform {
@@ -165,6 +165,12 @@ variable "alarm_topic_arn" {
   description = "The SNS topic that alarms are sent to; empty for none"
 }
 
+variable "create_dashboard" {
+  type        = string
+  default     = "no"
+  description = "Whether to create a CloudWatch dashboard (yes); it and the function's metrics cost by the month"
+}
+
 variable "vpc_id" {
   type        = string
   default     = ""
@@ -203,6 +209,7 @@ locals {
   function     = var.role == "lambda" ? 1 : 0
   in_vpc       = var.vpc_id != ""
   suffix       = var.fifo ? ".fifo" : ""
+  on_bus       = var.bus_name == "default" ? "" : "\"EventBusName\", \"${var.bus_name}\", "
   bus          = var.create_bus == "no" ? var.bus_name : aws_cloudwatch_event_bus.bus[0].name
   table        = var.table_name != "" ? aws_dynamodb_table.store[0].arn : var.table_arn
   has_table    = var.table_name != "" || var.table_arn != ""
@@ -609,8 +616,9 @@ resource "aws_lambda_function" "function" {
   role        = aws_iam_role.function[0].arn
   environment {
     variables = {
-      EVENTONCE_NAME  = var.consumer_name
-      EVENTONCE_STORE = var.store_uri
+      EVENTONCE_NAME    = var.consumer_name
+      EVENTONCE_STORE   = var.store_uri
+      EVENTONCE_METRICS = var.create_dashboard == "yes" ? "emf" : ""
     }
   }
   dynamic "vpc_config" {
@@ -684,6 +692,104 @@ resource "aws_vpc_endpoint" "dynamodb" {
   service_name      = "com.amazonaws.${data.aws_region.current.id}.dynamodb"
   vpc_id            = var.vpc_id
   route_table_ids   = var.route_table_ids
+}
+
+# Beside the function, where it writes the metrics of eventonce; of a worker the queues alone.
+resource "aws_cloudwatch_dashboard" "dashboard" {
+  count          = var.create_dashboard == "yes" ? 1 : 0
+  dashboard_name = var.name
+  dashboard_body = <<-JSON
+    {"widgets": [
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Messages in the queue", "stat": "Maximum", "period": 60, "metrics": [
+        ["AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "waiting"}],
+        ["AWS/SQS", "ApproximateNumberOfMessagesNotVisible", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "in flight"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Age of the oldest message, seconds", "stat": "Maximum", "period": 60, "metrics": [
+        ["AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "oldest"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Messages in dead-letter queues", "stat": "Maximum", "period": 60, "metrics": [
+        ["AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", "${aws_sqs_queue.dead.name}", {"label": "received too often"}],
+        ["AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", "${aws_sqs_queue.undelivered.name}", {"label": "undelivered"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Messages of the queue a minute", "stat": "Sum", "period": 60, "metrics": [
+        ["AWS/SQS", "NumberOfMessagesSent", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "sent"}],
+        ["AWS/SQS", "NumberOfMessagesReceived", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "received"}],
+        ["AWS/SQS", "NumberOfMessagesDeleted", "QueueName", "${aws_sqs_queue.queue.name}", {"label": "deleted"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "The rule a minute", "stat": "Sum", "period": 60, "metrics": [
+        ["AWS/Events", "Invocations", ${local.on_bus}"RuleName", "${var.rule_name}"],
+        ["AWS/Events", "FailedInvocations", ${local.on_bus}"RuleName", "${var.rule_name}"],
+        ["AWS/Events", "InvocationsSentToDlq", ${local.on_bus}"RuleName", "${var.rule_name}"],
+        ["AWS/Events", "InvocationsFailedToBeSentToDlq", ${local.on_bus}"RuleName", "${var.rule_name}"]
+    ]}}
+    %{ if var.role == "lambda" ~}
+    ,{"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Events by what became of them, a minute", "stat": "Sum", "period": 60, "stacked": true, "view": "timeSeries", "metrics": [
+        ["eventonce", "events_done", "consumer", "${var.consumer_name}", {"label": "done"}],
+        ["eventonce", "events_duplicate", "consumer", "${var.consumer_name}", {"label": "duplicate"}],
+        ["eventonce", "events_stale", "consumer", "${var.consumer_name}", {"label": "stale"}],
+        ["eventonce", "events_unchanged", "consumer", "${var.consumer_name}", {"label": "unchanged"}],
+        ["eventonce", "events_ignored", "consumer", "${var.consumer_name}", {"label": "ignored"}],
+        ["eventonce", "events_unguarded", "consumer", "${var.consumer_name}", {"label": "unguarded"}],
+        ["eventonce", "events_busy", "consumer", "${var.consumer_name}", {"label": "busy"}],
+        ["eventonce", "events_failed", "consumer", "${var.consumer_name}", {"label": "failed"}],
+        ["eventonce", "events_fenced", "consumer", "${var.consumer_name}", {"label": "fenced"}],
+        ["eventonce", "events_dead", "consumer", "${var.consumer_name}", {"label": "dead"}],
+        ["eventonce", "events_conflict", "consumer", "${var.consumer_name}", {"label": "conflict"}],
+        ["eventonce", "events_invalid", "consumer", "${var.consumer_name}", {"label": "invalid"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Trouble a minute", "stat": "Sum", "period": 60, "metrics": [
+        ["eventonce", "dead_letters", "consumer", "${var.consumer_name}"],
+        ["eventonce", "store_errors", "consumer", "${var.consumer_name}"],
+        ["eventonce", "takeovers", "consumer", "${var.consumer_name}"],
+        ["eventonce", "settlements_fenced", "consumer", "${var.consumer_name}"],
+        ["eventonce", "settlements_unknown", "consumer", "${var.consumer_name}"]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Lag of events, seconds", "stat": "p50", "period": 60, "metrics": [
+        ["eventonce", "lag_seconds", "consumer", "${var.consumer_name}", {"label": "p50"}],
+        ["eventonce", "lag_seconds", "consumer", "${var.consumer_name}", {"stat": "p99", "label": "p99"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Handlers and batches, seconds", "stat": "p99", "period": 60, "metrics": [
+        ["eventonce", "handler_seconds", "consumer", "${var.consumer_name}", {"label": "handler p99"}],
+        ["eventonce", "handler_seconds", "consumer", "${var.consumer_name}", {"stat": "p50", "label": "handler p50"}],
+        ["eventonce", "batch_seconds", "consumer", "${var.consumer_name}", {"label": "batch p99"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Calls to the store, seconds", "stat": "p99", "period": 60, "metrics": [
+        ["eventonce", "store_claim_seconds", "consumer", "${var.consumer_name}", {"label": "claim p99"}],
+        ["eventonce", "store_settle_seconds", "consumer", "${var.consumer_name}", {"label": "settle p99"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Deliveries of an event, and size of a batch", "stat": "Maximum", "period": 60, "metrics": [
+        ["eventonce", "receives", "consumer", "${var.consumer_name}"],
+        ["eventonce", "batch_size", "consumer", "${var.consumer_name}"]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Settlements a minute", "stat": "Sum", "period": 60, "metrics": [
+        ["eventonce", "settlements_kept", "consumer", "${var.consumer_name}", {"label": "kept"}]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "The function a minute", "stat": "Sum", "period": 60, "metrics": [
+        ["AWS/Lambda", "Invocations", "FunctionName", "${var.name}"],
+        ["AWS/Lambda", "Errors", "FunctionName", "${var.name}"],
+        ["AWS/Lambda", "Throttles", "FunctionName", "${var.name}"]
+    ]}},
+    {"type": "metric", "width": 8, "height": 6, "properties": {"region": "${data.aws_region.current.name}",
+      "title": "Duration of the function, milliseconds", "stat": "p99", "period": 60, "metrics": [
+        ["AWS/Lambda", "Duration", "FunctionName", "${var.name}", {"label": "p99"}],
+        ["AWS/Lambda", "Duration", "FunctionName", "${var.name}", {"stat": "p50", "label": "p50"}]
+    ]}}
+    %{ endif ~}
+    ]}
+  JSON
 }
 
 # Alarms: of five minutes each; missing data is no alarm.

@@ -1,5 +1,5 @@
-"""Which rights a piece of code asks AWS for: every request that boto3 and the store's own client
-send meanwhile, as the action and the resource that IAM would look at."""
+"""Which rights a piece of code asks AWS for: every request that boto3 and our own clients send
+meanwhile, as the action and the resource that IAM would look at."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from botocore.client import BaseClient
 from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
 
+from eventonce.aws.sqs_client import SQSClient
 from eventonce.stores.dynamodb.client import DynamoDBClient
 from tests.integration.infra.account import HERE
 from tests.servers.aws import REGION
@@ -43,16 +44,18 @@ def asking(*others: Any) -> Iterator[set[Asked]]:
             found.update(_rights(client.meta.service_model.service_name, operation, params))
         return call(client, operation, params)
 
-    direct = DynamoDBClient._call
+    def noting_direct(service: str, call: Any) -> Any:
+        def noting(client: Any, operation: str, /, **params: Any) -> Any:
+            if client not in others:
+                found.update(_rights(service, operation, params))
+            return call(client, operation, **params)
 
-    def noting_direct(client: DynamoDBClient, operation: str, /, **params: Any) -> Any:
-        if client not in others:
-            found.update(_dynamodb(operation, params))
-        return direct(client, operation, **params)
+        return noting
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseClient, "_make_api_call", noting)
-        patch.setattr(DynamoDBClient, "_call", noting_direct)
+        patch.setattr(DynamoDBClient, "_call", noting_direct("dynamodb", DynamoDBClient._call))
+        patch.setattr(SQSClient, "_call", noting_direct("sqs", SQSClient._call))
         yield found
 
 

@@ -75,10 +75,9 @@ def test_what_infra_sam_prints_is_deployed_as_it_is(
     endpoint: str, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`sam build` and `sam deploy` put the code into a bucket; the defaults say the rest."""
+    words = "infra sam --name printed --store dynamodb://seen --parameter CreateDashboard=yes"
     with pytest.raises(SystemExit) as stop:
-        main(
-            ["infra", "sam", "--name", "printed", "--source", SOURCE, "--store", "dynamodb://seen"]
-        )
+        main([*words.split(), "--source", SOURCE])
     assert not stop.value.code
     cloudformation = client("cloudformation")
     cloudformation.create_stack(
@@ -91,7 +90,12 @@ def test_what_infra_sam_prints_is_deployed_as_it_is(
     assert told["Environment"]["Variables"] == {
         "EVENTONCE_NAME": "printed",
         "EVENTONCE_STORE": "dynamodb://seen",
+        "EVENTONCE_METRICS": "emf",
     }
+    board = client("cloudwatch").get_dashboard(DashboardName="printed")["DashboardBody"]
+    shown = [one for it in json.loads(board)["widgets"] for one in it["properties"]["metrics"]]
+    assert ["AWS/Lambda", "Errors", "FunctionName", "printed"] in shown
+    assert ["eventonce", "dead_letters", "consumer", "printed"] in shown
 
 
 def test_a_function_without_a_store_is_refused(endpoint: str) -> None:

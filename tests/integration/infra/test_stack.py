@@ -109,6 +109,25 @@ def test_an_update_of_one_parameter_changes_only_that(
             assert after[resource][key] == held[key], (resource, key)
 
 
+def test_a_worker_has_a_dashboard_of_its_queues_if_it_asks_for_one(
+    deployed: Deploy, name: str, client: Client
+) -> None:
+    cloudwatch = client("cloudwatch")
+    deployed(bus=f"bus-{name}")
+    assert not cloudwatch.list_dashboards(DashboardNamePrefix=name)["DashboardEntries"]
+    deployed(bus=f"bus-{name}", parameters={"CreateDashboard": "yes"})
+    body = cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"]
+    shown = [metric for it in json.loads(body)["widgets"] for metric in it["properties"]["metrics"]]
+    assert {metric[0] for metric in shown} == {"AWS/SQS", "AWS/Events"}
+    assert {metric[3] for metric in shown if metric[0] == "AWS/SQS"} == {
+        name,
+        f"{name}-dead",
+        f"{name}-undelivered",
+    }
+    on_bus = ["EventBusName", f"bus-{name}", "RuleName", name]
+    assert ["AWS/Events", "Invocations", *on_bus] in shown
+
+
 def test_an_update_that_fails_is_taken_back_and_says_which_resource_and_why(
     deployed: Deploy, name: str, client: Client
 ) -> None:
