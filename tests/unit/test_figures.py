@@ -35,3 +35,9 @@ def test_the_chart_shows_the_latest_run_of_each_benchmark_and_marks_what_is_not_
     assert "left out" not in drawn
     assert drawn.count('class="bar short"') == 1
     assert drawn.count('class="bar"') == 1
+
+
+def test_a_cost_below_nothing_is_drawn_as_good_as_can_be() -> None:
+    figures = [Measured("a", "saved", value, at_most=0.3) for value in (-0.6, 0)]
+    drawn = chart([Run("2026-01-01", "abc", "2 cores", figures)] * 2)
+    assert drawn.count('class="bar"') == 2

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer
-from eventonce.cli.options import Settings, rules_reloaded
-from eventonce.cli.signals import called_by_hangup
+from eventonce.cli.options import Settings
+from eventonce.cli.reload import called_by_hangup, rules_reloaded
 from eventonce.config import Config
 from eventonce.runtime.shadow import Decided, shadow_observer
 from tests.helpers import call, statuses, until

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable
+from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable, log
 from eventonce.errors import SourceUnavailable
 from eventonce.web import Serve, health, receiver
 from tests.helpers import WatchedStore, away
@@ -258,6 +258,24 @@ def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(health, "FRESH", -1)
     store.look = unreached("show")
     assert ask(endpoint.app, path="/ready", method="GET").status == 503
+
+
+def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "FRESH", -1)
+    monkeypatch.setattr(log, "SECOND_LINE", 3600)
+    caplog.set_level("INFO", "eventonce.web")
+    store = WatchedStore(unreached("show"))
+    endpoint = Endpoint(store)
+    for _ in range(3):
+        assert ask(endpoint.app, path="/ready", method="GET").status == 503
+    store.look = lambda *_: None
+    for _ in range(2):
+        assert ask(endpoint.app, path="/ready", method="GET").status == 200
+    first, last = [it.getMessage() for it in caplog.records if it.name == "eventonce.web"]
+    assert first.startswith("not ready: ")
+    assert last.startswith("ready again, after ")
 
 
 @pytest.mark.parametrize("host", ["fastapi", "starlette"])

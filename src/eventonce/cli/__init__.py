@@ -58,11 +58,12 @@ GROUPS: Final = {
     "Operate": {
         "doctor": "Check a whole set-up, and name each fault with its remedy.",
         "stats": "Count the records and dead letters of the store.",
+        "dashboard": "Show rates, stories, workers and dead letters in a browser.",
         "history": "Tell what was decided about a conversation or an event, and why.",
         "show": "Show the record of an event.",
-        "letters": "List, show, export, redrive and drop dead letters.",
-        "sweep": "Delete expired records.",
-        "forget": "Delete the record of an event, so that it can run again.",
+        "letters": "List, group, show, export, redrive and drop dead letters.",
+        "sweep": "Delete expired records and old dead letters.",
+        "forget": "Delete the record of an event, or all that is kept about a conversation.",
     },
 }
 """The commands as the help groups them."""
@@ -75,7 +76,7 @@ MODULES: Final = {
     "filter": "filter:filter_events",
     "infra": "infra:command",
     "reconcile": "reconcile:command",
-    **{name: f"store:{name}" for name in ("stats", "show", "sweep", "forget")},
+    **{name: f"store:{name}" for name in ("stats", "show", "sweep")},
 }
 """The module and function of a command; both have the command's name unless they stand here."""
 

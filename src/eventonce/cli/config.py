@@ -16,10 +16,19 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli import FAILED, MISUSED, started_as
-from eventonce.cli.infra import plan_of
+from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, emit, notice, table
-from eventonce.config import DEFAULT_STORE, FILE, Config, Serve, checks, load, resolved
+from eventonce.config import (
+    DEFAULT_STORE,
+    FILE,
+    Config,
+    DashboardTable,
+    Serve,
+    checks,
+    load,
+    resolved,
+)
 from eventonce.doctor.patterns import UnknownPattern, globs_meet
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
@@ -179,10 +188,17 @@ def check(
 
 
 def _of_commands() -> checks.Checks:
-    """The checks that `run` and `serve` make themselves; the latter if its extra is installed."""
+    """The checks that `run`, `serve` and `dashboard` make themselves, if their extras are
+    installed."""
     found: dict[Place, Callable[[Any], object]] = {
-        ("worker", "health"): lambda place: address(str(place)) if place else None
+        ("worker", "health"): lambda place: address(str(place)) if place else None,
+        ("dashboard", "listen"): lambda place: address(str(place), "listen") if place else None,
     }
+    if find_spec("starlette") is not None and find_spec("uvicorn") is not None:
+        from eventonce.dashboard.access import Access  # noqa: PLC0415  an extra
+
+        found["dashboard", "viewers"] = lambda people: Access(DashboardTable(viewers=people))
+        found["dashboard", "operators"] = lambda people: Access(DashboardTable(operators=people))
     from eventonce.web.authentication import SCHEMES, Authenticator  # noqa: PLC0415  slow to import
 
     def authenticator(field: str) -> Callable[[Any], object]:
@@ -197,7 +213,7 @@ def _of_commands() -> checks.Checks:
 def _check_infra(file: Config) -> None:
     """The faults that every command of `infra` finds, if the file has its table."""
     if file.infra != Infra():
-        plan_of(file, file.infra, matching=False)
+        placed_topology(file, file.infra, matching=False)
 
 
 def _expected(path: Path) -> list[Expected]:

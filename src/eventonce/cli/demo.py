@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from eventonce import demo as played
 from eventonce.cli import started_as
 from eventonce.cli.options import json_option
 from eventonce.cli.output import counted, echo_json, standard_output, table, write_whole
+from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.demo import worker
 from eventonce.demo.page import demo_page
 from eventonce.study.backtest import Result
@@ -41,11 +43,22 @@ PAGE: Final = Path("eventonce-demo.html")
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help=f"Write the page here.  [default: {PAGE}; none with --json]",
 )
+@click.option(
+    "--dashboard",
+    "listen",
+    is_flag=False,
+    flag_value="0",
+    metavar="[HOST:]PORT",
+    help="Play the day slowly, and show it live in a browser; without a port on a free one.",
+)
 @json_option
-def demo(*, events: bool, page_file: Path | None, as_json: bool) -> None:
+def demo(*, events: bool, page_file: Path | None, listen: str | None, as_json: bool) -> None:
     """Play a day of contact-centre calls against the usual recipes and against eventonce on
     SQLite, with copies, re-publishes, reorderings, an outage and a crash, as they really happen;
     and write a page about it."""
+    if listen is not None:
+        _watched(listen)
+        return
     deliveries = played.deliveries()
     if events:
         arrived = b"".join(delivery.line + b"\n" for delivery in deliveries)
@@ -80,6 +93,45 @@ def demo(*, events: bool, page_file: Path | None, as_json: bool) -> None:
     click.echo(_answers(told, killed))
     click.echo(f"\nNext, with these events or a capture of your own:\n\n{_next(started_as())}")
     click.echo(f"\nThe same as a page, with plots: {click.style(str(written), bold=True)}")
+
+
+def _watched(listen: str) -> None:
+    """Run the worker of the demo until Ctrl-C, with its dashboard."""
+    # An extra, which the demo does without.
+    from eventonce.dashboard import dashboard, server  # noqa: PLC0415
+    from eventonce.demo import live  # noqa: PLC0415
+
+    ended = threading.Event()
+    with (
+        TemporaryDirectory(prefix="eventonce-demo-") as folder,
+        live.playing(Path(folder)) as playing,
+    ):
+        app = dashboard(playing.watched)
+
+        def stop(why: str) -> None:
+            ended.set()
+            playing.worker.stop(why)
+
+        with (
+            server.listen(listen) as listening,
+            server.serving(app, listening),
+            ended_by_signals(stop),
+        ):
+            click.echo(_guide(server.link_of(app, listening)))
+            playing.worker.run()
+            wait_for_signal(ended)
+
+
+def _guide(link: str) -> str:
+    rows = [
+        ("Overview", "rates by outcome, live; a part of the CRM breaks, and is mended later"),
+        ("Search", "choose a conversation: what became of each event, and of its copies"),
+        ("Dead letters", "more than a hundred for one reason: redrive them by filter"),
+    ]
+    return (
+        f"A worker plays the day slowly, with its copies:\n\n  {link}\n\n"
+        f"{table(rows, indent=2)}\n\nCtrl-C ends it, and deletes its files."
+    )
 
 
 def _written(page: Page, file: Path | None) -> Path:

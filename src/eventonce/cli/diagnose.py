@@ -35,6 +35,7 @@ from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
 from eventonce.sources.inputs import Place
+from eventonce.stores.sqlite.admin import make_private
 from eventonce.study.causes import REMEDIES
 from eventonce.study.diagnose import Diagnosis, KindReport, diagnose, lines_of
 from eventonce.study.examples import of_causes, read
@@ -113,6 +114,7 @@ def command(
         examples = of_causes(index) if page_file else []
         if lines_file:
             encode = msgspec.json.Encoder().encode
+            make_private(lines_file)
             with lines_file.open("wb") as stream:
                 stream.writelines(encode(line) + b"\n" for line in lines_of(index))
     if rules_file:

@@ -16,7 +16,13 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.event_filter import EventFilter
-from eventonce.cli.options import CapturePath, Settings, json_option, with_settings
+from eventonce.cli.options import (
+    CapturePath,
+    PrivateFile,
+    Settings,
+    json_option,
+    with_settings,
+)
 from eventonce.cli.output import (
     check_files,
     counted,
@@ -35,6 +41,7 @@ from eventonce.sources.compression import Unreadable
 from eventonce.sources.inputs import STDIN, Input, Place, inputs
 from eventonce.sources.json_stream import Chunk, Long, inside
 from eventonce.stores import open_store
+from eventonce.stores.sqlite.admin import make_private
 
 if TYPE_CHECKING:
     from eventonce.cli.copies import CopiesFile
@@ -68,7 +75,7 @@ _CLEAR: Final = "\r\x1b[K"
 @with_settings("presets", "rules", "name", "config")
 @click.option(
     "--rejects",
-    type=click.File("ab"),
+    type=PrivateFile("ab"),
     help="Append invalid input to this file, complete and with the reason.",
 )
 @click.option(
@@ -193,6 +200,7 @@ def _filter(
 def _copies_file(stack: ExitStack, path: Path) -> CopiesFile:
     from eventonce.cli.copies import CopiesFile  # noqa: PLC0415  slow to import, and seldom asked
 
+    make_private(path)
     # Without a buffer, which would fail again when it is closed.
     out = stack.enter_context(path.open("wb", buffering=0))
     return stack.enter_context(closing(CopiesFile(out)))

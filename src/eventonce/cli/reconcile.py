@@ -17,6 +17,7 @@ from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
+from eventonce.stores.sqlite.admin import make_private
 from eventonce.study.page.reconciled import UNTYPED, reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 from eventonce.study.scratch import remove_open
@@ -64,6 +65,8 @@ def command(
     check_files([seen], missing_file, page_file)
     say_passed_over([expected, seen], as_json=as_json)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
+    if missing_file:
+        make_private(missing_file)
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []
     with ended_after(remove_open), opened as out, progress("reconcile") as shown:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from eventonce.cli.output import notice, wrapped
+from eventonce.markup import HYPHEN, THIN, Sentence
 from eventonce.sources.inputs import Place, inputs
-from eventonce.study.page.markup import HYPHEN, THIN, Sentence
 
 
 def first_sentence(sentence: Sentence) -> str:

@@ -18,21 +18,22 @@ import msgspec
 
 from eventonce.aws.sqs import parse
 from eventonce.cli import FAILED
+from eventonce.cli.dashboard import dashboard_option, watched_by_people, with_dashboard
+from eventonce.cli.history_options import keeping_history
 from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
     Settings,
     configured,
     handler_option,
     json_option,
-    keeping_history,
     recording_shadows,
-    rules_reloaded,
     tap_option,
     tapping,
     verbose_option,
     with_settings,
 )
 from eventonce.cli.output import counted, emit, notice, with_table
+from eventonce.cli.reload import rules_reloaded
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config import WorkerTable
 from eventonce.config.checks import check_table, seconds
@@ -40,7 +41,9 @@ from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.metrics.prometheus import scraping
+from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
+from eventonce.runtime.retention import upkeep
 from eventonce.sources import FileSource, open_source
 from eventonce.stores import PROBE
 from eventonce.study.capture.tap import TappedSource
@@ -81,6 +84,7 @@ DRAW_INTERVAL: Final = 0.2
     metavar="[HOST:]PORT",
     help="The address of /health/live, /health/ready and /metrics.",
 )
+@dashboard_option
 @verbose_option
 @log_format_option
 @json_option
@@ -90,6 +94,7 @@ def run(
     rate: float | None,
     handler: str | None,
     tap: str | None,
+    dashboard: str | None,
     *,
     verbose: bool,
     log_format: str,
@@ -102,7 +107,7 @@ def run(
     """
     given = {option: value for option, value in worker_options.items() if value is not None}
     asked = msgspec.structs.replace(settings.file.worker, **given)
-    settings = settings.also(worker=asked)
+    settings = with_dashboard(settings.also(worker=asked), dashboard)
     if rate is not None and not captured:
         raise ConfigError("--rate needs --from: a queue has no rate limit")
     if tap and captured:
@@ -123,9 +128,12 @@ def run(
             consumer.store.claim([PROBE])
         with ExitStack() as stack:
             channel = "file" if captured else _channel(asked.queue)
-            stack.enter_context(keeping_history(settings.file.history, consumer, channel))
+            stack.enter_context(keeping_history(settings.file, consumer, channel))
+            stack.enter_context(exporting(consumer, channel))
             stack.enter_context(recording_shadows(settings.file.shadow_log, consumer))
-            tapped = stack.enter_context(tapping("" if captured else tap or settings.file.tap))
+            stack.enter_context(upkeep(consumer.admin, consumer.runtime.retention))
+            tap_file = "" if captured else tap or settings.file.tap
+            tapped = stack.enter_context(tapping(tap_file, consumer))
             if tapped is not None:
                 source = TappedSource(source, tapped, channel)
             worker = Worker(
@@ -134,6 +142,7 @@ def run(
             if asked.health:
                 scrape = scraping(consumer, on=asked.metrics)
                 stack.enter_context(listening(str(asked.health), worker.state, scrape))
+            stack.enter_context(watched_by_people(settings, consumer, handler, worker.state))
             if isinstance(source, FileSource):
                 stack.enter_context(_progress(source))
             stack.enter_context(rules_reloaded(settings, consumer, handler))

@@ -8,23 +8,26 @@ from typing import Final
 import click
 import msgspec
 
+from eventonce.cli.dashboard import dashboard_option, watched_by_people, with_dashboard
+from eventonce.cli.history_options import keeping_history
 from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
     Settings,
     handler_option,
     json_option,
-    keeping_history,
     recording_shadows,
-    rules_reloaded,
     tap_option,
     tapping,
     verbose_option,
     with_settings,
 )
 from eventonce.cli.output import emit, table
+from eventonce.cli.reload import rules_reloaded
 from eventonce.config import Serve
 from eventonce.config.checks import check_table
+from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
+from eventonce.runtime.retention import upkeep
 
 SECRETS: Final = (
     "api_keys",
@@ -51,6 +54,7 @@ SECRETS: Final = (
     help="Listen on other addresses than loopback although no authentication is set.",
 )
 @tap_option
+@dashboard_option
 @verbose_option
 @log_format_option
 @with_settings("store", "name", "presets", "rules", "config")
@@ -61,6 +65,7 @@ def serve(
     port: int | None,
     handler: str | None,
     tap: str | None,
+    dashboard: str | None,
     *,
     anyone_may_send_events: bool,
     verbose: bool,
@@ -80,6 +85,7 @@ def serve(
     from eventonce.web.events import CHANNEL  # noqa: PLC0415  likewise
 
     log_to_stderr(log_format)
+    settings = with_dashboard(settings, dashboard)
     table_ = settings.file.serve
     asked = msgspec.structs.replace(
         _with_environment(table_),
@@ -96,9 +102,12 @@ def serve(
     with (
         consumer,
         server.listen(asked) as listening,
-        tapping(tap or settings.file.tap) as tapped,
+        tapping(tap or settings.file.tap, consumer) as tapped,
         recording_shadows(settings.file.shadow_log, consumer),
-        keeping_history(settings.file.history, consumer, CHANNEL),
+        upkeep(consumer.admin, consumer.runtime.retention),
+        keeping_history(settings.file, consumer, CHANNEL),
+        watched_by_people(settings, consumer, handler),
+        exporting(consumer, CHANNEL),
         rules_reloaded(settings, consumer, handler),
     ):
         # `listen` has refused every address but loopback unless somebody is asked for.

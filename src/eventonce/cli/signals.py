@@ -1,14 +1,17 @@
-"""Signals that end a command."""
+"""The signals that end a command: SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
+from threading import Event
 from types import FrameType
+from typing import Final
+
+WAKE_INTERVAL: Final = 0.2
+"""Seconds after which a thread that waits looks whether there was a signal."""
 
 
 @contextmanager
@@ -32,30 +35,11 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
-    """SIGHUP has this called, in a thread of its own: a signal may come at any instant, also while
-    a lock is held that the call needs. Signals that come meanwhile are one more call together."""
-    if not hasattr(signal, "SIGHUP"):  # Windows
-        yield
-        return
-    # Its `put` may interrupt itself; that of other queues, and `Event.set`, may not.
-    asked = SimpleQueue[bool]()
-
-    def one_by_one() -> None:
-        while asked.get():
-            while not asked.empty():
-                if not asked.get():
-                    return
-            call()
-
-    threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
-    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.put(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-        asked.put(False)
+def wait_for_signal(ended: Event) -> None:
+    """Wait until a handler of signals has set this. The system may give a signal to another thread:
+    the main thread, which handles it, must wake up by itself."""
+    while not ended.wait(WAKE_INTERVAL):
+        pass
 
 
 @contextmanager

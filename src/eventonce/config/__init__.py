@@ -117,7 +117,7 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Serve(host={self.host!r}, port={self.port!r})"
 
 
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HistoryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table `[history]`: where `run` and `serve` keep what they decide, and for how long."""
 
     store: str = ""
@@ -129,7 +129,38 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         """The password is left out: settings end up in logs."""
-        return f"Kept(store={masked(self.store)!r}, keep={self.keep!r}, most={self.most!r})"
+        return f"HistoryTable(store={masked(self.store)!r}, keep={self.keep!r}, most={self.most!r})"
+
+
+class DashboardTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[dashboard]`: where people watch and act, and who may."""
+
+    listen: str | int = ""
+    """`HOST:PORT`, or a port on loopback, of the dashboard of `run` and `serve`; empty for none."""
+    viewers: dict[str, str] = {}
+    """Names and passwords of those who may look."""
+    operators: dict[str, str] = {}
+    """Names and passwords of those who may also redrive and drop dead letters."""
+    viewers_see_values: bool = False
+    """Whether viewers are shown the content of events, which names people and their numbers."""
+
+    def __repr__(self) -> str:
+        """The passwords are left out: settings end up in logs."""
+        return f"DashboardTable(listen={self.listen!r})"
+
+
+class PrivacyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[privacy]`: how personal values are kept."""
+
+    sealing_keys: list[str] = []
+    """The keys that dead letters and results are encrypted with: the first seals, all of them open.
+    Each is 32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`; none stores in clear."""
+    digests: bool = True
+    """Whether the history has keyed digests in place of ids, where there are `secrets`."""
+
+    def __repr__(self) -> str:
+        """The keys are left out: settings end up in logs."""
+        return f"PrivacyTable({len(self.sealing_keys)} sealing_keys, digests={self.digests!r})"
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,6 +178,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sink: list[Sink] = []
     letters: str = ""
     """The queue for dead letters, `sqs://NAME`; empty to keep them in the store."""
+    keep_letters: float | str = ""
+    """How long dead letters stay in the store, such as `"90d"`; empty for ever."""
     unhandled: str = "ignore"
     """The policy for events whose type no sink takes: "ignore", "letter" or "fail"."""
     keep_headers: list[str] = []
@@ -155,9 +188,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file that `run` and `serve` write events to as they arrive; empty for none."""
     shadow_log: str = ""
     """The file where `run` and `serve` record what rules with `shadow` decide; empty for none."""
-    history: Kept = Kept()
+    audit: str = ""
+    """The file that gets a line for each action on dead letters; empty for none."""
+    history: HistoryTable = HistoryTable()
+    privacy: PrivacyTable = PrivacyTable()
     worker: WorkerTable = WorkerTable()
     serve: Serve = Serve()
+    dashboard: DashboardTable = DashboardTable()
     infra: Infra = Infra()
     rule: tuple[Rule, ...] = ()
 
@@ -174,6 +211,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             # One of the two is absent or wrong; a wrong one is reported when it is opened.
             return False
 
+    @property
+    def secret_bytes(self) -> list[bytes]:
+        """The secrets as digests take them."""
+        return [secret.encode() for secret in self.secrets]
+
     def all_rules(self) -> list[Rule]:
         """The rules in the order they are tried: the file's own, those of other files, presets."""
         found = [*self.rule]
@@ -187,8 +229,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def ruleset(self, name: str = "") -> Ruleset:
         """The rules, to make the keys of a consumer with this name."""
-        secrets = [secret.encode() for secret in self.secrets]
-        return Ruleset(self.all_rules(), name=name or self.name or DEFAULT_NAME, secrets=secrets)
+        named = name or self.name or DEFAULT_NAME
+        return Ruleset(self.all_rules(), name=named, secrets=self.secret_bytes)
 
     def consumer(self, *, store: str | Store | None = None, name: str | None = None) -> Consumer:
         """The consumer of this file, with its sinks as handlers; arguments win over the file."""
@@ -199,10 +241,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             store or self.store or DEFAULT_STORE,
             name=name or self.name or None,
             rules=self.all_rules(),
-            secrets=[secret.encode() for secret in self.secrets],
+            secrets=self.secret_bytes,
             letters=self.letters or None,
+            keep_letters=self.keep_letters,
             unhandled=self.unhandled,
             keep_headers=self.keep_headers,
+            sealing_keys=self.privacy.sealing_keys,
         )
         for sink in self.sink:
             if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):
@@ -233,6 +277,9 @@ def _instead(value: object) -> str:
     """The text to write in place of a wrong value of `presets` or `rules`."""
     if not isinstance(value, str):
         return "a rule of your own is a [[rule]] table"
+    if "." in value and not presets.is_file(value):
+        # No preset has a dot in its name: it is a file of something else.
+        return "rules are [[rule]] tables in a file such as mine.toml"
     return f'write {"rules" if presets.is_file(value) else "presets"} = ["{value}"]'
 
 

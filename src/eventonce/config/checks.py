@@ -16,8 +16,10 @@ from eventonce.config import CIRCULAR, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.history.recorder import check as check_history
+from eventonce.privacy import Sealer
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
+from eventonce.runtime.retention import kept_for
 from eventonce.runtime.unhandled import POLICIES
 from eventonce.sinks import check_sink
 from eventonce.sources import open_source
@@ -149,8 +151,10 @@ def _from(least: int, most: int | None = None) -> Callable[[Any], None]:
 CHECKS: Final[Checks] = {
     ("store",): lambda uri: check_uri(uri) if uri else None,
     ("letters",): lambda uri: parse(uri) if uri else None,
+    ("keep_letters",): lambda keep: kept_for("keep_letters", keep),
     ("unhandled",): _policy,
     ("keep_headers",): header_names,
+    ("privacy", "sealing_keys"): Sealer,
     ("history", "store"): lambda uri: check_history(uri) if uri else None,
     ("history", "keep"): _some_time,
     ("history", "most"): _from(1),

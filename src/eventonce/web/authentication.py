@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -19,6 +17,7 @@ from eventonce.config import Serve
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import ConfigError
 from eventonce.web.admission import seconds
+from eventonce.web.credentials import among, basic, digest, filled, pair
 from eventonce.web.sns import NOTIFICATION, Topics
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  it is how a secret begins, not one
@@ -180,9 +179,6 @@ SCHEMES: Final = (
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-_PEPPER: Final = secrets.token_bytes(16)
-"""A secret of this process alone: digests in its memory say nothing elsewhere."""
-
 
 class Authenticator:
     """The credentials that a receiver takes."""
@@ -190,8 +186,8 @@ class Authenticator:
     def __init__(self, settings: Serve) -> None:
         self._header = _header(settings.api_key_header)
         # No header has space around it, and a text that was read from a file often does.
-        self._keys = [_digest(_filled("api_keys", key.strip())) for key in settings.api_keys]
-        self._users = [_digest(_pair(*user)) for user in settings.users.items()]
+        self._keys = [digest(filled("serve: api_keys", key.strip())) for key in settings.api_keys]
+        self._users = [digest(pair("serve: users", *user)) for user in settings.users.items()]
         self._signing = [
             (scheme, [scheme.secret(text) for text in given])
             for scheme in SCHEMES
@@ -227,8 +223,8 @@ class Authenticator:
         """Whether the headers alone tell that this sender may send, or no authentication is set."""
         if not self.ways:
             return True
-        by_key = _among(headers.get(self._header, "").encode("latin-1"), self._keys)
-        return by_key or _among(_basic(headers.get("authorization", "")), self._users)
+        by_key = among(headers.get(self._header, "").encode("latin-1"), self._keys)
+        return by_key or among(basic(headers.get("authorization", "")), self._users)
 
     def is_signed(self, headers: Mapping[str, str]) -> bool:
         """Whether there is a signature to look at once the body is there."""
@@ -258,37 +254,3 @@ def _header(name: str) -> str:
     if not _TOKEN.fullmatch(name):
         raise ConfigError(f"serve: api_key_header is {name!r}, which is no name of a header")
     return name.lower()
-
-
-def _pair(user: str, password: str) -> bytes:
-    if ":" in user:
-        raise ConfigError(f"serve: users holds {user!r}: with Basic no name has a colon")
-    return _filled("users", user) + b":" + _filled("users", password)
-
-
-def _filled(place: str, text: str) -> bytes:
-    if not text.strip():
-        # An empty variable in the environment would otherwise be a key that everybody has.
-        raise ConfigError(f"serve: {place} holds an empty text; is an environment variable empty?")
-    return text.encode()
-
-
-def _basic(authorization: str) -> bytes:
-    """`user:password`, empty if the header says something else."""
-    scheme, _, credentials = authorization.partition(" ")
-    if scheme.lower() != "basic":
-        return b""
-    try:
-        return base64.b64decode(credentials.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def _digest(credential: bytes) -> bytes:
-    return hashlib.blake2b(credential, key=_PEPPER).digest()
-
-
-def _among(given: bytes, known: Sequence[bytes]) -> bool:
-    digest = _digest(given)
-    fits = [hmac.compare_digest(digest, one) for one in known]
-    return any(fits)

@@ -14,6 +14,7 @@ import msgspec
 from eventonce.consumer import Consumer
 from eventonce.errors import StoreError
 from eventonce.http_report import Answer
+from eventonce.log import Outage
 from eventonce.web.admission import Admission
 from eventonce.web.responses import in_json
 
@@ -50,6 +51,7 @@ class Readiness:
         self._admission = admission
         self._asking: asyncio.Future[None] | None = None
         self._answered_at = -inf
+        self._outage = Outage()
         self._fine = False
 
     async def alive(self, _: str) -> Answer:
@@ -71,8 +73,12 @@ class Readiness:
         try:
             await asyncio.to_thread(self._consumer.admin.show, _NOBODY)
             self._fine = True
+            lasted = self._outage.ended()
+            if lasted is not None:
+                log.info("ready again, after %.0f s", lasted)
         except StoreError as error:
-            log.warning("not ready: %s", error)
+            if self._outage.tells():
+                log.warning("not ready: %s", error)
         finally:
             self._answered_at, self._asking = time.monotonic(), None
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from eventonce.markup import Html, counted, data, joined, number, share, tag
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, figure, folded, listing, table
-from eventonce.study.page.markup import Html, counted, data, joined, number, share, tag
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 

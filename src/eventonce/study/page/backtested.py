@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from eventonce.study.backtest import Result
-from eventonce.study.cost import ASSUMED
-from eventonce.study.page import plots
-from eventonce.study.page.layout import Page, figure, table
-from eventonce.study.page.markup import (
+from eventonce.markup import (
     THIN,
     Highlight,
     Html,
@@ -20,6 +16,10 @@ from eventonce.study.page.markup import (
     share,
     tag,
 )
+from eventonce.study.backtest import Result
+from eventonce.study.cost import ASSUMED
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, figure, table
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 

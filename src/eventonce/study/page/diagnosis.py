@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from eventonce.study.causes import REMEDIES
-from eventonce.study.copies import Where
-from eventonce.study.diagnose import MARKS, Diagnosis, KindReport, Late
-from eventonce.study.examples import Example
-from eventonce.study.findings import Finding
-from eventonce.study.over_time import DECADE, OverTime
-from eventonce.study.page import plots
-from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
-from eventonce.study.page.markup import (
+from eventonce.markup import (
     Highlight,
     Html,
     Sentence,
@@ -26,6 +18,14 @@ from eventonce.study.page.markup import (
     share,
     tag,
 )
+from eventonce.study.causes import REMEDIES
+from eventonce.study.copies import Where
+from eventonce.study.diagnose import MARKS, Diagnosis, KindReport, Late
+from eventonce.study.examples import Example
+from eventonce.study.findings import Finding
+from eventonce.study.over_time import DECADE, OverTime
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration, minute
 from eventonce.study.page.scatter import Point, scatter

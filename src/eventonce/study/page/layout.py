@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Self
 
-from eventonce.study.page.markup import THIN, Html, joined, number, tag
+from eventonce.markup import THIN, Html, joined, number, tag
+from eventonce.stores.sqlite.admin import make_private
 from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
 
 ROWS: Final = 60
@@ -38,6 +39,11 @@ class Page:
         heading = tag("h2", title, id=name)
         self._sections.append(tag("section", heading, *told, aria_labelledby=name))
         return self
+
+    @property
+    def sections(self) -> Html:
+        """The sections alone, for a page of somebody else's."""
+        return joined(*self._sections)
 
     def render(self) -> str:
         """The page as text."""
@@ -68,7 +74,8 @@ class Page:
         return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
     def write(self, path: Path) -> None:
-        """Write the page to a file."""
+        """Write the page to a file, which may show values of events."""
+        make_private(path)
         path.write_text(self.render(), encoding="utf-8")
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from eventonce.markup import Html, counted, data, dotted, joined, tag
 from eventonce.study.page.layout import folded
-from eventonce.study.page.markup import Html, counted, data, dotted, joined, tag
 
 ABSENT: Final = object()
 OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})

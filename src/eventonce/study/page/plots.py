@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from eventonce.study.page.markup import Html, joined, number, tag
+from eventonce.markup import Html, joined, number, tag
 from eventonce.study.page.scales import LETTER, Linear, Log, days, rounded, staggered
 
 WIDE: Final = 720

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from eventonce.markup import Highlight, Sentence, counted, lead, number, share
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure
-from eventonce.study.page.markup import Highlight, Sentence, counted, lead, number, share
 from eventonce.study.reconcile import Reconciled
 
 UNTYPED: Final = "without a type"

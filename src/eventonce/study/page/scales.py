@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from math import log10
 from typing import Final, NamedTuple
 
-from eventonce.study.page.markup import HYPHEN
+from eventonce.markup import HYPHEN
 
 SECOND: Final = 1_000
 MINUTE: Final = 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from eventonce.study.page.markup import Html, tag
+from eventonce.markup import Html, tag
 from eventonce.study.page.plots import Drawn, Plot, line, text
 from eventonce.study.page.scales import LETTER, Linear, Log
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventonce.study.page import plots
-from eventonce.study.page.layout import Page, entries, figure, table
-from eventonce.study.page.markup import (
+from eventonce.markup import (
     Highlight,
     Sentence,
     counted,
@@ -17,6 +15,8 @@ from eventonce.study.page.markup import (
     share,
     tag,
 )
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, entries, figure, table
 from eventonce.study.page.scales import duration, minute
 from eventonce.study.shadow import ENOUGH, Guarded, ShadowReport
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 LONGEST: Final = 240
 """Characters of a text that are shown; a value may have a hundred thousand."""
-EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle"})
+EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle", "input", "br"})
 THIN: Final = "\u202f"
 """A narrow space that does not break: it parts thousands, and a number from its unit."""
 HYPHEN: Final = "\u2011"

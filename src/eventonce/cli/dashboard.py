@@ -1,0 +1,176 @@
+"""`eventonce dashboard`: pages for people, over a store and its history; and the same pages beside
+`run` and `serve`."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of
+from eventonce.cli.letter_options import runners_of
+from eventonce.cli.logs import log_format_option, log_to_stderr
+from eventonce.cli.options import (
+    Settings,
+    configured,
+    handler_option,
+    with_settings,
+)
+from eventonce.cli.output import notice
+from eventonce.cli.signals import ended_by_signals, wait_for_signal
+from eventonce.config.checks import check_table
+from eventonce.consumer import Consumer
+from eventonce.core.masking import masked
+from eventonce.letters.runners import Runners
+from eventonce.stores import adapter_of
+
+LISTEN: Final = "8090"
+
+dashboard_option = click.option(
+    "--dashboard",
+    metavar="[HOST:]PORT",
+    help="Show what is done in a browser, at this address.  [default: listen of [dashboard]]",
+)
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="[HOST:]PORT",
+    help=f"The address to listen on; port 0 takes a free one.  [default: {LISTEN}]",
+)
+@configured(
+    "--history",
+    "uri",
+    metavar="URI",
+    help="The history, such as sqlite:///history.db.  [default: store of the file's [history]]",
+)
+@handler_option
+@log_format_option
+@with_settings("store", "name", "config")
+def dashboard(
+    settings: Settings, listen: str | None, uri: str | None, handler: str | None, log_format: str
+) -> None:
+    """Show rates, the story of a call, workers, the store and dead letters in a browser.
+
+    It looks at the store and the history of workers that run elsewhere; `run` and `serve` have
+    the same pages with --dashboard. Dead letters are redriven with the handler, or with the sinks
+    of the file. Ctrl-C ends it.
+    """
+    from eventonce.dashboard import server  # noqa: PLC0415  an extra that --help does without
+
+    uri = uri or history_of(settings.file)
+    if uri:
+        settings = settings.also(history=msgspec.structs.replace(settings.file.history, store=uri))
+    said = listen or str(settings.file.dashboard.listen) or LISTEN
+    if settings.file.store:
+        # It is opened when somebody looks, and may be away now: what is no store never comes back.
+        adapter_of(settings.file.store)
+    log_to_stderr(log_format)
+    ended = threading.Event()
+    with (
+        runners_of(settings, handler) as runners,
+        _listening(
+            settings,
+            said,
+            handler,
+            runners=runners if handler is not None or settings.file.sink else None,
+        ) as (app, listening),
+        # At the end of this block actions under way end with their batch, and leave their audit
+        # lines.
+        server.serving(app, listening),
+        ended_by_signals(lambda _: ended.set()),
+    ):
+        wait_for_signal(ended)
+
+
+def with_dashboard(settings: Settings, listen: str | None) -> Settings:
+    """The settings with the dashboard of the option, and a history for it to show."""
+    if listen is not None:
+        given = msgspec.structs.replace(settings.file.dashboard, listen=listen)
+        settings = settings.also(dashboard=given)
+    table = settings.file.history
+    if settings.file.dashboard.listen == "" or table.store:
+        return settings
+    notice(
+        f"the dashboard shows the history, and none is named: it is kept in {DASHBOARD_HISTORY}; "
+        "[history] of eventonce.toml names another"
+    )
+    return settings.also(history=msgspec.structs.replace(table, store=DASHBOARD_HISTORY))
+
+
+@contextmanager
+def watched_by_people(
+    settings: Settings,
+    consumer: Consumer,
+    handler: str | None,
+    state: Callable[[], Mapping[str, Any]] | None = None,
+) -> Iterator[None]:
+    """The dashboard of a worker or a receiver, where the settings name its address."""
+    said = str(settings.file.dashboard.listen)
+    if not said:
+        yield
+        return
+    from eventonce.dashboard import server  # noqa: PLC0415  an extra that most do without
+
+    with (
+        _listening(settings, said, handler, None, consumer, state) as (app, listening),
+        server.serving(app, listening),
+    ):
+        yield
+
+
+@contextmanager
+def _listening(
+    settings: Settings,
+    said: str,
+    handler: str | None,
+    runners: Runners | None,
+    consumer: Consumer | None = None,
+    state: Callable[[], Mapping[str, Any]] | None = None,
+) -> Iterator[tuple[Any, socket.socket]]:
+    from eventonce.dashboard import Watched, server  # noqa: PLC0415  an extra
+    from eventonce.dashboard import dashboard as pages  # noqa: PLC0415  likewise
+
+    file = settings.file
+    check_table("history", file.history)
+    own = consumer if runners is None else runners.own
+    options = _options(settings)
+    watched = Watched(
+        settings.open_store if own is None else lambda: own.admin,
+        name=own.name if own is not None else file.name,
+        history=file.history.store,
+        secrets=file.secret_bytes,
+        consumer=consumer,
+        state=state,
+        shadow_log=file.shadow_log,
+        runners=runners,
+        letters=file.letters,
+        sealer=settings.sealer,
+        audit=file.audit,
+        redrive_options=["--handler", handler] if handler is not None else [],
+        store_options=options["store_options"],
+        history_options=options["history_options"],
+    )
+    with closing(watched), server.listen(said) as listening:
+        app = pages(watched, file.dashboard)
+        notice(f"the dashboard is at {server.link_of(app, listening)}")
+        yield app, listening
+
+
+def _options(settings: Settings) -> dict[str, list[str]]:
+    """The options that name the same store and history in another command: what the file of this
+    folder says needs none."""
+    file = ["--config", str(settings.path)] if settings.path is not None else []
+    store = settings.given_store
+    history = settings.file.history.store
+    given = bool(history) and history != settings.in_file.history.store
+    return {
+        "store_options": [*file, *(["--store", masked(store)] if store else [])],
+        "history_options": [*file, *(["--history", masked(history)] if given else [])],
+    }

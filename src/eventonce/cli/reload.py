@@ -1,0 +1,79 @@
+"""The rules of a command that runs, read anew at a signal: `kill -HUP`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Final
+
+from eventonce.cli.options import Settings
+from eventonce.config import Config
+from eventonce.consumer import Consumer
+from eventonce.errors import EventonceError
+from eventonce.sinks import imported
+
+RULES: Final = ("presets", "rules", "rule", "override", "secrets")
+"""The settings that are read anew while a command runs."""
+
+
+@contextmanager
+def rules_reloaded(
+    settings: Settings, consumer: Consumer, handler: str | None = None
+) -> Iterator[None]:
+    """SIGHUP reads the rules of the file anew; with a fault in it the old ones stay in use."""
+    log = logging.getLogger("eventonce.settings")
+    log.setLevel(logging.INFO)
+    others = [name for name in Config.__struct_fields__ if name not in RULES]
+    before = [getattr(settings.file, name) for name in others]
+
+    def reload() -> None:
+        if handler is not None and consumer is imported(handler):
+            log.warning("SIGHUP: %s has rules of its own, which need a restart", handler)
+            return
+        try:
+            after = settings.also().file
+            rules = after.ruleset(consumer.name)
+        except EventonceError as error:
+            log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
+            return
+        except Exception:
+            # It must not end the thread: the next signal finds a better file.
+            log.exception("SIGHUP: the rules stay as they are")
+            return
+        consumer.use(rules)
+        log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
+        if before != [getattr(after, name) for name in others]:
+            log.warning("SIGHUP: other settings have changed too, which need a restart")
+
+    with called_by_hangup(reload):
+        yield
+
+
+@contextmanager
+def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP has this called, in a thread of its own: a signal may come at any instant, also while
+    a lock is held that the call needs. Signals that come meanwhile are one more call together."""
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        yield
+        return
+    # Its `put` may interrupt itself; that of other queues, and `Event.set`, may not.
+    asked = SimpleQueue[bool]()
+
+    def one_by_one() -> None:
+        while asked.get():
+            while not asked.empty():
+                if not asked.get():
+                    return
+            call()
+
+    threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.put(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        asked.put(False)

@@ -1,0 +1,18 @@
+"""The dashboard: pages for people who watch a consumer and act on its dead letters.
+
+The pages are made on the server. htmx, its SSE extension and uPlot keep them live; they lie in
+`static`, so that no network and no build is needed.
+"""
+
+from eventonce.errors import ConfigError
+
+try:
+    import starlette as starlette
+    import uvicorn as uvicorn
+except ModuleNotFoundError as error:
+    raise ConfigError('dashboard needs: pip install "eventonce[dashboard]"') from error
+
+from eventonce.dashboard.app import dashboard
+from eventonce.dashboard.watched import Watched
+
+__all__ = ["Watched", "dashboard"]

@@ -1,0 +1,182 @@
+"""Actions: what operators do with many dead letters at once, each in a thread of the server.
+
+An action goes on when its operator closes the browser, and is found again by its link. It leaves
+one audit line, however it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
+
+from eventonce.audit import Audit
+from eventonce.clock import wall_clock
+from eventonce.dashboard.access import Person
+from eventonce.dashboard.watched import Watched
+from eventonce.errors import ConfigError, EventonceError
+from eventonce.letters import bulk
+from eventonce.letters.bulk import Progress
+from eventonce.letters.places import Place
+from eventonce.letters.selection import Selection
+
+MOST_ACTIONS: Final = 2
+"""Actions at the same time: each runs handlers, which have their own work beside."""
+
+REMEMBERED: Final = 100
+"""Actions that are found by their links; the audit has all of them."""
+
+CLOSE_PATIENCE: Final = 25.0
+"""Seconds that a close waits for the batches under way."""
+
+Kind = Literal["redrive", "drop"]
+State = Literal["running", "stopping", "finished", "stopped", "failed"]
+
+TOO_MANY: Final = (
+    f"{MOST_ACTIONS} actions are under way already: wait until one has ended, or stop it."
+)
+
+NO_RUNNERS: Final = (
+    "Nothing here can run them: write a [[sink]] table into eventonce.toml, or name a handler with "
+    "--handler MODULE:NAME, and start the dashboard again."
+)
+
+log = logging.getLogger("eventonce.dashboard")
+
+
+class TooMany(Exception):
+    """As many actions as may be are under way."""
+
+
+class Action:
+    """One action, and how far it has come."""
+
+    def __init__(
+        self, kind: Kind, who: str, selection: Selection, limit: int, *, from_queue: bool
+    ) -> None:
+        self.id: Final = secrets.token_hex(8)
+        self.kind: Final = kind
+        self.who: Final = who
+        self.selection: Final = selection
+        self.limit: Final = limit
+        self.from_queue: Final = from_queue
+        self.progress: Final = Progress()
+        self.began: Final = wall_clock()
+        self.ended = 0
+        self.error = ""
+
+    @property
+    def state(self) -> State:
+        """Its state in a word."""
+        if not self.ended:
+            return "stopping" if self.progress.stop.is_set() else "running"
+        if self.error:
+            return "failed"
+        return "stopped" if self.progress.stopped else "finished"
+
+
+class Actions:
+    """The actions of one dashboard."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._lock = threading.Lock()
+        self._all: dict[str, Action] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._closed = False
+
+    def start(
+        self, kind: Kind, person: Person, selection: Selection, limit: int, *, from_queue: bool
+    ) -> Action:
+        """Begin one; `TooMany` if that is not possible now."""
+        # A place of the audit that cannot be written is an error before anything is done.
+        audit = Audit(self._watched.audit)
+        action = Action(kind, person.name, selection, limit, from_queue=from_queue)
+        thread = threading.Thread(
+            target=self._run, args=(action, audit), name=f"eventonce-{kind}", daemon=True
+        )
+        with self._lock:
+            if self._closed or len(self._threads) >= MOST_ACTIONS:
+                raise TooMany
+            self._all[action.id] = action
+            while len(self._all) > REMEMBERED:
+                ended = next(one.id for one in self._all.values() if one.ended)
+                del self._all[ended]
+            self._threads[action.id] = thread
+            thread.start()
+        return action
+
+    def find(self, id_: str) -> Action | None:
+        """The action of this id, if it is remembered."""
+        return self._all.get(id_)
+
+    def latest(self) -> list[Action]:
+        """All that are remembered, the latest first."""
+        return list(self._all.values())[::-1]
+
+    def close(self) -> None:
+        """Stop what is under way after its batch, and wait for it a while."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads.values())
+            for id_ in self._threads:
+                self._all[id_].progress.stop.set()
+        for thread in threads:
+            thread.join(CLOSE_PATIENCE)
+
+    @contextmanager
+    def audited(
+        self,
+        kind: str,
+        person: str,
+        selection: Selection,
+        limit: int,
+        progress: Progress,
+        audit: Audit,
+        *,
+        from_queue: bool,
+    ) -> Iterator[Place]:
+        """The place of the dead letters, and the audit line about what is done there."""
+        watched = self._watched
+        source = watched.source(from_queue=from_queue)
+        scope = selection.scope(source=source, limit=limit)
+        with (
+            bulk.audited(audit, kind, scope, progress, who=person, via="dashboard"),
+            watched.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
+        ):
+            yield place
+
+    def _run(self, action: Action, audit: Audit) -> None:
+        try:
+            with self.audited(
+                action.kind,
+                action.who,
+                action.selection,
+                action.limit,
+                action.progress,
+                audit,
+                from_queue=action.from_queue,
+            ) as place:
+                self._work(action, place)
+        except EventonceError as error:
+            action.error = str(error)
+        except BaseException as error:
+            log.exception("%s failed", action.kind)
+            action.error = f"{type(error).__name__}; the log of the dashboard says more"
+        finally:
+            action.ended = wall_clock()
+            with self._lock:
+                del self._threads[action.id]
+
+    def _work(self, action: Action, place: Place) -> None:
+        progress, runners = action.progress, self._watched.runners
+        batches = bulk.selected(place, action.selection, progress, action.limit)
+        if action.kind == "drop":
+            bulk.drop(place, batches, progress)
+        elif runners is not None:
+            bulk.redrive(place, runners, batches, progress)
+        else:
+            raise ConfigError(NO_RUNNERS)

@@ -1,0 +1,93 @@
+"""The dashboard as an ASGI app: its paths, and what stands behind each."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from eventonce.config import DashboardTable
+from eventonce.dashboard import headers
+from eventonce.dashboard.access import Guard
+from eventonce.dashboard.asking import Away
+from eventonce.dashboard.assets import static
+from eventonce.dashboard.board import Board
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.live import live
+from eventonce.dashboard.pages import (
+    letter,
+    letter_actions,
+    letters,
+    overview,
+    search,
+    shadow,
+    store,
+    workers,
+)
+from eventonce.dashboard.watched import Watched
+from eventonce.markup import tag
+
+log = logging.getLogger("eventonce.dashboard")
+
+ROUTES: Final = [
+    Route("/", overview.page),
+    Route("/search", search.page),
+    Route("/workers", workers.page),
+    Route("/store", store.page),
+    Route("/shadow", shadow.page),
+    Route("/rates", overview.rates),
+    Route("/live/overview", overview.live),
+    Route("/live/workers", workers.live),
+    Route("/live/store", store.live),
+    Route("/letters", letters.page),
+    Route("/letters/one", letter.page),
+    Route("/letters/{kind}", letter_actions.dry_run),
+    Route("/letters/{kind}", letter_actions.act, methods=["POST"]),
+    Route("/actions", letter_actions.actions),
+    Route("/actions/{id}", letter_actions.action),
+    Route("/actions/{id}/stop", letter_actions.stop, methods=["POST"]),
+    Route("/live/actions/{id}", letter_actions.live),
+    Route("/live", live),
+    Route("/static/{name}", static),
+]
+"""A page is one line here, and one in `NAVIGATION` of `layout.py`."""
+
+
+def dashboard(watched: Watched, settings: DashboardTable | None = None) -> Starlette:
+    """An app with the pages about what is watched, which stays the caller's, who closes it."""
+    board = Board(watched, settings or DashboardTable())
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(headers.Headers), Middleware(Guard, access=board.access)],
+        exception_handlers={Away: _away, HTTPException: _refused, Exception: _broken},
+    )
+    app.state.board = board
+    return app
+
+
+async def _away(request: Request, error: Exception) -> Response:
+    return await framed(request, _told("Not available now", str(error)), status=503)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return await framed(request, _told(error.detail, ""), status=error.status_code)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("a page broke: %s", request.url.path, exc_info=error)
+    said = "This page broke; the log of the dashboard says why."
+    answer = await framed(request, _told("Something broke", said), status=500)
+    # Starlette sends this answer around all middleware.
+    headers.add(answer.headers, request.state.nonce)
+    return answer
+
+
+def _told(title: str, said: str) -> View:
+    return View(title, tag("p", said) if said else tag("p"))

@@ -1,0 +1,88 @@
+"""What a page is asked for: the fields of its query, checked and made into a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+
+from eventonce.clock import wall_clock
+from eventonce.core.status import MEANINGS
+from eventonce.history import Search
+from eventonce.rules.instants import asked
+
+TEXTS: Final = {
+    "conversation": "--conversation",
+    "event": "--event",
+    "key": "--key",
+    "type": "--type",
+    "rule": "--rule",
+    "status": "--status",
+    "reason": "--reason",
+    "consumer": "--name",
+    "since": "--since",
+    "until": "--until",
+}
+"""The fields of a search, each with the option of `eventonce history` that is the same."""
+
+USUAL_DECISIONS: Final = 100
+MOST_DECISIONS: Final = 1000
+"""Decisions on a page."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A search as it was asked for."""
+
+    given: Mapping[str, str]
+    """The fields that were filled in, as they were typed."""
+    search: Search
+    limit: int
+    fault: str = ""
+    """The first field that is wrong, and why."""
+
+    @property
+    def one(self) -> bool:
+        """Whether it is about one conversation, event or key, which has a story."""
+        return bool(self.search.conversation or self.search.id or self.search.key)
+
+    def options(self) -> list[str]:
+        """The options of `eventonce history` that ask for the same."""
+        return [
+            *(f"{TEXTS[name]}={value}" for name, value in self.given.items()),
+            f"--limit={self.limit}",
+        ]
+
+
+def read(request: Request) -> Asked:
+    """The search of a query."""
+    params = request.query_params
+    given = {name: value for name in TEXTS if (value := params.get(name, "").strip())}
+    fields: dict[str, Any] = {}
+    fault = ""
+    for name, value in given.items():
+        try:
+            fields["id" if name == "event" else name] = _value(name, value)
+        except ValueError as error:
+            fault = fault or f"{name}: {error}"
+    limit = params.get("limit", "")
+    many = (
+        min(MOST_DECISIONS, max(1, int(limit)))
+        if limit.isdecimal() and len(limit) < 6
+        else USUAL_DECISIONS
+    )
+    return Asked(given, Search(**fields), many, fault)
+
+
+def _value(name: str, value: str) -> Any:
+    if name in ("since", "until"):
+        return asked(value, wall_clock())
+    if name == "key":
+        try:
+            return bytes.fromhex(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not hexadecimal") from None
+    if name == "status" and value not in MEANINGS:
+        raise ValueError(f"{value!r} is none; there are {', '.join(MEANINGS)}")
+    return value

@@ -1,0 +1,47 @@
+"""The files of the pages: style and scripts, named by their content, so that browsers keep them."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.study.page.layout import style
+
+SCRIPTS: Final = ("htmx.min.js", "sse.js", "uPlot.iife.min.js", "dashboard.js")
+STYLE: Final = "dashboard.css"
+KINDS: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+FOR_EVER: Final = "private, max-age=31536000, immutable"
+
+
+class Asset(NamedTuple):
+    """A file, with the path that names its content."""
+
+    content: bytes
+    path: str
+
+
+@cache
+def asset(name: str) -> Asset:
+    """The file of this name. The style is that of the reports, of the plots and of the pages."""
+    folder = files("eventonce.dashboard").joinpath("static")
+    content = folder.joinpath(name).read_bytes()
+    if name == STYLE:
+        plots = folder.joinpath("uPlot.min.css").read_bytes()
+        content = b"\n".join([style().encode(), plots, content])
+    return Asset(content, f"/static/{name}?v={sha256(content).hexdigest()[:12]}")
+
+
+async def static(request: Request) -> Response:
+    """One of the files."""
+    name = request.path_params["name"]
+    if name not in (*SCRIPTS, STYLE):
+        raise HTTPException(404, "There is no such file")
+    kind = KINDS[name.rpartition(".")[2]]
+    headers = {"content-type": kind, "cache-control": FOR_EVER}
+    return Response(asset(name).content, headers=headers)

@@ -1,0 +1,75 @@
+"""The dead letters that a page is about: the selection in its link, or in the form it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from eventonce.clock import wall_clock
+from eventonce.letters.places import STORE
+from eventonce.letters.selection import Selection
+from eventonce.rules.instants import asked
+
+FILTERS: Final = ("status", "rule", "type", "reason", "group", "conversation")
+LONGEST_FORM: Final = 64 << 10
+"""Bytes of a form: a selection has some hundred."""
+
+QUEUE: Final = "queue"
+"""The name of the queue of dead letters in a link: its address stays on the server."""
+
+
+class Chosen:
+    """The dead letters that a page is about, as its link names them."""
+
+    def __init__(self, given: Mapping[str, str], consumer: str) -> None:
+        """`consumer` is the one whose dead letters are meant if the link names none; an empty name
+        means those of all."""
+        names = ("id", "consumer", *FILTERS, "since", "until", "from")
+        self.fields = {
+            name: given[name].strip()
+            for name in names
+            if name in given and (given[name].strip() or name == "consumer")
+        }
+        """The fields that were given."""
+        id_ = self.fields.get("id")
+        self.selection: Final = Selection(
+            ids=(id_,) if id_ else (),
+            consumer=self.fields.get("consumer", consumer) or None,
+            since=self._instant("since"),
+            until=self._instant("until"),
+            **{name: self.fields.get(name) for name in FILTERS},
+        )
+        self.from_queue: Final = self.fields.get("from") == QUEUE
+        if self.fields.get("from") not in (None, STORE, QUEUE):
+            raise HTTPException(400, "from must be store or queue")
+
+    def link(self, path: str, **other: str | None) -> str:
+        """A link to this path about the same, with other fields; None leaves one out."""
+        fields = {name: value for name, value in (self.fields | other).items() if value is not None}
+        return f"{path}?{urlencode(fields)}" if fields else path
+
+    def _instant(self, name: str) -> int | None:
+        text = self.fields.get(name)
+        if text is None:
+            return None
+        try:
+            return asked(text, wall_clock())
+        except ValueError as error:
+            raise HTTPException(400, f"{name}: {error}") from None
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of the form that was sent."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            raise HTTPException(413, "The form is too large")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise HTTPException(400, "The form cannot be read") from None

@@ -1,0 +1,28 @@
+"""Fields of the forms of all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eventonce.markup import Html, tag
+
+
+def field(name: str, value: str, hint: str | None = None) -> Html:
+    """A field for a text."""
+    entry = tag(
+        "input",
+        name=name,
+        value=value,
+        placeholder=hint,
+        autocomplete="off",
+        spellcheck="false",
+    )
+    return tag("label", tag("span", name), entry)
+
+
+def choice(name: str, options: Iterable[str], chosen: str) -> Html:
+    """A field for one of these, or for any."""
+    told = [
+        tag("option", one or "any", value=one, selected=one == chosen) for one in ("", *options)
+    ]
+    return tag("label", tag("span", name), tag("select", *told, name=name))

@@ -1,0 +1,110 @@
+"""Health: one sentence about everything that is watched, with the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from eventonce.core.ports import Stats
+from eventonce.history.summary import GROUP_OF
+from eventonce.markup import Highlight, Sentence, counted, number, share
+
+MINUTES: Final = 10
+"""Minutes that the sentence is about."""
+
+FAILING: Final = 0.05
+"""The share of runs that fail from which on it is no ordinary day."""
+
+BUSY: Final = 0.5
+"""The share of events that are busy from which on hardly anything gets on."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The facts that the sentence is made of."""
+
+    recent: Mapping[str, int] = {}
+    """Decisions of the last ten minutes, by status."""
+    rate: float = 0.0
+    """Events a second, now."""
+    no_history: bool = False
+    history_fault: str = ""
+    store_fault: str = ""
+    stats: Stats | None = None
+    queue: bool = False
+    """Whether dead letters are kept in a queue, so that nobody counts them here."""
+    worker_fault: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The sentence, and whether somebody should do something."""
+
+    sentence: Sentence
+    harm: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state in a word, which changes seldom."""
+        return "Trouble" if self.harm else "No trouble"
+
+
+def health(seen: Seen) -> Health:
+    """The sentence about these facts."""
+    waiting = seen.stats.letters if seen.stats is not None else 0
+    letters = f"{counted(waiting, 'dead letter')} {'waits' if waiting == 1 else 'wait'}"
+    for fault in (seen.store_fault, seen.worker_fault, seen.history_fault):
+        if fault:
+            return _harm(fault)
+    if seen.no_history:
+        said = " No history is kept, so no rates are known."
+        return Health((Highlight("The store answers."), said, f" {letters}." if waiting else ""))
+    total = sum(seen.recent.values())
+    groups = dict.fromkeys(GROUP_OF.values(), 0)
+    for status, many in seen.recent.items():
+        groups[GROUP_OF[status]] += many
+    if waiting == 0 and seen.stats is not None and not seen.queue:
+        # Whatever was given up has been redriven or dropped since.
+        groups["dead letters"] = 0
+    trouble = _trouble(seen.recent, groups, total)
+    if trouble:
+        return _harm(trouble, f" {letters}." if waiting else "")
+    if not total:
+        quiet = f"Nothing was decided in the last {MINUTES} minutes."
+        return Health((Highlight("Quiet."), f" {quiet}", f" {letters}." if waiting else ""))
+    copies = f"{share(groups['copies'], total)} copies"
+    failures = seen.recent.get("failed", 0)
+    failed = f"{counted(failures, 'failure')} to be tried again" if failures else "no failure"
+    said = (
+        f" {number(round(seen.rate, 1))} events a second now. In the last {MINUTES} minutes "
+        f"{counted(total, 'event')}, {copies}, {failed}."
+    )
+    return Health((Highlight("Healthy."), said, f" {letters}." if waiting else ""))
+
+
+def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -> str:
+    failed = recent.get("failed", 0)
+    runs = failed + groups["ran"]
+    since = f"in the last {MINUTES} minutes."
+    if groups["dead letters"]:
+        many = groups["dead letters"]
+        return f"{counted(many, 'event')} {'was' if many == 1 else 'were'} given up {since}"
+    if recent.get("fenced"):
+        many = recent["fenced"]
+        effects = "Its effect" if many == 1 else "Their effects"
+        return (
+            f"{counted(many, 'run')} outlived the lease {since} {effects} may have happened twice."
+        )
+    if failed > FAILING * runs:
+        return f"{number(failed)} of {counted(runs, 'run')} failed {since}"
+    if recent.get("busy", 0) > BUSY * total:
+        return f"{number(recent['busy'])} of {counted(total, 'event')} were busy {since}"
+    if total and recent.get("ignored", 0) == total:
+        return f"All {counted(total, 'event')} were ignored {since} No handler takes their types."
+    if recent.get("unguarded"):
+        return f"{counted(recent['unguarded'], 'event')} ran unprotected {since}"
+    return ""
+
+
+def _harm(said: str, more: str = "") -> Health:
+    return Health((Highlight(said, harm=True), more), harm=True)

@@ -1,0 +1,68 @@
+"""Live parts: server-sent events that keep a page up to date without a reload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from eventonce.dashboard.asking import Away
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.layout import health
+from eventonce.dashboard.looks import LOOK_INTERVAL
+
+STREAM: Final = {"content-type": "text/event-stream", "cache-control": "no-store"}
+
+MOST_STREAMS: Final = 100
+"""Streams at the same time: whoever watches leaves connections for whoever opens a page."""
+
+Parts = Callable[[], Awaitable[Mapping[str, str]]]
+"""The parts of a page by the names of their events, as markup or as JSON."""
+
+
+async def live(request: Request) -> Response:
+    """The health, for pages that have nothing else that is live."""
+
+    async def parts() -> Mapping[str, str]:
+        return {}
+
+    return stream(request, parts)
+
+
+def stream(request: Request, parts: Parts) -> Response:
+    """Send the health and these parts, each when it has changed, until the reader goes."""
+    board = board_of(request)
+    if board.streams >= MOST_STREAMS:
+        raise HTTPException(503, "Too many pages are watched at once: this one is not live")
+    return StreamingResponse(_events(board, parts), headers=STREAM)
+
+
+async def _events(board: Board, parts: Parts) -> AsyncIterator[str]:
+    board.streams += 1
+    try:
+        sent: dict[str, str] = {}
+        yield "retry: 2000\n\n"
+        while not board.looks.ended.is_set():
+            look = await board.looks.latest()
+            told: dict[str, str] = {"health": health(look), "state": look.health.state}
+            with suppress(Away):  # The health says who is away; the parts stay as they were.
+                told |= await parts()
+            changed = {name: text for name, text in told.items() if sent.get(name) != text}
+            if changed:
+                sent |= changed
+                yield "".join(event(name, text) for name, text in changed.items())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(board.looks.ended.wait(), LOOK_INTERVAL)
+    finally:
+        board.streams -= 1
+
+
+def event(name: str, text: str) -> str:
+    """A server-sent event; every line of the text is one of data."""
+    lines = "\n".join(f"data: {line}" for line in text.splitlines() or [""])
+    return f"event: {name}\n{lines}\n\n"

@@ -1,0 +1,337 @@
+"""Looks: what is seen at one moment, shared by all who watch: many cost no more than one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from eventonce.clock import wall_clock
+from eventonce.core.ports import Stats
+from eventonce.dashboard.asking import Asker, Away
+from eventonce.dashboard.health import MINUTES, Health, Seen, health
+from eventonce.dashboard.watched import Watched
+from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
+from eventonce.history.tables import MINUTE
+
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks while somebody watches; there are none otherwise."""
+
+STORE_INTERVAL: Final = 5.0
+"""Seconds between two looks at the store."""
+
+COST: Final = 20
+"""A look that takes long is repeated after so many times as long."""
+
+LONGEST: Final = 15.0
+"""Seconds after which every look is repeated, however long it takes: what was away comes back."""
+
+SMOOTH: Final = 5.0
+"""Seconds that a rate is the mean of: a history is written once a second."""
+
+PAUSE: Final = 15.0
+"""Seconds without a look after which rates begin anew: nobody watched, and the history knows what
+was meanwhile by the minute."""
+
+POINTS: Final = 600
+"""Looks whose rates are remembered for the plot: ten minutes."""
+
+HOUR: Final = 60
+"""Minutes that the page of workers is about."""
+
+STORE_LOOKS: Final = 120
+"""Looks at the store that are remembered: ten minutes."""
+
+FIRST_WAIT: Final = 0.4
+"""Seconds that a page waits for the first look at the store; it is shown later otherwise."""
+
+Found = TypeVar("Found")
+
+
+class StoreLook(msgspec.Struct, frozen=True):
+    """What was seen of the store."""
+
+    at: int = 0
+    latency: float | None = None
+    """Milliseconds that one claim takes that only looks."""
+    stats: Stats | None = None
+    fault: str = ""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was seen at one moment."""
+
+    at: int
+    health: Health
+    rates: Mapping[str, float]
+    """Events a second, by group of outcomes; all 0 at the first look."""
+    store: StoreLook
+    fault: str = ""
+    """Why the history says nothing; empty if it does."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A span of time until now that people choose from."""
+
+    name: str
+    words: str
+    span: int
+    """Milliseconds."""
+    step: int
+    """Milliseconds of one point of the plot."""
+
+
+RANGES: Final = {
+    one.name: one
+    for one in (
+        Range("10m", "10 minutes", 10 * MINUTE, MINUTE),
+        Range("1h", "hour", 60 * MINUTE, MINUTE),
+        Range("24h", "24 hours", 24 * 60 * MINUTE, 15 * MINUTE),
+        Range("7d", "7 days", 7 * 24 * 60 * MINUTE, 120 * MINUTE),
+        Range("30d", "30 days", 30 * 24 * 60 * MINUTE, 480 * MINUTE),
+    )
+}
+LIVE: Final = RANGES["10m"]
+"""The range whose plot has a point a second while somebody watches."""
+
+
+class WorkerLook(msgspec.Struct, frozen=True):
+    """What the history knows of one worker in the last hour."""
+
+    name: str
+    consumers: tuple[str, ...]
+    channels: tuple[str, ...]
+    last: int
+    """The minute of its last decision, in milliseconds."""
+    minutes: tuple[int, ...]
+    """Decisions of each minute, the oldest first."""
+    groups: Mapping[str, int]
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What was decided in a range."""
+
+    since: int
+    summary: Summary
+    points: tuple[tuple[int, Mapping[str, float]], ...]
+    """The begin of each step, and its events a second by group."""
+
+
+class Shared(Generic[Found]):
+    """The last answer to one question, asked again when somebody wants it and it is too old."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Found]], interval: float) -> None:
+        self._ask = ask
+        self._interval = interval
+        self._lock = asyncio.Lock()
+        self._due = -inf
+        self._away: Away | None = None
+        self.last: Found | None = None
+
+    async def get(self) -> Found:
+        """The answer; one question at a time, and whoever waits shares it, or that there is none:
+        a place that is away must not be waited for by one after the other."""
+        async with self._lock:
+            if time.monotonic() >= self._due:
+                began = time.monotonic()
+                try:
+                    self.last, self._away = await self._ask(), None
+                except Away as error:
+                    self._away = error
+                now = time.monotonic()
+                self._due = now + max(self._interval, min(COST * (now - began), LONGEST))
+            if self._away is not None:
+                raise Away(str(self._away)) from self._away
+            assert self.last is not None
+            return self.last
+
+
+class Looks:
+    """The looks of one dashboard."""
+
+    def __init__(self, watched: Watched, ask_store: Asker, ask_history: Asker) -> None:
+        self._watched = watched
+        self._ask_store = ask_store
+        self._ask_history = ask_history
+        self._looks = Shared(self._look, LOOK_INTERVAL * 0.9)
+        self._store = Shared(self._look_at_store, STORE_INTERVAL)
+        self._past = {
+            name: Shared(self._asking(one), LOOK_INTERVAL * 0.9) for name, one in RANGES.items()
+        }
+        self._workers = Shared(self._ask_for_workers, LOOK_INTERVAL * 0.9)
+        self._at_store: asyncio.Task[StoreLook] | None = None
+        self._known: dict[tuple[int, str], int] = {}
+        self._deltas: deque[tuple[float, Counter[str]]] = deque()
+        self._points: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=POINTS)
+        self.store_looks: deque[StoreLook] = deque(maxlen=STORE_LOOKS)
+        """The last looks at the store."""
+        self.ended = asyncio.Event()
+        """Set when the server ends: whoever watches stops."""
+
+    async def latest(self) -> Look:
+        """A look that is about a second old at most."""
+        return await self._looks.get()
+
+    async def store(self) -> StoreLook:
+        """The look at the store; about five seconds old at most."""
+        return await self._store.get()
+
+    async def workers(self) -> list[WorkerLook]:
+        """The workers of the last hour, the busiest first; `Away` without a history."""
+        return await self._workers.get()
+
+    async def past(self, range_: Range) -> Past:
+        """What was decided in this range; `Away` without a history."""
+        return await self._past[range_.name].get()
+
+    async def _look(self) -> Look:
+        store = await self._store_for_now()
+        now = wall_clock()
+        recent: Counter[str] = Counter()
+        fault = ""
+        if self._watched.history:
+            try:
+                counted = await self._ask_history(lambda: self._counted(now))
+            except Away as error:
+                fault = str(error)
+            else:
+                for _, (status,), events, _ in counted:
+                    recent[status] += events
+                self._take_rates(counted)
+        rates = self._rates()
+        if len(self._deltas) > 1 and not fault:
+            self._points.append((now, rates))
+        seen = Seen(
+            recent=recent,
+            rate=sum(rates.values()),
+            no_history=not self._watched.history,
+            history_fault=fault,
+            store_fault=store.fault,
+            stats=store.stats,
+            queue=bool(self._watched.letters),
+            worker_fault=self._worker_fault(),
+        )
+        return Look(now, health(seen), rates, store, fault)
+
+    def _counted(self, now: int) -> list[tuple[int, tuple[Any, ...], int, int]]:
+        since = now - (MINUTES - 1) * MINUTE
+        return self._watched.looking.counts(since, now + MINUTE, ("status",))
+
+    def _take_rates(self, counted: list[tuple[int, tuple[Any, ...], int, int]]) -> None:
+        known, self._known = (
+            self._known,
+            {(minute, status): events for minute, (status,), events, _ in counted},
+        )
+        moment = time.monotonic()
+        if not self._deltas or moment - self._deltas[-1][0] > PAUSE:
+            self._deltas.clear()
+            self._points.clear()
+            self._deltas.append((moment, Counter()))
+            return
+        delta: Counter[str] = Counter()
+        for which, events in self._known.items():
+            delta[GROUP_OF[which[1]]] += max(0, events - known.get(which, 0))
+        self._deltas.append((moment, delta))
+        while len(self._deltas) > 2 and self._deltas[1][0] < moment - SMOOTH:
+            self._deltas.popleft()
+
+    def _rates(self) -> Mapping[str, float]:
+        """The mean of the deltas after the first one, whose own time is not known."""
+        if len(self._deltas) < 2:
+            return dict.fromkeys(GROUPS, 0.0)
+        took = self._deltas[-1][0] - self._deltas[0][0]
+        total: Counter[str] = Counter()
+        for _, delta in list(self._deltas)[1:]:
+            total.update(delta)
+        return {group: total[group] / took for group in GROUPS}
+
+    async def _store_for_now(self) -> StoreLook:
+        """The last look at the store; a new one goes on while nobody waits."""
+        if self._at_store is None or self._at_store.done():
+            self._at_store = asyncio.ensure_future(self._store.get())
+            await asyncio.wait(
+                [self._at_store], timeout=FIRST_WAIT if self._store.last is None else 0
+            )
+        return self._store.last or StoreLook()
+
+    async def _look_at_store(self) -> StoreLook:
+        try:
+            latency = await self._ask_store(self._watched.probe)
+            stats = await self._ask_store(self._watched.stats)
+        except Away as error:
+            found = StoreLook(wall_clock(), fault=str(error))
+        else:
+            found = StoreLook(wall_clock(), latency, stats)
+        self.store_looks.append(found)
+        return found
+
+    async def _ask_for_workers(self) -> list[WorkerLook]:
+        return await self._ask_history(self._read_workers)
+
+    def _read_workers(self) -> list[WorkerLook]:
+        now = wall_clock()
+        since = (now // MINUTE - HOUR + 1) * MINUTE
+        fields = ("worker", "consumer", "channel", "status")
+        found: dict[str, list[tuple[int, tuple[str, ...], int]]] = {}
+        for at, kind, events, _ in self._watched.looking.counts(since, now + MINUTE, fields):
+            found.setdefault(kind[0], []).append((at, kind, events))
+        looks = [_worker(name, rows, since) for name, rows in found.items()]
+        return sorted(looks, key=lambda one: -sum(one.minutes))
+
+    def _asking(self, range_: Range) -> Callable[[], Awaitable[Past]]:
+        async def ask() -> Past:
+            return await self._ask_history(lambda: self._read_past(range_))
+
+        return ask
+
+    def _read_past(self, range_: Range) -> Past:
+        now = wall_clock()
+        since = (now - range_.span) // range_.step * range_.step
+        counted = self._watched.looking.counts(since, now + MINUTE, FIELDS, range_.step)
+        by_step: dict[int, Counter[str]] = {}
+        for begin, (status, *_), events, _ in counted:
+            by_step.setdefault(begin, Counter())[GROUP_OF[status]] += events
+        points = []
+        for begin in range(since, now, range_.step):
+            counts = by_step.get(begin, Counter())
+            seconds = (min(begin + range_.step, now) - begin) / 1000
+            rates = {group: counts[group] / max(1.0, seconds) for group in GROUPS}
+            points.append((begin, rates))
+        return Past(since, summary(counted), tuple(points))
+
+    def plotted(self, range_: Range, past: Past) -> list[tuple[int, Mapping[str, float]]]:
+        """The points of the plot. The live one has the looks of now, and before them what the
+        history knows by minute."""
+        points = list(past.points)
+        if range_ is LIVE and self._points:
+            first = self._points[0][0]
+            middle = range_.step // 2
+            points = [(min(at + middle, first - 1000), rates) for at, rates in points if at < first]
+            points += [one for one in self._points if one[0] >= past.since]
+        return points
+
+    def _worker_fault(self) -> str:
+        state = self._watched.state() if self._watched.state is not None else {}
+        if state.get("draining"):
+            return "The worker is ending."
+        if not state.get("live", True):
+            return "The worker has broken; its log says why."
+        if state.get("overdue"):
+            return f"{state['overdue']} handlers run longer than their lease."
+        return ""
+
+
+def _worker(name: str, rows: list[tuple[int, tuple[str, ...], int]], since: int) -> WorkerLook:
+    minutes = [0] * HOUR
+    groups: Counter[str] = Counter()
+    for at, (*_, status), events in rows:
+        minutes[min(HOUR - 1, max(0, (at - since) // MINUTE))] += events
+        groups[GROUP_OF[status]] += events
+    consumers, channels = (tuple(sorted({kind[at] for _, kind, _ in rows})) for at in (1, 2))
+    last = max(at for at, _, _ in rows)
+    return WorkerLook(name, consumers, channels, last, tuple(minutes), groups)

@@ -1,0 +1,139 @@
+"""One dead letter, with its event."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.core.sealed import key_of_letter
+from eventonce.dashboard.access import Person, person_of
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.chosen import Chosen
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.pages.letters import (
+    LETTERS_PATIENCE,
+    chosen_in,
+    command_about,
+    offers,
+    when,
+)
+from eventonce.history.decision import conversation_of
+from eventonce.letters import bulk
+from eventonce.letters.reasons import group_of
+from eventonce.letters.selection import event_of
+from eventonce.markup import counted, data, dotted, joined, number, tag
+from eventonce.study.page.layout import listing
+from eventonce.study.page.pairs import masked
+from eventonce.types import Letter
+
+LONGEST_EVENT: Final = 50_000
+"""Characters of an event that are shown; `export` has all of it."""
+
+
+_NAME: Final = re.compile(r"[A-Za-z_$@-](?:[A-Za-z_$:.-]|[0-9]{1,2}(?![0-9]))*")
+"""A field's name. Where people's numbers, addresses or names are the names of fields, they have
+signs that no such name has."""
+
+
+async def page(request: Request) -> Response:
+    """One dead letter, with its event."""
+    board, person = board_of(request), person_of(request)
+    chosen = chosen_in(request, request.query_params)
+    if not chosen.selection.ids:
+        raise HTTPException(400, "The link names no dead letter")
+    letter = await board.ask_letters(lambda: _letter(board, chosen), LETTERS_PATIENCE)
+    if letter is None:
+        raise HTTPException(404, "This dead letter is gone: it was redriven or dropped")
+    event = event_of(letter)
+    conversation = conversation_of(event) if event is not None else ""
+    story = f"/search?{urlencode({'conversation': conversation})}"
+    group = group_of(letter.reason)
+    alike = {"id": None, "consumer": letter.consumer, "group": group}
+    facts: list[tuple[str, object]] = [
+        ("reason", data(person.reason(letter.reason))),
+        ("group", tag("a", group, href=chosen.link("/letters", **alike))),
+        ("given up", when(letter.at)),
+        ("status", letter.status),
+        ("attempts", number(letter.attempt)),
+        ("type", dotted(event.type) if event is not None and event.type else "none"),
+        ("rule", dotted(letter.rule) if letter.rule else "none"),
+        ("consumer", letter.consumer),
+        ("conversation", tag("a", data(conversation), href=story) if conversation else "none"),
+        ("key", tag("code", letter.key.hex()) if letter.key else "none"),
+        ("id", tag("code", letter.id)),
+    ]
+    rows = [tag("tr", tag("th", name, scope="row"), tag("td", told)) for name, told in facts]
+    note = None
+    if not person.sees_values:
+        note = tag("p", "Values are shown to operators alone.", class_="note")
+    body = joined(
+        offers(board, person, chosen, 1),
+        tag("table", tag("tbody", *rows), class_="letter"),
+        tag("section", tag("h2", "Event"), note, listing(shown_event(letter, person))),
+    )
+    command = command_about(board, chosen, "show")
+    return await framed(request, View("Dead letter", body, command, live="/live"))
+
+
+def _letter(board: Board, chosen: Chosen) -> Letter | None:
+    (id_,) = chosen.selection.ids
+    if not chosen.from_queue:
+        found: Letter | None = board.watched.store.letter(id_)
+        return found
+    with board.watched.place(chosen.selection, from_queue=True, to_change=False) as place:
+        for held in bulk.selected(place, chosen.selection, bulk.Progress(), 1):
+            return held[0].letter
+    return None
+
+
+def shown_event(letter: Letter, person: Person) -> str:
+    """The event as this person may see it."""
+    if key_of_letter(letter):
+        return f"sealed, {counted(len(letter.event), 'byte')}: the reason names the key"
+    try:
+        raw = letter.event
+        if not person.sees_values:
+            raw = msgspec.json.encode(_veiled(letter, msgspec.json.decode(raw)))
+        return _cut(msgspec.json.format(raw, indent=2).decode(errors="replace"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        if not person.sees_values:
+            return f"not JSON, {counted(len(letter.event), 'byte')}"
+        return _cut(letter.event.decode(errors="replace"))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_EVENT:
+        return text
+    return f"{text[:LONGEST_EVENT]}\n… ({number(len(text))} characters; export has all of it)"
+
+
+def _veiled(letter: Letter, event: Any) -> Any:
+    """The event with kinds for its values. Its type, source and time, as the envelope has them,
+    say nothing about a person."""
+    read = event_of(letter)
+    shown = {read.type, read.source, read.time} if read is not None else set()
+    if not isinstance(event, dict):
+        return _masked(event)
+    hidden: dict[str, Any] = _masked(event)
+    return hidden | {
+        name: value
+        for name, value in event.items()
+        if name in hidden and isinstance(value, str) and value in shown
+    }
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name if _NAME.fullmatch(name) else f"[name {at}, {masked(name)}]": _masked(inner)
+            for at, (name, inner) in enumerate(value.items(), 1)
+        }
+    if isinstance(value, list):
+        return [_masked(inner) for inner in value]
+    return f"[{masked(value)}]"

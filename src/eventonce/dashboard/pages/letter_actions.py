@@ -1,0 +1,341 @@
+"""Actions on dead letters: first what would happen, then the confirmation, then how far it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Mapping
+from typing import Final, NamedTuple, cast
+
+from anyio import to_thread
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from eventonce.audit import Audit
+from eventonce.clock import wall_clock
+from eventonce.dashboard.access import person_of
+from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.chosen import Chosen, form_of
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.live import stream
+from eventonce.dashboard.pages.letters import (
+    LETTERS_PATIENCE,
+    LOOKED_AT,
+    chosen_in,
+    command_about,
+    when,
+)
+from eventonce.errors import ConfigError
+from eventonce.letters import bulk
+from eventonce.letters.selection import moment
+from eventonce.markup import Html, counted, data, joined, number, tag
+from eventonce.study.page.layout import table
+
+KINDS: Final = ("redrive", "drop", "export")
+
+FORETOLD: Final = 1_000
+"""Dead letters of which the store is asked what a redrive would do."""
+
+MEANS: Final = {
+    "redrive": "Each event runs again. One that took effect meanwhile does not run a second time. "
+    "Dead letters that are settled are dropped; the others stay, with their newest reason.",
+    "drop": "They are deleted for good: their events do not run, and cannot be brought back.",
+    "export": "Their events are saved as a file of JSON Lines, with all they say about people. The "
+    "dead letters stay.",
+}
+
+
+class Forecast(NamedTuple):
+    """What an action would do."""
+
+    total: int
+    more: bool
+    would: Counter[tuple[str, str]]
+    """The verdict and its reason, for a redrive of the first dead letters."""
+
+
+async def dry_run(request: Request) -> Response:
+    """What the action would do with the selection, and the form that confirms it."""
+    board, kind = board_of(request), _kind(request)
+    chosen = _for(kind, board, chosen_in(request, request.query_params))
+    if not person_of(request).may_act:
+        raise HTTPException(403, "You may look and not act")
+    forecast = await board.ask_letters(lambda: _forecast(board, kind, chosen), LETTERS_PATIENCE)
+    body = joined(
+        tag(
+            "p",
+            tag("b", counted(forecast.total, "dead letter")),
+            " or more" if forecast.more else None,
+            _which(chosen),
+            ".",
+        ),
+        tag("p", MEANS[kind]),
+        _verdicts(forecast) if kind == "redrive" else None,
+        _confirm(kind, chosen, forecast) if forecast.total else None,
+        tag(
+            "p",
+            tag(
+                "a",
+                "Back",
+                href=chosen.link("/letters/one" if chosen.selection.ids else "/letters"),
+            ),
+        ),
+    )
+    limit = ["--limit", str(forecast.total)] if forecast.total else []
+    dry = [] if kind == "export" else ["--dry-run"]
+    command = command_about(board, chosen, kind, *dry, *limit)
+    return await framed(request, View(f"{kind.capitalize()}: dry run", body, command, live="/live"))
+
+
+async def act(request: Request) -> Response:
+    """Begin what was confirmed."""
+    board, kind = board_of(request), _kind(request)
+    form = await form_of(request)
+    chosen = _for(kind, board, chosen_in(request, form))
+    limit = _limit(form)
+    person = person_of(request)
+    if kind == "export":
+        return await _export(board, person.name, chosen, limit)
+
+    try:
+        action = board.actions.start(
+            cast("Kind", kind), person, chosen.selection, limit, from_queue=chosen.from_queue
+        )
+    except TooMany:
+        raise HTTPException(409, TOO_MANY) from None
+    except ConfigError as error:
+        raise HTTPException(409, str(error)) from None
+    return RedirectResponse(f"/actions/{action.id}", 303)
+
+
+async def action(request: Request) -> Response:
+    """One action: how far it is, and the button that stops it."""
+    board, found = board_of(request), _action(request)
+    command = ""
+    # What was searched for in a reason may be what is masked elsewhere.
+    if person_of(request).sees_values:
+        command = board.watched.letters_command(
+            found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
+        )
+    body = joined(
+        tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
+        tag("div", _summary(found), sse_swap="progress"),
+        tag("div", _stop(request, found), sse_swap="stop"),
+        tag("p", tag("a", "Dead letters", href="/letters"), class_="note"),
+    )
+    title = found.kind.capitalize()
+    return await framed(request, View(title, body, command, live=f"/live/actions/{found.id}"))
+
+
+async def live(request: Request) -> Response:
+    """The progress of one action, as it goes on."""
+    found = _action(request)
+
+    async def parts() -> Mapping[str, str]:
+        return {"progress": _summary(found), "stop": _stop(request, found) or ""}
+
+    return stream(request, parts)
+
+
+async def stop(request: Request) -> Response:
+    """Stop one action after the batch under way."""
+    found = _action(request)
+    found.progress.stop.set()
+    return RedirectResponse(f"/actions/{found.id}", 303)
+
+
+async def actions(request: Request) -> Response:
+    """The latest actions."""
+    sees = person_of(request).sees_values
+    rows = [
+        (
+            tag("a", when(one.began), href=f"/actions/{one.id}"),
+            one.kind,
+            one.who,
+            one.state,
+            one.progress.done,
+            data((one.selection.text() or "all") if sees else "masked"),
+        )
+        for one in board_of(request).actions.latest()
+    ]
+    head = ("since", "action", "who", "state", "dead letters", "which")
+    none = tag("p", "There were none since the dashboard started.", class_="note")
+    audit = board_of(request).watched.audit
+    kept = (
+        f"The audit has all of them: {audit}"
+        if audit
+        else ("`audit` of eventonce.toml names a file that keeps a line about each.")
+    )
+    body = joined(table(head, rows) if rows else none, tag("p", kept, class_="note"))
+    return await framed(request, View("Actions", body, live="/live"))
+
+
+def _kind(request: Request) -> str:
+    kind: str = request.path_params["kind"]
+    if kind not in KINDS:
+        raise HTTPException(404, "There is no such action")
+    return kind
+
+
+def _for(kind: str, board: Board, chosen: Chosen) -> Chosen:
+    """The same; a redrive only of what can be run here."""
+    runners = board.watched.runners
+    if kind != "redrive":
+        return chosen
+    if runners is None:
+        raise HTTPException(409, NO_RUNNERS)
+    own, name = runners.own, chosen.selection.consumer
+    if own is None or name == own.name:
+        return chosen
+    if name is not None:
+        raise HTTPException(
+            409, f"{own.name} runs here, and cannot run dead letters of {name}: redrive them there"
+        )
+    return Chosen(chosen.fields | {"consumer": own.name}, own.name)
+
+
+def _limit(form: Mapping[str, str]) -> int:
+    text = form.get("limit", "")
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
+        raise HTTPException(400, "limit must be a number, 1 or more")
+    return int(text)
+
+
+def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
+    watched, progress = board.watched, bulk.Progress()
+    would: Counter[tuple[str, str]] = Counter()
+    total = 0
+    with watched.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
+        for held in bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1):
+            if kind == "redrive" and total < FORETOLD and watched.runners is not None:
+                for one in bulk.foretell(watched.runners, [held]):
+                    would[one.would, "" if one.would == "run" else one.why] += 1
+            total += len(held)
+    return Forecast(min(total, LOOKED_AT), total > LOOKED_AT, would)
+
+
+def _which(chosen: Chosen) -> str:
+    told = [f"{name} {value}" for name, value in chosen.fields.items() if value and name != "from"]
+    where = " in the queue" if chosen.from_queue else ""
+    return f"{where}: {', '.join(told)}" if told else where
+
+
+def _verdicts(forecast: Forecast) -> Html | None:
+    if not forecast.would:
+        return None
+    looked = forecast.would.total()
+    rows = [
+        (tag("b", "run again") if verdict == "run" else verdict, many, data(why))
+        for (verdict, why), many in forecast.would.most_common(20)
+    ]
+    some = f"Of the first {number(looked)} of them:" if looked < forecast.total else "Of them:"
+    verdicts = table(("would", "dead letters", "because"), rows)
+    return tag("div", tag("p", some), verdicts, class_="narrow")
+
+
+def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:
+    """The form: the bound, and the moments since and until which dead letters are meant. What comes
+    later was never seen by whoever confirms; and an hour ago is another moment by then."""
+    since, until = chosen.selection.since, chosen.selection.until
+    now = wall_clock() + 1
+    fields = chosen.fields | {"until": moment(now if until is None else min(until, now))}
+    if since is not None:
+        fields |= {"since": moment(since)}
+    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+    return tag(
+        "form",
+        *hidden,
+        tag(
+            "label",
+            tag("span", "at most"),
+            tag(
+                "input",
+                type="number",
+                name="limit",
+                value=forecast.total,
+                min=1,
+                max=999_999_999,
+                required=True,
+            ),
+        ),
+        tag(
+            "button",
+            f"{kind.capitalize()} them now",
+            class_="main final" if kind == "drop" else "main",
+        ),
+        action=f"/letters/{kind}",
+        method="post",
+        class_="confirm",
+    )
+
+
+async def _export(board: Board, who: str, chosen: Chosen, limit: int) -> Response:
+    try:
+        audit = Audit(board.watched.audit)
+    except ConfigError as error:
+        raise HTTPException(409, str(error)) from None
+    progress = bulk.Progress()
+    selection = chosen.selection
+
+    def lines() -> Generator[bytes, None, None]:
+        with board.actions.audited(
+            "export", who, selection, limit, progress, audit, from_queue=chosen.from_queue
+        ) as place:
+            yield from bulk.export(bulk.selected(place, selection, progress, limit), progress)
+
+    async def sent() -> AsyncIterator[bytes]:
+        # In a thread, one batch at a time: the store may be slow, and a browser too.
+        some = lines()
+        try:
+            while (part := await to_thread.run_sync(next, some, None)) is not None:
+                yield part
+        finally:
+            some.close()
+
+    headers = {"content-disposition": 'attachment; filename="letters.jsonl"'}
+    return StreamingResponse(sent(), media_type="application/jsonl", headers=headers)
+
+
+def _action(request: Request) -> Action:
+    found = board_of(request).actions.find(request.path_params["id"])
+    if found is None:
+        raise HTTPException(
+            404, "This action is not known here: the dashboard was started anew, or it is long ago"
+        )
+    return found
+
+
+def _stop(request: Request, found: Action) -> Html | None:
+    if found.state != "running" or not person_of(request).may_act:
+        return None
+    return tag(
+        "form",
+        tag("button", "Stop", class_="main"),
+        action=f"/actions/{found.id}/stop",
+        method="post",
+    )
+
+
+def _summary(action: Action) -> Html:
+    """How far an action has come, in words and as a bar."""
+    progress = action.progress
+    done, counts = progress.done, progress.counts
+    rows = [(tag("span", name), many) for name, many in counts.most_common()]
+    took = ((action.ended or wall_clock()) - action.began) / 1000
+    states = {
+        "running": "under way",
+        "stopping": "stops after the batch under way",
+        "finished": "finished",
+        "stopped": "stopped; the others stay as they are",
+        "failed": "failed",
+    }
+    words = f"{counted(done, 'dead letter')} of {number(action.limit)} at most"
+    return joined(
+        tag("p", tag("b", words), f", {states[action.state]}, after {took:.0f} s.", id="state"),
+        tag("p", action.error, class_="harm", role="alert") if action.error else None,
+        tag("progress", value=done, max=max(1, action.limit), aria_label="Progress")
+        if not action.ended
+        else None,
+        tag("div", table(("outcome", "dead letters"), rows), class_="narrow") if rows else None,
+    )

@@ -1,0 +1,287 @@
+"""Dead letters: grouped by reason, filtered, and one by one with its event."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.dashboard.access import Person, person_of
+from eventonce.dashboard.actions import NO_RUNNERS
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.chosen import QUEUE, Chosen
+from eventonce.dashboard.forms import choice, field
+from eventonce.dashboard.layout import View, framed
+from eventonce.history.story import moment
+from eventonce.letters import bulk
+from eventonce.letters.groups import Group, grouped
+from eventonce.letters.selection import event_of
+from eventonce.markup import Html, counted, data, dotted, joined, number, tag
+from eventonce.study.page.layout import table
+from eventonce.types import Letter
+
+LOOKED_AT: Final = 100_000
+"""Dead letters that a page looks at: more take longer than anybody waits."""
+
+LETTERS_PATIENCE: Final = 20.0
+"""Seconds that a page waits for so many."""
+
+LISTED: Final = 50
+"""Dead letters that are listed; all of them are acted on."""
+
+SHOWN_GROUPS: Final = 60
+
+FIRST: Final = ("reason", "type", "conversation")
+MORE: Final = ("rule", "consumer", "since", "until")
+HINTS: Final = {
+    "reason": "a part of it",
+    "conversation": "the id of a call, a contact or a case",
+    "since": "7d, or 2026-11-16T08:00Z",
+    "until": "1h, or 2026-11-16T09:00Z",
+}
+
+QUEUE_NOTE: Final = (
+    "To read the queue counts as a receive of each message, and hides it from others for half a "
+    "minute at most."
+)
+
+
+class Found(NamedTuple):
+    """What the page shows of a selection."""
+
+    groups: list[Group]
+    latest: list[Letter]
+    total: int
+    more: bool
+    """Whether there are more than were looked at."""
+
+
+async def page(request: Request) -> Response:
+    """The groups and the latest of the selected dead letters."""
+    board, person = board_of(request), person_of(request)
+    chosen = chosen_in(request, request.query_params)
+    command = command_about(board, chosen, "groups")
+    begun = _under_way(board)
+    if board.watched.letters and "from" not in chosen.fields:
+        body = joined(begun, _places(board, chosen))
+        return await framed(request, View("Dead letters", body, command, live="/live"))
+    found = await board.ask_letters(lambda: _found(board, chosen), LETTERS_PATIENCE)
+    many = joined(tag("b", counted(found.total, "dead letter")), _more(found), ".")
+    body = joined(
+        begun,
+        _places(board, chosen) if board.watched.letters else None,
+        _filter(chosen),
+        tag("p", many, id="count"),
+        offers(board, person, chosen, found.total),
+        _groups(chosen, person, found.groups),
+        _latest(chosen, person, found),
+    )
+    return await framed(request, View("Dead letters", body, command, live="/live"))
+
+
+def when(at: int) -> str:
+    """A moment, to the second."""
+    return moment(at)[:-4]
+
+
+def chosen_in(request: Request, given: Mapping[str, str]) -> Chosen:
+    """The dead letters that these fields of a query or a form name."""
+    person = person_of(request)
+    person.check_search(given)
+    chosen = Chosen(given, board_of(request).watched.name)
+    if chosen.from_queue:
+        person.check_queue()
+    return chosen
+
+
+def command_about(board: Board, chosen: Chosen, *words: str) -> str:
+    """The command line about the same dead letters."""
+    return board.watched.letters_command(
+        *words, selection=chosen.selection, from_queue=chosen.from_queue
+    )
+
+
+def _found(board: Board, chosen: Chosen) -> Found:
+    latest: deque[Letter] = deque(maxlen=LISTED)
+    seen: Counter[str] = Counter()
+    progress = bulk.Progress()
+
+    def looked_at() -> Any:
+        batches = bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1)
+        for held in batches:
+            for each in held:
+                seen["all"] += 1
+                if seen["all"] <= LOOKED_AT:
+                    latest.append(each.letter)
+                    yield each.letter
+
+    with board.watched.place(
+        chosen.selection, from_queue=chosen.from_queue, to_change=False
+    ) as place:
+        groups = grouped(looked_at())
+    total = min(seen["all"], LOOKED_AT)
+    newest = sorted(latest, key=lambda letter: letter.at, reverse=True)
+    return Found(groups, newest, total, seen["all"] > LOOKED_AT)
+
+
+def _more(found: Found) -> str:
+    return " at least; the oldest of them were looked at" if found.more else ""
+
+
+def _under_way(board: Board) -> Html | None:
+    """The actions that are going on, and the last that ended."""
+    latest = board.actions.latest()
+    going = [action for action in latest if not action.ended]
+    if not latest:
+        return None
+    shown = going or latest[:1]
+    told = [
+        tag("a", f"{action.kind.capitalize()}", href=f"/actions/{action.id}") for action in shown
+    ]
+    words = "Under way: " if going else "Last action: "
+    states = [
+        joined(link, f" by {action.who}: {action.state}. ")
+        for link, action in zip(told, shown, strict=True)
+    ]
+    return tag("p", words, *states, tag("a", "All actions", href="/actions"), class_="note")
+
+
+def _places(board: Board, chosen: Chosen) -> Html:
+    """Where to look, if there are two places."""
+    here = chosen.fields.get("from")
+    links = [
+        tag(
+            "li",
+            tag(
+                "a",
+                words,
+                href=chosen.link("/letters", **{"from": name}),
+                aria_current="true" if here == name else None,
+            ),
+        )
+        for name, words in (("store", "Those in the store"), (QUEUE, "Read the queue"))
+    ]
+    said = f"New dead letters go to {board.watched.letters}. {QUEUE_NOTE}"
+    return tag("div", tag("ul", *links, class_="choices"), tag("p", said, class_="note"))
+
+
+def _filter(chosen: Chosen) -> Html:
+    """The filter, as a form whose link can be kept."""
+    given = {"consumer": chosen.selection.consumer or ""} | chosen.fields
+
+    def fields(names: Sequence[str]) -> list[Html]:
+        return [field(name, given.get(name, ""), HINTS.get(name)) for name in names]
+
+    kept = [
+        tag("input", type="hidden", name=name, value=given[name])
+        for name in ("group", "from")
+        if name in given
+    ]
+    return tag(
+        "form",
+        tag(
+            "div",
+            *fields(FIRST),
+            choice("status", sorted(DEAD_LETTERS), given.get("status", "")),
+            tag("button", "Filter", type="submit", class_="main"),
+            class_="fields",
+        ),
+        tag(
+            "details",
+            tag("summary", "More fields"),
+            tag("div", *fields(MORE), class_="fields"),
+            open=any(name in chosen.fields for name in MORE),
+        ),
+        *kept,
+        action="/letters",
+        method="get",
+        role="search",
+    )
+
+
+def offers(board: Board, person: Person, chosen: Chosen, total: int) -> Html | None:
+    """The actions on the selection, for those who may act."""
+    if not person.may_act:
+        return tag("p", "You may look and not act.", class_="note")
+    if not total:
+        return None
+    kinds = ["drop", "export"] if board.watched.runners is None else ["redrive", "drop", "export"]
+    links = [
+        tag("a", f"{kind.capitalize()} …", href=chosen.link(f"/letters/{kind}"), class_="button")
+        for kind in kinds
+    ]
+    missing = None
+    if board.watched.runners is None:
+        missing = tag("p", "To redrive: ", NO_RUNNERS, class_="note")
+    return joined(tag("div", *links, class_="offers"), missing)
+
+
+def _groups(chosen: Chosen, person: Person, groups: list[Group]) -> Html | None:
+    if not groups:
+        return None
+    if "group" in chosen.fields:
+        told = person.reason(groups[0].reason)
+        leave = tag("a", "Leave the group", href=chosen.link("/letters", group=None))
+        return tag("section", tag("h2", "Group"), tag("p", data(told), " ", leave))
+    rows = [
+        (
+            _reason(chosen, person, group),
+            group.count,
+            when(group.last),
+            _named(group.types),
+            _named(group.rules),
+        )
+        for group in groups[:SHOWN_GROUPS]
+    ]
+    head = ("reason", "dead letters", "last", "types", "rules")
+    rest = len(groups) - SHOWN_GROUPS
+    more = f"… and {counted(rest, 'reason')} more; a filter shows them." if rest > 0 else ""
+    return tag(
+        "section", tag("h2", "By reason"), table(head, rows), tag("p", more) if more else None
+    )
+
+
+def _reason(chosen: Chosen, person: Person, group: Group) -> Html:
+    told = data(person.reason(group.reason))
+    return tag("a", told, href=chosen.link("/letters", group=group.id)) if group.id else told
+
+
+def _named(counts: Counter[str]) -> Html:
+    """The most frequent name, and how many others there are."""
+    ((first, _),) = counts.most_common(1)
+    others = f" and {number(len(counts) - 1)} more" if len(counts) > 1 else None
+    return joined(dotted(first) if first else "none", tag("span", others, class_="soft"))
+
+
+def _latest(chosen: Chosen, person: Person, found: Found) -> Html | None:
+    if not found.latest:
+        return tag("p", "There are none.", class_="note") if chosen.fields else None
+    rows = [
+        (
+            tag(
+                "a",
+                when(letter.at),
+                href=_link_to(letter, chosen),
+            ),
+            letter.status,
+            dotted(event.type) if (event := event_of(letter)) is not None else "none",
+            dotted(letter.rule),
+            data(person.reason(letter.reason)),
+        )
+        for letter in found.latest
+    ]
+    title = "Latest" if found.total > len(rows) else "All of them"
+    head = ("given up", "status", "type", "rule", "reason")
+    return tag("section", tag("h2", title), table(head, rows))
+
+
+def _link_to(letter: Letter, chosen: Chosen) -> str:
+    """The link to one dead letter: its reason and its time may change, its id does not."""
+    place = {"from": chosen.fields["from"]} if "from" in chosen.fields else {}
+    fields = {"id": letter.id, "consumer": letter.consumer, **place}
+    return f"/letters/one?{urlencode(fields)}"

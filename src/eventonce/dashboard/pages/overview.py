@@ -1,0 +1,198 @@
+"""The overview: how much is decided now, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.layout import View, framed, section
+from eventonce.dashboard.live import stream
+from eventonce.dashboard.looks import LIVE, RANGES, Look, Past, Range
+from eventonce.dashboard.watched import NO_HISTORY
+from eventonce.history.summary import CAUSES, GROUPS, Busy
+from eventonce.markup import Html, dotted, joined, number, share, tag
+from eventonce.study.page.layout import table
+
+STATUSES: Final = {"copies": "duplicate", "not settled": "failed", "dead letters": "dead"}
+"""The status that a link from a group searches for: the most frequent one of the group."""
+
+
+async def page(request: Request) -> Response:
+    """The first page."""
+    board = board_of(request)
+    watched = board.watched
+    if not watched.history:
+        body = tag("p", NO_HISTORY, class_="note")
+        return await framed(request, View("Overview", body, watched.command("stats"), live="/live"))
+    range_ = _range(request)
+    paused = request.query_params.get("live") == "off"
+    look = await board.looks.latest()
+    past = await board.looks.past(range_)
+    parts = _parts(look, past, range_)
+    live_at = f"/live/overview?{urlencode({'range': range_.name})}"
+    body = joined(
+        _choices(range_, paused=paused),
+        _plot(range_),
+        *(tag("div", markup, sse_swap=name) for name, markup in parts.items()),
+    )
+    command = watched.command("history", "--totals", "--since", range_.name)
+    view = View("Overview", body, command, live="" if paused else live_at)
+    return await framed(request, view)
+
+
+async def rates(request: Request) -> Response:
+    """The points of the plot, for its script: seconds, then a list for each group."""
+    board = board_of(request)
+    range_ = _range(request)
+    past = await board.looks.past(range_)
+    points = board.looks.plotted(range_, past)
+    columns: list[list[float]] = [[at / 1000 for at, _ in points]]
+    columns += [[round(one[group], 3) for _, one in points] for group in GROUPS]
+    return Response(msgspec.json.encode(columns), media_type="application/json")
+
+
+async def live(request: Request) -> Response:
+    """The parts of the page, and the newest point of its plot."""
+    board, range_ = board_of(request), _range(request)
+
+    async def parts() -> Mapping[str, str]:
+        return await _told(board, range_)
+
+    return stream(request, parts)
+
+
+async def _told(board: Board, range_: Range) -> Mapping[str, str]:
+    look = await board.looks.latest()
+    past = await board.looks.past(range_)
+    told: dict[str, str] = dict(_parts(look, past, range_))
+    at, rates_ = board.looks.plotted(range_, past)[-1]
+    point = [at / 1000, *(round(rates_[group], 3) for group in GROUPS)]
+    told["rates"] = msgspec.json.encode(point).decode()
+    return told
+
+
+def _range(request: Request) -> Range:
+    return RANGES.get(request.query_params.get("range", ""), LIVE)
+
+
+def _choices(range_: Range, *, paused: bool) -> Html:
+    links = [
+        tag(
+            "li",
+            tag(
+                "a",
+                one.words,
+                href="/" if one is LIVE else f"/?range={one.name}",
+                aria_current="true" if one is range_ else None,
+            ),
+        )
+        for one in RANGES.values()
+    ]
+    asked = {} if range_ is LIVE else {"range": range_.name}
+    asked |= {} if paused else {"live": "off"}
+    other = tag("a", "Go on" if paused else "Pause", href=f"/?{urlencode(asked)}", id="pause")
+    return tag(
+        "div",
+        tag("ul", *links, aria_label="The last", class_="choices"),
+        other,
+        class_="bar",
+    )
+
+
+def _plot(range_: Range) -> Html:
+    return tag(
+        "figure",
+        tag(
+            "div",
+            tag("p", "The plot needs a script; its numbers are below.", class_="note"),
+            id="plot",
+            role="img",
+            aria_label=f"Events a second by outcome in the last {range_.words}",
+            data_from=f"/rates?range={range_.name}",
+            data_span=range_.span // 1000,
+            data_names=msgspec.json.encode(list(GROUPS)).decode(),
+            sse_swap="rates",
+            hx_swap="none",
+        ),
+        class_="plot",
+    )
+
+
+def _parts(look: Look, past: Past, range_: Range) -> dict[str, Html]:
+    """What is kept up to date, by the names of the events."""
+    since = range_.name
+    return {
+        "outcomes": _outcomes(look, past, range_, since),
+        "causes": _causes(past, since),
+        "types": _busiest("Busiest types", "type", past.summary.types, since),
+        "rules": _busiest("Busiest rules", "rule", past.summary.rules, since),
+    }
+
+
+def _outcomes(look: Look, past: Past, range_: Range, since: str) -> Html:
+    total = past.summary.events
+    rows = []
+    for place, (group, words) in enumerate(GROUPS.items()):
+        many = past.summary.groups[group]
+        status = STATUSES.get(group)
+        name: object = group.capitalize()
+        if status and many:
+            name = _link(str(name), f"outcome-{place}", status=status, since=since)
+        rows.append(
+            (
+                joined(tag("span", class_=f"key k{place}", aria_hidden="true"), name),
+                f"{look.rates[group]:.1f}",
+                number(many),
+                share(many, total),
+                tag("span", words, class_="soft"),
+            )
+        )
+    head = ("outcome", "a second, now", f"in the last {range_.words}", "share", "which means")
+    return section("Outcomes", table(head, rows))
+
+
+def _causes(past: Past, since: str) -> Html:
+    copies = past.summary.groups["copies"]
+    if not copies:
+        return section("Copies, by cause", tag("p", "No copies came.", class_="note"))
+    rows = [
+        (
+            _link(words, f"cause-{status}{same}", status=status, since=since),
+            number(many),
+            share(many, copies),
+        )
+        for (status, same), words in CAUSES.items()
+        if (many := past.summary.causes.get((status, same), 0))
+    ]
+    return section("Copies, by cause", table(("cause", "copies", "share"), rows))
+
+
+def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
+    if not busy:
+        return section(title, tag("p", "Nothing was decided.", class_="note"))
+    rows = [
+        (
+            _link(dotted(one.name), f"{field}-{place}", **{field: one.name}, since=since)
+            if one.name
+            else tag("span", f"no {field}", class_="soft"),
+            number(one.events),
+            share(one.copies, one.events),
+            number(one.unsettled),
+            number(one.letters),
+            f"{one.took:.1f}",
+        )
+        for place, one in enumerate(busy)
+    ]
+    head = (field, "events", "copies", "not settled", "dead letters", "ms a run")
+    return section(title, table(head, rows))
+
+
+def _link(words: object, id_: str, **asked: str) -> Html:
+    """A link to the search; with an id, so that it keeps the focus when it is replaced."""
+    return tag("a", words, href=f"/search?{urlencode(asked)}", id=id_)

@@ -1,0 +1,249 @@
+"""The search: decisions by what they are about, and the story of a conversation as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.core.status import MEANINGS
+from eventonce.dashboard.access import person_of
+from eventonce.dashboard.asked import MOST_DECISIONS, Asked, read
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.forms import choice, field
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.watched import NO_HISTORY
+from eventonce.history import Decision
+from eventonce.history.story import Chapter, lateness, moment, told
+from eventonce.history.summary import GROUP_OF, GROUPS
+from eventonce.markup import Html, counted, data, dotted, joined, tag
+
+SEARCH_PATIENCE: Final = 10.0
+"""Seconds that a search may take: one for a part of a reason reads all decisions."""
+
+FIRST: Final = ("conversation", "event", "reason")
+MORE: Final = ("type", "rule", "key", "consumer", "since", "until")
+HINTS: Final = {
+    "conversation": "the id of a call, a contact or a case",
+    "event": "its transport id",
+    "reason": "a part of it",
+    "since": "10m, or 2026-11-16T08:00Z",
+    "until": "1h, or 2026-11-16T09:00Z",
+    "key": "hexadecimal",
+}
+KEY: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
+
+
+async def page(request: Request) -> Response:
+    """The form and what it found: the latest decisions, unless more is asked for."""
+    board = board_of(request)
+    asked = read(request)
+    command = board.watched.command("history", *asked.options())
+    if not board.watched.history:
+        view = View("Search", tag("p", NO_HISTORY, class_="note"))
+        return await framed(request, view)
+    if asked.fault:
+        body = joined(_form(asked), tag("p", asked.fault, class_="harm", role="alert"))
+        return await framed(request, View("Search", body), status=400)
+    person = person_of(request)
+    person.check_search(asked.given)
+    found = [
+        replace(one, reason=person.reason(one.reason))
+        for one in await board.ask_history(lambda: _found(board, asked), SEARCH_PATIENCE)
+    ]
+    results = _story(found) if asked.one else _decisions(found)
+    body = joined(_form(asked), _said(asked, found), results)
+    return await framed(request, View(_title(asked), body, command, live="/live"))
+
+
+def _found(board: Board, asked: Asked) -> list[Decision]:
+    with board.watched.searching() as history:
+        return history.find(asked.search, asked.limit)
+
+
+def _title(asked: Asked) -> str:
+    if asked.search.conversation:
+        return f"Conversation {asked.search.conversation[:60]}"
+    if asked.search.id:
+        return f"Event {asked.search.id[:60]}"
+    return "Search"
+
+
+def _form(asked: Asked) -> Html:
+    folded = tag(
+        "details",
+        tag("summary", "More fields"),
+        tag(
+            "div",
+            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in MORE),
+            class_="fields",
+        ),
+        open=any(name in asked.given for name in MORE),
+    )
+    return tag(
+        "form",
+        tag(
+            "div",
+            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in FIRST),
+            choice("status", MEANINGS, asked.given.get("status", "")),
+            tag("button", "Search", type="submit", class_="main"),
+            class_="fields",
+        ),
+        folded,
+        action="/search",
+        method="get",
+        role="search",
+    )
+
+
+def _said(asked: Asked, found: Sequence[Decision]) -> Html:
+    if not found:
+        return tag("p", "The history has no such decision.", class_="note")
+    many = counted(len(found), "decision")
+    if len(found) < asked.limit:
+        return tag("p", f"{many}.", class_="note")
+    said = tag("span", f"The latest {many}. ")
+    if asked.limit == MOST_DECISIONS:
+        return tag("p", said, "Name more fields to see older ones.", class_="note")
+    more = urlencode({**asked.given, "limit": MOST_DECISIONS})
+    link = tag("a", f"Show {counted(MOST_DECISIONS, 'decision')}", href=f"/search?{more}")
+    return tag("p", said, link, class_="note")
+
+
+def _decisions(found: Sequence[Decision]) -> Html:
+    """A row for each, the latest first."""
+    if not found:
+        return tag("div")
+    head = ("decided", "status", "type", "conversation", "rule", "reason")
+    rows = [
+        tag(
+            "tr",
+            tag("td", tag("time", moment(one.at)), _late(one), class_="when"),
+            tag("td", _status(one)),
+            tag("td", _event(one)),
+            tag("td", _conversation(one)),
+            tag("td", one.rule),
+            tag("td", data(one.reason), class_="soft"),
+        )
+        for one in reversed(found)
+    ]
+    made = tag(
+        "table",
+        tag("thead", tag("tr", *(tag("th", word, scope="col") for word in head))),
+        tag("tbody", *rows),
+        class_="decisions",
+    )
+    return tag("div", made, class_="scroll", role="group", tabindex=0, aria_label="Decisions")
+
+
+def _late(one: Decision) -> Html | None:
+    late = lateness(one)
+    return joined(tag("br"), late) if late else None
+
+
+def _status(one: Decision) -> Html:
+    key = KEY[GROUP_OF[one.status]]
+    return joined(tag("span", class_=f"dot {key}", aria_hidden="true"), one.status)
+
+
+def _event(one: Decision) -> Html:
+    name = dotted(one.type) if one.type else tag("span", "not an event")
+    return link(name, event=one.id) if one.id else name
+
+
+def _conversation(one: Decision) -> Html | None:
+    if not one.conversation:
+        return None
+    short = one.conversation if len(one.conversation) <= 13 else f"{one.conversation[:12]}…"
+    return link(data(short), conversation=one.conversation, title=one.conversation)
+
+
+def link(words: object, *, title: str | None = None, **asked: str) -> Html:
+    """A link to a search."""
+    return tag("a", words, href=f"/search?{urlencode(asked)}", title=title)
+
+
+def _story(found: Sequence[Decision]) -> Html:
+    """The chapters one below the other along a line, each with its decisions in their order."""
+    days: list[str] = []
+    parts: list[Html] = []
+    for chapter in told(found):
+        day = moment(chapter.first.at)[:10]
+        if day not in days:
+            days.append(day)
+            parts.append(tag("li", tag("h2", day), class_="day"))
+        parts.append(_chapter(chapter))
+    return tag("ol", *parts, class_="story")
+
+
+def _chapter(chapter: Chapter) -> Html:
+    first = chapter.first
+    worst = max((GROUP_OF[one.status] for one in chapter.decisions), key=_weight)
+    marks = [
+        tag("span", class_=f"dot {KEY[GROUP_OF[one.status]]}", title=one.status)
+        for one in chapter.decisions[:60]
+    ]
+    steps = [
+        tag(
+            "li",
+            tag("time", moment(one.at)[11:]),
+            tag("span", _status(one)),
+            tag("span", _step(one), class_="soft"),
+        )
+        for one in chapter.decisions
+    ]
+    many = counted(len(chapter.decisions), "decision")
+    return tag(
+        "li",
+        tag("time", moment(first.at)[11:], class_="when"),
+        tag("span", class_=f"dot big {KEY[worst]}", aria_hidden="true"),
+        tag(
+            "div",
+            tag(
+                "p",
+                tag("b", dotted(first.type) if first.type else "not an event"),
+                tag("span", *marks, class_="marks", aria_hidden="true"),
+                class_="fact",
+            ),
+            *(tag("p", data(sentence)) for sentence in chapter.sentences),
+            tag(
+                "details",
+                tag("summary", many),
+                tag("ol", *steps, class_="steps"),
+                tag("p", _names(first), class_="soft"),
+            ),
+        ),
+        class_="chapter",
+    )
+
+
+def _weight(group: str) -> int:
+    return ("ignored", "copies", "ran", "not settled", "dead letters").index(group)
+
+
+def _step(one: Decision) -> Html:
+    parts: list[object] = []
+    if one.attempt:
+        parts.append(f"attempt {one.attempt} on {one.worker}")
+    if one.reason:
+        parts.append(data(one.reason))
+    if one.channel:
+        parts.append(f"through {one.channel}")
+    if one.receives > 1:
+        parts.append(f"received {one.receives} times")
+    spread = [piece for part in parts for piece in (", ", part)][1:]
+    about = link("its deliveries", event=one.id) if one.id else None
+    return joined(*spread, " · " if about else None, about)
+
+
+def _names(first: Decision) -> Html:
+    key = first.key.hex()
+    return joined(
+        f"consumer {first.consumer}, rule ",
+        first.rule or "none",
+        joined(", key ", link(key, key=key)) if key else None,
+    )

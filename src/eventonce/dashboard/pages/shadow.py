@@ -1,0 +1,58 @@
+"""Shadow mode: what its rules would have dropped, by the record that workers write."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.dashboard.board import board_of
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.looks import Shared
+from eventonce.errors import ConfigError
+from eventonce.markup import Html, joined, lead, tag
+
+REPORT_PATIENCE: Final = 20.0
+"""Seconds that a report may take: it counts all lines of the record."""
+
+REPORT_INTERVAL: Final = 30.0
+"""Seconds for which a report is shown to all who ask."""
+
+NO_RECORD: Final = (
+    "No record of shadow mode is kept. A rule with shadow = true runs every event, and the file "
+    'that shadow_log of eventonce.toml names, such as shadow_log = "shadow.jsonl", records what '
+    "the rule would have dropped."
+)
+
+
+async def page(request: Request) -> Response:
+    """The report on the record, and whether it is safe to switch on."""
+    board = board_of(request)
+    path = board.watched.shadow_log
+    if not path:
+        view = View("Shadow mode", tag("p", NO_RECORD, class_="note"), live="/live")
+        return await framed(request, view)
+
+    async def ask() -> Html:
+        return await board.ask_shadow(lambda: _report(Path(path)), REPORT_PATIENCE)
+
+    if board.shadow is None:
+        board.shadow = Shared(ask, REPORT_INTERVAL)
+    body = await board.shadow.get()
+    command = shlex.join(["eventonce", "shadow", "report", path])
+    return await framed(request, View("Shadow mode", body, command, live="/live"))
+
+
+def _report(path: Path) -> Html:
+    # An extra, for those who study.
+    from eventonce.sources.files import Capture  # noqa: PLC0415
+    from eventonce.study.page.shadowed import sentence, shadow_page  # noqa: PLC0415
+    from eventonce.study.shadow import shadow_report  # noqa: PLC0415
+
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist yet: nothing was decided in shadow mode")
+    found = shadow_report(Capture([path], unread=[]))
+    return joined(tag("p", lead(sentence(found)), class_="lead"), shadow_page(found).sections)

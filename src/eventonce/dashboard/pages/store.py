@@ -1,0 +1,89 @@
+"""The store: how fast it answers, and how full it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log10
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.live import stream
+from eventonce.dashboard.looks import STORE_INTERVAL, StoreLook
+from eventonce.dashboard.spark import spark
+from eventonce.history.story import moment
+from eventonce.markup import THIN, Html, joined, number, tag
+from eventonce.study.page.layout import entries
+
+UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+async def page(request: Request) -> Response:
+    """The store now, and how fast it answered in the last minutes."""
+    board = board_of(request)
+    body = tag("div", await _told(board), sse_swap="store")
+    return await framed(
+        request, View("Store", body, board.watched.command("stats"), live="/live/store")
+    )
+
+
+async def live(request: Request) -> Response:
+    """The same, kept up to date."""
+    board = board_of(request)
+
+    async def parts() -> Mapping[str, str]:
+        return {"store": await _told(board)}
+
+    return stream(request, parts)
+
+
+async def _told(board: Board) -> Html:
+    look = await board.looks.store()
+    if look.fault:
+        return tag("p", look.fault, class_="harm", role="alert")
+    return tag("div", _facts(look, list(board.looks.store_looks)), class_="facts")
+
+
+def _facts(look: StoreLook, before: list[StoreLook]) -> Html:
+    known = [one.latency for one in before if one.latency is not None]
+    stats = look.stats
+    rows: list[tuple[object, object, object]] = [
+        (
+            "Latency",
+            f"{look.latency:.1f}{THIN}ms" if look.latency is not None else "unknown",
+            tag(
+                "div",
+                f"One claim that writes nothing, every {STORE_INTERVAL:g} seconds while somebody "
+                "watches.",
+                spark(known, f"from {min(known):.1f} to {max(known):.1f} ms", wide=480)
+                if len(known) > 1
+                else None,
+            ),
+        )
+    ]
+    if stats is not None:
+        size = size_of(stats.bytes) if stats.bytes is not None else "unknown"
+        rows += [
+            ("Records", number(stats.records), "Keys that the store remembers."),
+            (
+                "Dead letters",
+                number(stats.letters),
+                joined(
+                    "Events that were given up, kept for a redrive: ",
+                    tag("a", "look at them", href="/letters"),
+                    ".",
+                ),
+            ),
+            ("Size", size, "On disk or in memory, where the store can tell."),
+            ("Seen", moment(look.at)[11:19], "When the store was last asked."),
+        ]
+    return entries(rows)
+
+
+def size_of(octets: int) -> str:
+    """A number of bytes as people read it."""
+    unit = min(len(UNITS) - 1, int(log10(max(1, octets)) // 3))
+    return f"{octets / 1000**unit:.3g}{THIN}{UNITS[unit]}"

@@ -1,0 +1,31 @@
+"""Sparklines: a course of numbers as small as a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from eventonce.markup import Html, tag
+
+WIDE: Final = 160
+HIGH: Final = 24
+
+
+def spark(values: Sequence[float], said: str, *, wide: int = WIDE) -> Html:
+    """A line from the oldest value to the newest; `said` tells it to who does not see it."""
+    top = max(values, default=0) or 1
+    step = wide / max(1, len(values) - 1)
+    way = " ".join(
+        f"{'L' if place else 'M'}{place * step:.1f} {HIGH - 1 - (HIGH - 3) * value / top:.1f}"
+        for place, value in enumerate(values)
+    )
+    return tag(
+        "svg",
+        tag("path", d=way, class_="line accent"),
+        viewBox=f"0 0 {wide} {HIGH}",
+        width=wide,
+        height=HIGH,
+        role="img",
+        aria_label=said,
+        class_="spark",
+    )

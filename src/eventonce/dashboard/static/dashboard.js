@@ -1,0 +1,149 @@
+// What needs a script: the copy button, the updates and the plot. All else works without one.
+"use strict";
+
+// A browser has a clipboard for pages of this machine and for those with TLS.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = !navigator.clipboard;
+}
+
+// A browser opens six connections to one address, and a live page takes one of them: a page that
+// nobody sees lets its own go, or a seventh could not be opened.
+class Stream {
+  onopen = null;
+  onerror = null;
+  #url;
+  #source = null;
+  #listeners = [];
+
+  constructor(url) {
+    this.#url = url;
+    document.addEventListener("visibilitychange", this.#turn);
+    this.#turn();
+  }
+
+  get readyState() {
+    return this.#source ? this.#source.readyState : EventSource.CONNECTING;
+  }
+
+  addEventListener(name, listener) {
+    this.#listeners.push([name, listener]);
+    this.#source?.addEventListener(name, listener);
+  }
+
+  removeEventListener(name, listener) {
+    this.#listeners = this.#listeners.filter((one) => one[1] !== listener);
+    this.#source?.removeEventListener(name, listener);
+  }
+
+  close() {
+    document.removeEventListener("visibilitychange", this.#turn);
+    this.#source?.close();
+  }
+
+  #turn = () => {
+    if (document.hidden) {
+      this.#source?.close();
+      this.#source = null;
+      return;
+    }
+    if (this.#source) return;
+    const source = new EventSource(this.#url);
+    this.#source = source;
+    for (const [name, listener] of this.#listeners) source.addEventListener(name, listener);
+    source.onopen = (event) => this.onopen?.(event);
+    source.onerror = (event) => {
+      // Its successor is another one.
+      if (source.readyState === EventSource.CLOSED) this.close();
+      this.onerror?.(event);
+    };
+  };
+}
+htmx.createEventSource = (url) => new Stream(url);
+
+// What was healthy when the server was last heard of may not be now.
+document.body.addEventListener("htmx:sseError", () => {
+  const health = document.getElementById("health");
+  health.className = "health harm";
+  health.textContent = "This page is not live now: the dashboard does not answer, or was started "
+    + "anew. If it stays so, open the link of its last start.";
+  document.querySelector("[sse-swap=state]").textContent = "Not live";
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+});
+
+// The plot: a line for each outcome, in the colours of the style sheet.
+(() => {
+  const place = document.getElementById("plot");
+  if (!place) return;
+  const names = JSON.parse(place.dataset.names);
+  const span = Number(place.dataset.span);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const high = () => (innerWidth < 700 ? 150 : 220);
+  let plot = null;
+  let data = null;
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
+  const day = (seconds) => new Date(seconds * 1000).toISOString().slice(5, 10);
+
+  function draw() {
+    const axis = {
+      stroke: colour("--soft"),
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { show: false },
+      font: "12px system-ui, sans-serif",
+    };
+    const label = span > 172800 ? day : clock;
+    plot?.destroy();
+    place.replaceChildren();
+    plot = new uPlot({
+      width: place.clientWidth,
+      height: high(),
+      legend: { show: false },
+      cursor: { show: false },
+      scales: { x: { time: true }, y: { range: (_, low, top) => [0, Math.max(1, top * 1.1)] } },
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      axes: [
+        { ...axis, values: (_, at) => at.map(label), space: 70, size: 30 },
+        { ...axis, values: (_, at) => at.map((one) => short.format(one)), size: 44 },
+      ],
+      series: [{}, ...names.map((name, number) => ({
+        label: name,
+        stroke: colour(`--k${number}`),
+        width: number === 0 ? 2 : 1.5,
+        points: { show: false },
+      }))],
+    }, data, place);
+  }
+
+  async function load() {
+    const answer = await fetch(place.dataset.from);
+    if (!answer.ok) return;
+    data = await answer.json();
+    draw();
+  }
+
+  // A point with the time of the last one takes its place; what is older than the span goes.
+  place.addEventListener("htmx:sseBeforeMessage", (event) => {
+    event.preventDefault();
+    if (!data) return;
+    const point = JSON.parse(event.detail.data);
+    const times = data[0];
+    if (times.length && point[0] < times.at(-1)) return;
+    if (times.length && point[0] === times.at(-1)) data.forEach((column) => column.pop());
+    data.forEach((column, number) => column.push(point[number]));
+    while (times[0] < point[0] - span) data.forEach((column) => column.shift());
+    plot?.setData(data);
+  });
+  document.body.addEventListener("htmx:sseOpen", load);
+  dark.addEventListener("change", () => data && draw());
+  new ResizeObserver(() => plot?.setSize({ width: place.clientWidth, height: high() })).observe(place);
+  load();
+})();

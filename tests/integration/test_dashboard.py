@@ -1,0 +1,319 @@
+"""The dashboard in a real browser, beside the worker of the demo: every page is read anywhere, by
+keyboard and without a script; it stays live without a flicker; and a call is followed through its
+copies to its dead letter."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from eventonce import Consumer
+from eventonce.dashboard import dashboard, server
+from eventonce.demo.live import DAY, MENDED_AFTER, Played, playing
+from eventonce.history import History
+from eventonce.stores.memory import MemoryStore
+from tests.helpers import PATIENCE, call, until
+from tests.servers.chromium import browser as chromium
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+HOSTILE = "</title><script>alert('type')</script><img src=x onerror=alert(1)>\u202egnp.exe"
+PAGES = (
+    *("/", "/?range=24h", "/search?limit=10", "/search?status=dead&limit=10"),
+    *("/workers", "/store", "/shadow"),
+)
+Scheme = Literal["light", "dark"]
+
+
+class Site(NamedTuple):
+    """A dashboard that is served, and what it watches."""
+
+    link: str
+    url: str
+    played: Played
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The demo, fast, once its CRM is mended."""
+    folder = tmp_path_factory.mktemp("demo")
+    scenario = DAY._replace(events=4_000)
+    with playing(folder, rate=60.0, scenario=scenario) as played:
+        _say_hostile_things(played.watched.history)
+        app = dashboard(played.watched)
+        with server.listen("0") as listening, server.serving(app, listening):
+            thread = threading.Thread(target=played.worker.run, daemon=True)
+            thread.start()
+            try:
+                until(lambda: played.crm.given_up >= MENDED_AFTER, lambda: played.crm.given_up)
+                link = server.link_of(app, listening)
+                yield Site(link, server.url_of(listening).rstrip("/"), played)
+            finally:
+                played.worker.stop()
+                thread.join(30)
+
+
+def _say_hostile_things(history: str) -> None:
+    with (
+        Consumer(MemoryStore(), name="hostile", rules="eventbridge") as consumer,
+        History(history, worker=HOSTILE) as kept,
+    ):
+        consumer.on()(lambda _: None)
+        consumer.observers.append(kept.observer("hostile", HOSTILE))
+        consumer.process([call(1, type=HOSTILE)] * 2)
+
+
+class Seen(NamedTuple):
+    """A page that was opened, and what the browser said meanwhile."""
+
+    page: Page
+    requests: list[str]
+    said: list[str]
+
+
+@contextmanager
+def opened(
+    browser: Browser,
+    site: Site,
+    path: str,
+    width: int = 1280,
+    scheme: Scheme = "light",
+    **more: Any,
+) -> Iterator[Seen]:
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, **more
+    )
+    context.set_default_timeout(PATIENCE * 1000)
+    page = context.new_page()
+    seen = Seen(page, [], [])
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on("console", lambda message: seen.said.append(message.text))
+    page.on("pageerror", lambda error: seen.said.append(str(error)))
+    page.on("dialog", lambda dialog: seen.said.append(dialog.message))
+    page.goto(site.link)
+    page.wait_for_url(f"{site.url}/")
+    page.goto(f"{site.url}{path}")
+    try:
+        yield seen
+    finally:
+        context.close()
+
+
+def test_a_page_is_read_anywhere_and_asks_nobody_else(browser: Browser, site: Site) -> None:
+    for width in (360, 1280):
+        with opened(browser, site, "/", width) as (page, requests, said):
+            for path in PAGES:
+                page.goto(f"{site.url}{path}")
+                sizes = "[document.documentElement.scrollWidth, innerWidth]"
+                assert page.evaluate(sizes) == [width, width], path
+            assert not said
+            assert all(one.startswith((f"{site.url}/", "data:")) for one in requests)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_keeps_nobody_from_reading_it(browser: Browser, site: Site, scheme: Scheme) -> None:
+    with opened(browser, site, "/", 1280, scheme) as (page, _, _):
+        dead = page.request.get(f"{site.url}/search?status=dead").text()
+        (story, *_) = re.findall(r'href="(/search\?conversation=[^"]+)"', dead)
+        # In the dark other colours matter, and nothing else.
+        for path in (story, *(PAGES if scheme == "light" else PAGES[:1])):
+            page.goto(f"{site.url}{path}")
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            page.evaluate(AXE)
+            found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            assert not [(one["id"], one["nodes"][0]["html"][:200]) for one in found], path
+
+
+def test_every_link_leads_to_a_page(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/") as (page, _, _):
+        asked: set[str] = set()
+        for path in PAGES:
+            text = page.request.get(f"{site.url}{path}").text()
+            asked |= {
+                one.replace("&amp;", "&") for one in re.findall(r'<a [^>]*href="(/[^"]*)"', text)
+            }
+        # The types of hostile events and those of the demo are as many as there are.
+        for path in sorted(asked)[:80]:
+            assert page.request.get(f"{site.url}{path}").status == 200, path
+        assert len(asked) > 30
+
+
+def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/?live=off") as (page, _, said):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+        for name in ("Search", "Workers", "Store", "Shadow", "Overview"):
+            page.locator("nav a", has_text=name).focus()
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            page.keyboard.press("Enter")
+            expect(page.locator("nav a[aria-current=page]")).to_have_text(name)
+        page.goto(f"{site.url}/search")
+        page.locator("input[name=conversation]").focus()
+        for name in ("event", "reason", "status"):
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement.name") == name
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.name") == "type"
+        assert not said
+
+
+def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/") as (page, requests, said):
+        page.wait_for_selector("#plot canvas")
+        page.evaluate("window.canvas = document.querySelector('#plot canvas')")
+        page.locator("#type-0").focus()
+        page.evaluate("window.scrollTo(0, 300)")
+        outcomes = page.locator("[sse-swap=outcomes]")
+        expect(outcomes).not_to_have_text(outcomes.inner_text())
+        streams = sum("/live/overview" in one for one in requests)
+        expect(outcomes).not_to_have_text(outcomes.inner_text())
+        assert page.evaluate("window.canvas === document.querySelector('#plot canvas')")
+        assert page.evaluate("document.activeElement.id") == "type-0"
+        assert page.evaluate("window.scrollY") == 300
+        assert sum("/live/overview" in one for one in requests) == streams
+        assert not said
+        page.get_by_text("Pause").click()
+        expect(page.locator("#pause")).to_have_text("Go on")
+        assert page.locator("[sse-connect]").count() == 0
+
+
+def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/") as (page, _, _):
+        page.get_by_role("link", name="24 hours").click()
+        current = page.locator(".choices [aria-current]")
+        expect(current).to_have_text("24 hours")
+        page.reload()
+        expect(current).to_have_text("24 hours")
+        expect(page.locator("#command")).to_contain_text("--since 24h")
+        page.locator("#type-0").click()
+        found = page.locator("tbody tr")
+        expect(found.first).to_be_visible()
+        before = page.url, page.locator("input[name=type]").input_value()
+        assert before[1]
+        page.reload()
+        assert before == (page.url, page.locator("input[name=type]").input_value())
+
+
+def test_every_filter_of_the_search_filters(browser: Browser, site: Site) -> None:
+    filters = {
+        "reason": ("CRM", 5, "the CRM answered"),
+        "rule": ("genesys.wrapup", 4, "genesys.wrapup"),
+        "type": ("v2.users.{id}.activity", 2, "v2.users.{id}.activity"),
+        "consumer": ("hostile", 1, "duplicate"),
+    }
+    with opened(browser, site, "/search") as (page, _, said):
+        for name, (value, _, _) in filters.items():
+            page.goto(f"{site.url}/search")
+            page.locator("details summary").first.click()
+            page.locator(f"input[name={name}]").fill(value)
+            page.get_by_role("button", name="Search").click()
+            page.wait_for_url(re.compile(f"{name}="))
+            rows = page.locator("tbody tr")
+            assert rows.count() >= 1, name
+        for name, (value, column, expected) in filters.items():
+            if name != "consumer":
+                page.goto(f"{site.url}/search?{name}={value}")
+                cells = page.locator(f"tbody td:nth-child({column + 1})").all_inner_texts()
+                assert cells, name
+                assert all(expected in cell for cell in cells), name
+        page.goto(f"{site.url}/search")
+        page.locator("select[name=status]").select_option("duplicate")
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url(re.compile("status=duplicate"))
+        assert set(page.locator("tbody td:nth-child(2)").all_inner_texts()) == {"duplicate"}
+        page.goto(f"{site.url}/search?until=10d")
+        expect(page.locator("main .note")).to_have_text("The history has no such decision.")
+        assert not said
+
+
+def test_a_call_is_followed_through_its_copies_to_its_dead_letter(
+    browser: Browser, site: Site
+) -> None:
+    with opened(browser, site, "/") as (page, _, said):
+        page.locator("[sse-swap=outcomes] a", has_text="Dead letters").click()
+        page.wait_for_url(re.compile("status=dead"))
+        page.locator("tbody tr a[href*=conversation]").last.click()
+        expect(page.locator("h1")).to_contain_text("Conversation")
+        story = page.locator(".chapter", has_text="kept as a dead letter").first
+        expect(story).to_contain_text("failed once")
+        expect(story).to_contain_text("the CRM answered 503")
+        story.locator("summary").click()
+        steps = story.locator(".steps li")
+        expect(steps.first).to_contain_text("failed")
+        assert steps.count() >= 2
+        page.goto(f"{site.url}/search?status=duplicate")
+        page.locator("tbody tr a[href*=conversation]").first.click()
+        expect(page.locator(".chapter", has_text=re.compile("cop(y|ies)")).first).to_be_visible()
+        assert not said
+
+
+def test_leases_of_the_worker_are_seen_while_they_are_held(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/workers") as (page, _, _):
+        # One call of sixty takes two seconds.
+        expect(page.locator("[sse-swap=leases] tbody tr").first).to_be_visible()
+        expect(page.locator("[sse-swap=workers] tbody")).to_contain_text("demo-worker")
+
+
+def test_the_command_is_copied(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/store", permissions=["clipboard-read", "clipboard-write"]) as (
+        page,
+        _,
+        said,
+    ):
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.locator("#command").inner_text()
+        assert copied.startswith("eventonce stats --store")
+        assert not said
+
+
+def test_it_works_without_a_script(browser: Browser, site: Site) -> None:
+    with opened(browser, site, "/", java_script_enabled=False) as (page, _, _):
+        expect(page.locator("[sse-swap=outcomes] tbody tr")).to_have_count(5)
+        expect(page.locator("#plot")).to_contain_text("its numbers are below")
+        assert page.get_by_role("button", name="Copy").count() == 0
+        page.get_by_role("link", name="Search").click()
+        page.locator("select[name=status]").select_option("dead")
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url(re.compile("status=dead"))
+        page.locator("tbody tr a[href*=conversation]").first.click()
+        expect(page.locator(".chapter").first).to_be_visible()
+
+
+def test_a_hundred_dead_letters_are_redriven_by_filter(browser: Browser, site: Site) -> None:
+    """The last one here: it leaves none."""
+    with opened(browser, site, "/") as (page, _, said):
+        page.locator("nav a", has_text="Dead letters").click()
+        page.get_by_role("link", name="the CRM answered 503").first.click()
+        page.wait_for_url(re.compile("group="))
+        page.get_by_role("link", name="Redrive").click()
+        many = int(page.locator("input[type=number], form input[name=limit]").first.input_value())
+        assert many > 100
+        page.get_by_role("button", name="Redrive").click()
+        page.wait_for_url(re.compile("/actions/"))
+        expect(page.locator("main")).to_contain_text(
+            f"{many} dead letters", timeout=PATIENCE * 1000
+        )
+        expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=PATIENCE * 1000)
+        expect(page.locator("tbody tr", has_text="done")).to_contain_text(str(many))
+        page.locator("nav a", has_text="Dead letters").click()
+        expect(page.locator("main")).to_contain_text("0 dead letters")
+        assert not said

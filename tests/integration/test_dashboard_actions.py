@@ -1,0 +1,384 @@
+"""Actions of the dashboard, asked for over HTTP: bounded, audited, and of the right consumer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from eventonce import Consumer, Job
+from eventonce.aws.sqs import Queue
+from eventonce.config import Config, DashboardTable
+from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard.actions import Action
+from eventonce.dashboard.pages import letter_actions
+from eventonce.errors import StoreUnavailable
+from eventonce.history import History
+from eventonce.letters.runners import Runners
+from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
+from tests.helpers import WatchedStore, call, ruled, until
+from tests.unit.test_letters_selection import letter
+
+SETTINGS = DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"})
+AUTH = ("ann", "ann-password")
+SAME = {"sec-fetch-site": "same-origin"}
+
+
+class Asking:
+    """Asks a dashboard as its operator."""
+
+    def __init__(self, url: str, app: Any) -> None:
+        self.app = app
+        self.http = httpx.Client(base_url=url, auth=AUTH, headers=SAME, timeout=60)
+
+    def get(self, path: str) -> httpx.Response:
+        return self.http.get(path)
+
+    def post(self, path: str, **fields: str) -> httpx.Response:
+        return self.http.post(path, data=fields)
+
+    def done(self, path: str, **fields: str) -> str:
+        """Begin an action, wait for its end, and say how it ended."""
+        begun = self.post(path, **fields)
+        assert begun.status_code == 303, begun.text
+        action = self.app.state.board.actions.find(begun.headers["location"].rpartition("/")[2])
+        until(lambda: action.ended)
+        return f"{dict(action.progress.counts)} {action.state}"
+
+
+@contextmanager
+def asking(watched: Watched) -> Iterator[Asking]:
+    app = dashboard(watched, SETTINGS)
+    with server.listen("0") as listening, server.serving(app, listening):
+        asked = Asking(server.url_of(listening), app)
+        with asked.http:
+            yield asked
+    watched.close()
+
+
+def store_of(*letters: Any) -> MemoryStore:
+    store = MemoryStore()
+    store.put_letters(letters)
+    return store
+
+
+LETTERS = [letter(number) for number in range(30)]
+
+
+def running(store: Any, handler: Any, name: str = "crm") -> Consumer:
+    return Consumer(store, name=name, rules=ruled(), handler=handler)
+
+
+def audit(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+
+
+def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_path: Path) -> None:
+    ran: list[str] = []
+    store = store_of(*LETTERS, letter(99, consumer="billing"))
+
+    def take(job: Job) -> None:
+        ran.append(job.event.id)
+
+    with running(store, take) as consumer:
+        watched = Watched(lambda: store, name="crm", consumer=consumer)
+        with asking(watched) as asked:
+            refused = asked.get("/letters/redrive?consumer=billing")
+            assert refused.status_code == 409
+            assert "cannot run dead letters of billing: redrive them there" in refused.text
+            assert asked.post("/letters/redrive", consumer="billing", limit="9").status_code == 409
+            shown = asked.get("/letters/redrive").text
+            assert "eventonce letters" not in shown, "no command has this handler"
+            assert (
+                asked.done("/letters/redrive", consumer="", limit="99") == "{'done': 30} finished"
+            )
+    assert len(set(ran)) == 30
+    assert [one.consumer for one in store.letters()] == ["billing"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/letters/redrive", {}, 400),
+        ("/letters/redrive", {"limit": "0"}, 400),
+        ("/letters/redrive", {"limit": "-1"}, 400),
+        ("/letters/redrive", {"limit": "²"}, 400),
+        ("/letters/redrive", {"limit": "1" * 10}, 400),
+        ("/letters/redrive", {"limit": "1", "since": "yesterday"}, 400),
+        ("/letters/redrive", {"limit": "1", "from": "sqs://other"}, 400),
+        ("/letters/redrive", {"limit": "1", "reason": "x" * 70_000}, 413),
+        ("/letters/burn", {"limit": "1"}, 404),
+        ("/actions/nobody/stop", {}, 404),
+    ],
+    ids=str,
+)
+def test_a_form_that_nobody_can_have_filled_in_is_refused(
+    path: str, fields: dict[str, str], status: int
+) -> None:
+    store = store_of(*LETTERS)
+    with (
+        running(store, lambda _: None) as consumer,
+        asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked,
+    ):
+        assert asked.post(path, **fields).status_code == status
+    assert len(list(store.letters())) == 30
+
+
+def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
+    """Asked for one digit after the other, an answer would tell a number."""
+    history = f"sqlite:///{tmp_path}/history.db"
+    History(history).close()
+    store = store_of(letter(1, "no customer for +49 170 5550"))
+    with asking(Watched(lambda: store, history=history)) as asked:
+        for path in ("/letters", "/letters/one?id=0001-id", "/search"):
+            found = asked.get(f"{path}{'&' if '?' in path else '?'}reason=%2B49")
+            assert found.status_code == 200
+            asked.http.auth = httpx.BasicAuth("vic", "vic-password")
+            assert asked.get(path).status_code in (200, 404)
+            refused = asked.get(f"{path}{'&' if '?' in path else '?'}reason=%2B49")
+            assert (refused.status_code, "not search in them" in refused.text) == (403, True)
+            asked.http.auth = httpx.BasicAuth(*AUTH)
+
+
+def test_the_dead_letters_of_all_consumers_have_no_command_that_means_those_of_one() -> None:
+    other = letter(99, consumer="billing")
+    store = store_of(*LETTERS, other)
+    with asking(Watched(lambda: store, name="crm")) as asked:
+        for path in ("/letters", "/letters/drop"):
+            assert "eventonce letters" in asked.get(f"{path}?consumer=crm").text
+            shown = asked.get(f"{path}?consumer=").text
+            assert "31\u00a0dead letters" in shown
+            assert "eventonce letters" not in shown
+        one = asked.get(f"/letters/one?id={other.id}").text
+        (group,) = re.findall('href="(/letters[?][^"]*group=[^"]*)"', one)
+        assert "1\u00a0dead letter<" in asked.get(group.replace("&amp;", "&")).text
+
+
+def test_a_viewer_reads_no_number_that_is_the_name_of_a_field() -> None:
+    told = call(1, agents={"+49 170 5550123": "x", "bob@crm.example": {"queue_2": 1, "Bob Lee": 2}})
+    store = store_of(replace(letter(1), event=told))
+    with asking(Watched(lambda: store, name="crm")) as asked:
+        asked.http.auth = httpx.BasicAuth("vic", "vic-password")
+        shown = asked.get(f"/letters/one?id={letter(1).id}").text
+    assert "queue_2" in shown
+    assert not re.findall("5550123|bob@|Bob Lee", shown)
+
+
+def test_what_came_after_the_dry_run_is_not_dropped() -> None:
+    store = store_of(*LETTERS)
+    with (
+        running(store, lambda _: None) as consumer,
+        asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked,
+    ):
+        page = asked.get("/letters/drop?rule=call&since=9000d").text
+        since, moment = (
+            page.partition(f'name="{name}" value="')[2].partition('"')[0]
+            for name in ("since", "until")
+        )
+        assert since < moment
+        assert since.endswith("Z"), "so long ago is another moment with every second"
+        assert moment.endswith("Z")
+        store.put_letters([replace(LETTERS[0], id="late", at=4_000_000_000_000)])
+        ended = asked.done("/letters/drop", rule="call", until=moment, limit="99")
+        assert ended == "{'dropped': 30} finished"
+    assert [one.id for one in store.letters()] == ["late"]
+
+
+def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = store_of(*LETTERS)
+    with asking(Watched(lambda: store, name="crm")) as asked:
+        assert "or more" not in asked.get("/letters/drop").text
+        monkeypatch.setattr(letter_actions, "LOOKED_AT", 20)
+        assert "<b>20\N{NO-BREAK SPACE}dead letters</b> or more" in asked.get("/letters/drop").text
+
+
+def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) -> None:
+    calls = iter(range(10))
+
+    def look(verb: str, _: Any) -> None:
+        if verb == "drop_letters" and next(calls):
+            raise StoreUnavailable("the store is away")
+
+    store = WatchedStore(look)
+    store.put_letters(LETTERS)
+    with running(store, lambda _: None) as consumer:
+        file = str(tmp_path / "audit.jsonl")
+        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=file)
+        with asking(watched) as asked:
+            ended = asked.done("/letters/drop", reason="customer", limit="99")
+            assert ended == "{'dropped': 20} failed"
+            (action,) = asked.app.state.board.actions.latest()
+            shown = asked.get(f"/actions/{action.id}").text
+            assert "the store is away" in shown
+            assert "--reason=customer" in shown
+            assert "20\u00a0dead letters of 99 at most" in shown
+            asked.http.auth = httpx.BasicAuth("vic", "vic-password")
+            for path in (f"/actions/{action.id}", "/actions"):
+                seen = asked.get(path)
+                assert (seen.status_code, "customer" in seen.text) == (200, False)
+    (line,) = audit(tmp_path)
+    assert (line["who"], line["counts"]) == ("ann", {"dropped": 20})
+    assert line["ended"] == "the store is away"
+
+
+def test_nothing_is_done_where_its_audit_cannot_be_written(tmp_path: Path) -> None:
+    store = store_of(*LETTERS)
+    with running(store, lambda _: None) as consumer:
+        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=str(tmp_path))
+        with asking(watched) as asked:
+            for kind in ("redrive", "drop", "export"):
+                refused = asked.post(f"/letters/{kind}", limit="99")
+                assert refused.status_code == 409
+                assert "cannot be written" in refused.text
+    assert len(list(store.letters())) == 30
+
+
+def test_an_export_that_is_broken_off_is_audited_as_stopped(tmp_path: Path) -> None:
+    many = [letter(number, conversation="x" * 50_000) for number in range(200)]
+    store = store_of(*many)
+    with running(store, lambda _: None) as consumer:
+        file = str(tmp_path / "audit.jsonl")
+        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=file)
+        with asking(watched) as asked:
+            with asked.http.stream("POST", "/letters/export", data={"limit": "200"}) as answer:
+                assert "attachment" in answer.headers["content-disposition"]
+                next(answer.iter_bytes())
+            until(lambda: (tmp_path / "audit.jsonl").stat().st_size)
+    (line,) = audit(tmp_path)
+    assert line["ended"] == "stopped"
+    assert line["counts"]["exported"] < 200
+
+
+def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:
+    begun, known = threading.Event(), threading.Event()
+    actions: list[Action] = []
+
+    def take(_: Job) -> None:
+        begun.set()
+        assert known.wait(60)
+        assert actions[0].progress.stop.wait(60)
+
+    store = store_of(*LETTERS)
+    with running(store, take) as consumer:
+        with asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked:
+            asked.post("/letters/redrive", limit="99")
+            assert begun.wait(60)
+            actions += asked.app.state.board.actions.latest()
+            known.set()
+        assert actions[0].state == "stopped"
+        assert dict(actions[0].progress.counts) == {"done": 20}
+    assert len(list(store.letters())) == 10
+
+
+def test_dead_letters_of_a_queue_are_read_when_asked_and_redriven(
+    endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)
+    uri = f"sqs://q{abs(hash(request.node.nodeid))}?endpoint={endpoint}"
+    queue = Queue.from_uri(uri)
+    queue.client.create_queue(QueueName=uri[6:].partition("?")[0])
+    ran: list[str] = []
+
+    def refuse(job: Job) -> None:
+        raise ValueError(job.event.id)
+
+    rules = ruled(attempts=1)
+    with Consumer("memory:", name="crm", rules=rules, handler=refuse, letters=uri) as consumer:
+        consumer.process([call(number) for number in range(25)])
+    config = Config(store="memory:", name="crm", presets=[], rule=(rules,))
+    store = MemoryStore()
+    with Runners(config, lambda: store, lambda job: ran.append(job.event.id)) as runners:
+        watched = Watched(lambda: store, name="crm", runners=runners, letters=uri)
+        with asking(watched) as asked:
+            first = asked.get("/letters").text
+            assert "counts as a receive" in first
+            assert 'id="count"' not in first, "nothing was received"
+            assert "25\u00a0dead letters" in asked.get("/letters?from=queue").text
+            in_store = asked.get("/letters?from=store").text
+            assert "0\u00a0dead letters" in in_store
+            # Without it the command would read the queue.
+            assert "eventonce letters groups --from=store --name=crm<" in in_store
+            assert "run again" in asked.get("/letters/redrive?from=queue").text
+            assert not ran
+            asked.http.auth = httpx.BasicAuth("vic", "vic-password")
+            assert asked.get("/letters?from=queue").status_code == 403, "a receive changes it"
+            asked.http.auth = httpx.BasicAuth(*AUTH)
+            ended = asked.done("/letters/redrive", limit="99", **{"from": "queue"})
+            assert ended == "{'done': 25} finished"
+            assert "0\u00a0dead letters" in asked.get("/letters?from=queue").text
+    assert len(set(ran)) == 25
+    queue.close()
+
+
+HELD = """
+import time
+from eventonce.dashboard.actions import Action
+made, actions = Action.__init__, []
+def noted(self, *args, **more):
+    made(self, *args, **more)
+    actions.append(self)
+Action.__init__ = noted
+def take(job):
+    open("ran", "a").write("x")
+    while not actions[0].progress.stop.is_set():
+        time.sleep(0.01)
+"""
+"""A handler that waits until its action is to stop."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_batch(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Killed in the midst of a batch, it would leave no audit line."""
+    store = SQLiteStore(tmp_path / "store.db")
+    store.put_letters([letter(number) for number in range(100)])
+    store.close()
+    (tmp_path / "held.py").write_text(HELD)
+    (tmp_path / "eventonce.toml").write_text(
+        'store = "sqlite:///store.db"\nname = "crm"\naudit = "audit.jsonl"\n'
+        '[[rule]]\nname = "call"\nkey = ["detail.call"]\n'
+    )
+    words = ("dashboard", "--listen", "0", "--handler", "held:take")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "eventonce", *words],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            assert command.stderr is not None
+            link = command.stderr.readline().split()[-1]
+            with httpx.Client(headers=SAME, timeout=60) as http:
+                http.get(link)
+                url = link.partition("?")[0]
+                begun = http.post(f"{url}letters/redrive", data={"limit": "100"})
+                assert begun.status_code == 303
+                until((tmp_path / "ran").exists)
+            command.send_signal(number)
+            _, said = command.communicate(timeout=60)
+        finally:
+            command.kill()
+    (line,) = audit(tmp_path)
+    told = (line["action"], line["counts"], line["ended"])
+    assert told == ("redrive", {"done": 20}, "stopped")
+    assert len((tmp_path / "ran").read_text()) == 20
+    assert "redrive by" in said
+    assert "Traceback" not in said

@@ -1,0 +1,142 @@
+"""The dashboard as a process: beside a receiver, beside a worker, and alone. Each ends at a signal,
+though somebody still watches."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.helpers import PATIENCE, call, until
+
+CONFIG = """
+store = "sqlite:///store.db"
+name = "crm"
+[[sink]]
+match = "*"
+to = "file:out.jsonl"
+[serve]
+port = 0
+"""
+
+
+class Process:
+    """A command that runs, and what it says."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._file = folder / f"{words[0]}.log"
+        with self._file.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "eventonce", *words],
+                cwd=folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._file.read_text()
+
+    def found(self, pattern: str) -> str:
+        until(lambda: re.search(pattern, self.said), lambda: self.said)
+        match = re.search(pattern, self.said)
+        assert match is not None
+        return match[0]
+
+
+@contextmanager
+def running(folder: Path, *words: str) -> Iterator[Process]:
+    (folder / "eventonce.toml").write_text(CONFIG)
+    started = Process(folder, *words)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+        started.process.wait(PATIENCE)
+
+
+@contextmanager
+def reader(link: str) -> Iterator[httpx.Client]:
+    """Somebody who opened the link."""
+    with httpx.Client(base_url=link.partition("/?")[0], timeout=PATIENCE) as client:
+        assert client.get(link).status_code == 200
+        yield client
+
+
+def ended_while_watched(client: httpx.Client, started: Process, number: int) -> int:
+    """The exit code after this signal, while somebody watches."""
+    with client.stream("GET", "/live/overview") as watching:
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        started.process.send_signal(number)
+        return started.process.wait(PATIENCE)
+
+
+JSON = {"content-type": "application/json"}
+LINK = r"http://127\.0\.0\.1:\d+/\?token=\S+"
+
+
+def test_a_receiver_has_its_dashboard_and_a_history_for_it(tmp_path: Path) -> None:
+    with running(tmp_path, "serve", "--dashboard", "0") as started:
+        events = started.found(r"http://127\.0\.0\.1:\d+/events")
+        with reader(started.found(LINK)) as client:
+            assert (
+                httpx.post(events, content=call(1), headers=JSON, timeout=PATIENCE).status_code
+                == 200
+            )
+            until(lambda: "1\u00a0decision." in client.get("/search?event=id-1").text)
+            assert "No lease is held" in client.get("/workers").text
+            assert ended_while_watched(client, started, signal.SIGTERM) == 0
+        assert "it is kept in sqlite:///eventonce-history.db" in started.said
+        assert (tmp_path / "eventonce-history.db").stat().st_mode & 0o077 == 0
+        assert "Traceback" not in started.said
+
+
+def test_a_worker_is_watched_while_it_works(tmp_path: Path) -> None:
+    capture = tmp_path / "calls.jsonl"
+    capture.write_bytes(b"\n".join(call(number) for number in range(5_000)))
+    words = ("run", "--from", "calls.jsonl", "--rate", "20", "--dashboard", "0")
+    with running(tmp_path, *words) as started, reader(started.found(LINK)) as client:
+        until(lambda: "received and not acknowledged yet" in client.get("/workers").text)
+        until(lambda: "Healthy" in client.get("/").text)
+        # The capture is not through.
+        assert ended_while_watched(client, started, signal.SIGTERM) == 1
+        assert "Traceback" not in started.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) -> None:
+    capture = tmp_path / "calls.jsonl"
+    capture.write_bytes(b"\n".join(call(number) for number in range(5)))
+    with running(tmp_path, "run", "--from", "calls.jsonl", "--dashboard", "0") as worked:
+        assert worked.process.wait(PATIENCE) == 0, worked.said
+    uri = "sqlite:///eventonce-history.db"
+    words = ("dashboard", "--listen", "0", "--history", uri)
+    with running(tmp_path, *words) as started, reader(started.found(LINK)) as client:
+        page = client.get("/search")
+        assert "5 decisions" in page.text.replace("\u00a0", " ")
+        assert f"--history {uri}" in page.text
+        assert "A lease is known to the process that holds it" in client.get("/workers").text
+        assert ended_while_watched(client, started, number) == 0
+        assert "Traceback" not in started.said
+
+
+def test_a_store_that_there_is_none_of_is_refused_at_once(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "eventonce", "dashboard", "--listen", "0", "--store", "nowhere://x"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert said.returncode == 2
+    assert "no store is called 'nowhere:'" in said.stderr

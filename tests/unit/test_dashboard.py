@@ -1,0 +1,429 @@
+"""The dashboard without a browser: what its pages say, what it asks the store and the history, and
+what becomes of it when these are away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from eventonce import Consumer, Job, Rule
+from eventonce.core.ports import Stats
+from eventonce.dashboard import Watched, asking, dashboard
+from eventonce.dashboard.asking import Asker, Away
+from eventonce.dashboard.health import Seen, health
+from eventonce.dashboard.live import _events, event
+from eventonce.dashboard.looks import LIVE
+from eventonce.dashboard.pages.store import size_of
+from eventonce.errors import StoreUnavailable
+from eventonce.history import History
+from eventonce.history.summary import GROUP_OF, GROUPS
+from eventonce.markup import lead
+from eventonce.stores.memory import MemoryStore
+from tests.helpers import Run
+
+HERE = "http://127.0.0.1:8090"
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
+CALLS = Rule(name="calls", key=["detail.number"])
+PAGES = ("/", "/?range=7d", "/search", "/search?status=dead", "/workers", "/store", "/shadow")
+
+
+def ended(number: int, call: object, **more: Any) -> bytes:
+    """An event of a call."""
+    detail = {"contactId": call, "number": number, **more}
+    return msgspec.json.encode(
+        {"id": f"id-{number}", "detail-type": "call.ended", "source": "s", "detail": detail}
+    )
+
+
+class World:
+    """A consumer with a history, and the dashboard over both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.history = f"sqlite:///{folder}/history.db"
+        self.consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS])
+        self.consumer.on()(self._handle)
+        with History(self.history, worker="w1") as kept:
+            self.consumer.observers.append(kept.observer("crm", "sqs:calls"))
+            self.consumer.process([ended(1, "c-1"), ended(2, "c-2"), ended(3, HOSTILE)])
+            self.consumer.process([ended(1, "c-1")])
+            self.consumer.process([ended(4, "c-1", fails=True)])
+        self.watched = Watched(
+            lambda: self.consumer.store,
+            name="crm",
+            history=self.history,
+            history_options=["--history", self.history],
+        )
+        self.app = dashboard(self.watched)
+
+    @staticmethod
+    def _handle(job: Job) -> None:
+        if "fails" in job.event.detail:
+            raise ConnectionError("the CRM is away, says 'Eve' <b>")
+
+    def asked(self, *paths: str) -> list[httpx.Response]:
+        return asyncio.run(asked(self.app, *paths))
+
+
+async def asked(app: Any, *paths: str) -> list[httpx.Response]:
+    """The answers to all these at once, for who has the link."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=HERE, timeout=60) as client:
+        await client.get(app.state.board.access.link(f"{HERE}/"))
+        return list(await asyncio.gather(*(client.get(path) for path in paths)))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.watched.close()
+    made.consumer.close()
+
+
+def test_every_page_is_whole_escaped_and_lets_in_no_script_but_ours(world: World) -> None:
+    for path, answer in zip(PAGES, world.asked(*PAGES), strict=True):
+        assert answer.status_code == 200, (path, answer.text)
+        policy = answer.headers["content-security-policy"]
+        (nonce,) = re.findall("script-src 'nonce-([^']+)'", policy)
+        assert "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        scripts = re.findall("<script[^>]*>", answer.text)
+        assert len(scripts) == 4, path
+        assert all(f'nonce="{nonce}"' in one and "src=" in one for one in scripts), path
+        assert not re.findall(r"\sstyle=|\son\w+=", re.sub(r'"[^"]*"', "", answer.text)), path
+        assert "alert(1)</script>" not in answer.text
+        assert 'id="command"' in answer.text or path == "/shadow", path
+
+
+def test_the_record_of_shadow_mode_is_reported(tmp_path: Path, run: Run) -> None:
+    record = tmp_path / "shadow.jsonl"
+    pytest.importorskip("duckdb")
+    config = tmp_path / "crm.toml"
+    config.write_text(
+        f'store = "sqlite:///{tmp_path}/s.db"\nname = "crm"\nshadow_log = "{record}"\n'
+        f'[override]\nshadow = true\n[[sink]]\nto = "file:{tmp_path}/out.jsonl"\nmatch = "*"\n'
+    )
+    capture = tmp_path / "c.jsonl"
+    capture.write_bytes(b"\n".join([ended(1, "c-1"), ended(2, "c-2")]))
+    # One after the other: a copy beside its original would wait for it, and is no drop.
+    for _ in range(2):
+        assert run("run", "-c", config, "--from", capture).code == 0
+    watched = Watched(MemoryStore, shadow_log=str(record))
+    (answer,) = asyncio.run(asked(dashboard(watched), "/shadow"))
+    text = re.sub("<[^>]*>", "", answer.text).replace("\u00a0", " ")
+    assert "4 events, of which the rules would drop 50.0" in text
+    assert "Not enough yet to switch on." in text
+    assert f"eventonce shadow report {record}" in text
+    missing = Watched(MemoryStore, shadow_log=str(tmp_path / "none.jsonl"))
+    (answer,) = asyncio.run(asked(dashboard(missing), "/shadow"))
+    assert (answer.status_code, "does not exist yet" in answer.text) == (503, True)
+
+
+def test_two_answers_never_share_a_nonce(world: World) -> None:
+    policies = {one.headers["content-security-policy"] for one in world.asked("/", "/", "/store")}
+    assert len(policies) == 3
+
+
+def test_the_overview_counts_what_was_decided(world: World) -> None:
+    (answer,) = world.asked("/")
+    text = re.sub("<[^>]*>", " ", answer.text)
+    assert re.search(r"Ran\s+0.0\s+3\s+60.0", text)
+    assert re.search(r"Copies\s+0.0\s+1\s+20.0", text)
+    assert re.search(r"Not settled\s+0.0\s+1\s+20.0", text)
+    assert "delivered again, under the same transport id" in text
+    assert re.search(r"call\.\s*ended\s+5\s", text)
+
+
+def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World) -> None:
+    story, found, event_ = world.asked(
+        "/search?conversation=c-1", "/search?reason=CRM", "/search?event=id-1"
+    )
+    assert " on worker w1, through sqs:calls" in story.text
+    assert "1 copy since" in story.text
+    assert "failed once" in story.text
+    assert found.text.count("<tr>") == 2
+    assert "says &#x27;Eve&#x27; &lt;b&gt;" in found.text
+    assert event_.text.count('class="chapter"') == 1
+
+
+def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:
+    paths = ("/search?conversation=c-1", "/search?status=done&since=1h&rule=calls", "/")
+    for path, answer in zip(paths, world.asked(*paths), strict=True):
+        (command,) = re.findall('<code id="command">(.*?)</code>', answer.text)
+        _, *words = shlex.split(command)
+        found = run(*words, "--json")
+        assert found.code == 0, found.err
+        if path != "/":
+            many = sum(len(one["decisions"]) for one in found.documents[0])
+            assert many == 3, path
+    assert found.documents[0]["outcomes"] == {"done": 3, "duplicate": 1, "failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("since=never", "since: 'never' must be a time"),
+        ("key=xyz", "key: 'xyz' is not hexadecimal"),
+        ("status=odd", "status: 'odd' is none"),
+        ("until=99999999999999d", "until: "),
+    ],
+)
+def test_a_wrong_field_is_named(world: World, query: str, said: str) -> None:
+    (answer,) = world.asked(f"/search?{query}")
+    assert answer.status_code == 400
+    assert said in answer.text.replace("&#x27;", "'")
+
+
+def test_odd_queries_break_nothing(world: World) -> None:
+    odd = ("/?range=%00", "/search?limit=-1", "/search?conversation=%00%ff", "/search?limit=999999")
+    assert [one.status_code for one in world.asked(*odd)] == [200] * 4
+    ends = ("/letters?since=9999-12-31T23:59-23:59", "/letters/drop?until=0001-01-01T00:00%2B23:59")
+    assert [one.status_code for one in world.asked(*ends)] == [400] * 2
+    (early,) = world.asked("/letters?since=0001-01-01")
+    assert "--since=0001-01-01T00:00:00Z" in early.text
+    assert world.asked("/nowhere")[0].status_code == 404
+    assert world.asked("/static/../app.py")[0].status_code == 404
+
+
+def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path: Path) -> None:
+    def away() -> Any:
+        raise StoreUnavailable("redis://cache: no route to it")
+
+    watched = Watched(away, history=f"sqlite:///{tmp_path}/none.db")
+    answers = asyncio.run(asked(dashboard(watched), *PAGES))
+    assert [one.status_code for one in answers] == [503, 503, 503, 503, 200, 200, 200]
+    for answer in answers:
+        assert "no route to it" in answer.text
+        assert "Traceback" not in answer.text
+    assert "there is no such file" in answers[0].text
+    without = asyncio.run(asked(dashboard(Watched(MemoryStore)), *PAGES))
+    assert [one.status_code for one in without] == [200] * 7
+    assert "No history is kept" in without[0].text
+
+
+def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    class Hanging(MemoryStore):
+        def claim(self, *_: Any, **__: Any) -> Any:
+            go_on.wait(60)
+
+    hanging = Hanging()
+    watched = Watched(lambda: hanging, history=world.history)
+    monkeypatch.setattr(Asker.__call__, "__defaults__", (0.05,))
+    try:
+        pages = ["/store", "/", "/workers"] * 3
+        answers = asyncio.run(asked(dashboard(watched), *pages))
+        assert [one.status_code for one in answers] == [200] * 9
+        assert "The store did not answer within 0.05 seconds" in answers[0].text
+    finally:
+        go_on.set()
+
+
+def test_a_place_that_hangs_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    begun: list[int] = []
+
+    def hang() -> None:
+        begun.append(1)
+        go_on.wait(60)
+
+    async def ask() -> list[Any]:
+        asker = Asker("store")
+        calls = (asker(hang, 0.05) for _ in range(20))
+        told = await asyncio.gather(*calls, return_exceptions=True)
+        go_on.set()
+        return [*told, await asker(lambda: "answer", 60)]
+
+    *refused, last = asyncio.run(ask())
+    assert all(isinstance(one, Away) for one in refused)
+    assert len(begun) == asking.MOST_CALLS
+    assert last == "answer"
+
+
+def test_a_page_that_breaks_says_so_and_logs_why(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("a secret of ours")
+
+    monkeypatch.setattr("eventonce.dashboard.pages.overview._plot", broken)
+    (answer,) = world.asked("/")
+    assert (answer.status_code, "This page broke" in answer.text) == (500, True)
+    assert "a secret of ours" not in answer.text
+    assert "a secret of ours" in caplog.text
+    assert "script-src 'nonce-" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls to the history and to the store from now on."""
+    made: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:
+            made.append(name)
+            return call(*given, **named)
+
+        return called
+
+    history = world.watched.looking
+    monkeypatch.setattr(history, "counts", counted("counts", history.counts))
+    monkeypatch.setattr(world.watched, "stats", counted("stats", world.watched.stats))
+    monkeypatch.setattr(world.watched, "probe", counted("probe", world.watched.probe))
+    return made
+
+
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, no look is too old to be shared."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0)
+    monkeypatch.setattr("eventonce.dashboard.looks.time", clock)
+
+
+def test_many_who_watch_cost_no_more_than_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_clock(monkeypatch)
+    made = counting(world, monkeypatch)
+    world.asked("/")
+    alone = sorted(made)
+    made.clear()
+    second = dashboard(world.watched)
+    asyncio.run(asked(second, *["/"] * 40))
+    assert sorted(made) == alone
+
+
+def test_a_history_that_is_away_is_asked_by_one_for_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_: list[object] = []
+
+    def away(*given: object) -> None:
+        asked_.append(given)
+        raise StoreUnavailable("the history is away")
+
+    stopped_clock(monkeypatch)
+    monkeypatch.setattr(world.watched.looking, "counts", away)
+    answers = world.asked(*["/", "/workers"] * 20)
+    assert {one.status_code for one in answers} == {503, 200}
+    assert all("the history is away" in one.text for one in answers)
+    assert len(asked_) <= 3
+
+
+def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_pause(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("eventonce.dashboard.looks.time", SimpleNamespace(monotonic=lambda: now[0]))
+    looks = world.app.state.board.looks
+    numbers = iter(range(100, 200))
+
+    def work(many: int) -> None:
+        with History(world.history) as kept:
+            world.consumer.observers = [kept.observer("crm")]
+            world.consumer.process([ended(next(numbers), "c-9") for _ in range(many)])
+
+    async def watch() -> list[float]:
+        found = []
+        for seconds, many in ((0, 0), (2, 6), (2, 0), (3600, 50), (1, 4)):
+            now[0] += seconds
+            await asyncio.to_thread(work, many)
+            found.append((await looks.latest()).rates["ran"])
+        return found
+
+    assert asyncio.run(watch()) == [0.0, 3.0, 1.5, 0.0, 4.0]
+    past = asyncio.run(looks.past(LIVE))
+    # A minute's mean before the pause, and one point since.
+    assert len([at for at, _ in looks.plotted(LIVE, past) if at % 60_000 != 30_000]) <= 2
+
+
+def test_nothing_is_asked_while_nobody_watches(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = counting(world, monkeypatch)
+
+    async def look_and_go() -> None:
+        app = dashboard(world.watched)
+        await asked(app, "/static/dashboard.css")
+        assert made == []
+        await asked(app, "/")
+        assert made
+        # Whatever a look has begun ends, and nothing is left that could begin another.
+        begun = asyncio.all_tasks() - {asyncio.current_task()}
+        if begun:
+            await asyncio.wait(begun, timeout=2 * asking.ANSWER_PATIENCE)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(look_and_go())
+
+
+def test_the_parts_of_a_page_stay_while_the_history_is_away(world: World) -> None:
+    """A stream tells the health, and does not break."""
+
+    async def watch() -> list[str]:
+        board = world.app.state.board
+        stream = _events(board, away)
+        told = [await anext(stream) for _ in range(2)]
+        board.looks.ended.set()
+        assert [one async for one in stream] == []
+        return told
+
+    async def away() -> dict[str, str]:
+        raise Away("The history did not answer.")
+
+    first, events = asyncio.run(watch())
+    assert first.startswith("retry:")
+    assert re.findall("^event: (.*)$", events, re.MULTILINE) == ["health", "state"]
+
+
+SAID = [
+    (Seen(), "Quiet. Nothing was decided in the last 10 minutes.", False),
+    (Seen(recent={"done": 90, "duplicate": 10}, rate=1.25), "Healthy. 1.2 events a second", False),
+    (Seen(recent={"done": 99, "failed": 1}), "1 failure to be tried again", False),
+    (Seen(recent={"done": 9, "failed": 1}), "1 of 10 runs failed", True),
+    (Seen(recent={"done": 9, "dead": 2}), "2 events were given up", True),
+    (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 2)), "2 events were given up", True),
+    (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 0)), "Healthy.", False),
+    (Seen(recent={"dead": 2}, stats=Stats(9, 0), queue=True), "2 events were given up", True),
+    (Seen(recent={"done": 1, "busy": 9}), "9 of 10 events were busy", True),
+    (Seen(recent={"ignored": 4}), "All 4 events were ignored", True),
+    (Seen(recent={"unguarded": 1, "done": 5}), "1 event ran unprotected", True),
+    (Seen(recent={"fenced": 1, "done": 99}), "Its effect may have happened twice", True),
+    (Seen(no_history=True, stats=Stats(5, 1)), "1 dead letter waits", False),
+    (Seen(recent={"done": 5}, stats=Stats(5, 2)), "2 dead letters wait", False),
+    (Seen(store_fault="The store is gone.", history_fault="x"), "The store is gone.", True),
+    (Seen(history_fault="The history is gone."), "The history is gone.", True),
+    (Seen(worker_fault="The worker is ending."), "The worker is ending.", True),
+]
+
+
+@pytest.mark.parametrize(("seen", "said", "harm"), SAID)
+def test_the_sentence_about_health_names_the_worst_first(seen: Seen, said: str, harm: bool) -> None:
+    found = health(seen)
+    text = re.sub("<[^>]*>", "", lead(found.sentence)).replace("\u00a0", " ").replace("\u202f", " ")
+    assert said in text
+    assert found.harm == harm
+
+
+def test_every_status_belongs_to_a_group_that_is_shown() -> None:
+    assert set(GROUP_OF.values()) == set(GROUPS)
+
+
+def test_a_server_sent_event_keeps_every_line_of_its_text() -> None:
+    assert event("x", "a\n\nb") == "event: x\ndata: a\ndata: \ndata: b\n\n"
+    assert event("x", "a\rb\u2028c") == "event: x\ndata: a\ndata: b\ndata: c\n\n"
+
+
+def test_sizes_are_told_in_their_units() -> None:
+    told = [size_of(octets).replace("\u202f", " ") for octets in (0, 999, 12_100_000, 5 * 10**15)]
+    assert told == ["0 bytes", "999 bytes", "12.1 MB", "5e+03 TB"]
