@@ -10,7 +10,7 @@ NAMES = (
     *("fact", "version", "walk", "demo", "figures"),
     *("causes", "lateness", "windows", "fields", "guards"),
 )
-FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
 
 def drawn(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
+from math import inf, log2
 from typing import Final
 
 from benchmarks.history import Measured, Run, runs
@@ -71,7 +71,8 @@ def chart(history: Sequence[Run]) -> str:
 def _score(one: Measured) -> float:
     """How many times as good as asked; 0 where nothing is asked."""
     if one.at_most is not None:
-        return one.at_most / one.value
+        # A cost may be less than nothing, where it is a difference.
+        return one.at_most / one.value if one.value > 0 else inf
     return one.value / one.at_least if one.at_least else 0
 
 
@@ -111,7 +112,7 @@ def _spark(values: Sequence[float], y: float) -> list[str]:
     if len(values) < 2:
         return []
     low, high = min(values), max(values)
-    span = max(high - low, high / 5)
+    span = max(high - low, abs(high) / 5) or 1.0
     across = 72 / (len(values) - 1)
     points = [
         (HISTORY + across * place, y + 8 - 16 * (value - low) / span)

@@ -163,7 +163,7 @@ def test_what_the_pages_say_to_install_is_found_from_a_clone() -> None:
     assert extras <= set(known["optional-dependencies"])
 
 
-@pytest.mark.parametrize("extra", ["redis", "dynamodb", "sqs", "postgres", "web"])
+@pytest.mark.parametrize("extra", ["redis", "dynamodb", "sqs", "postgres", "web", "privacy"])
 def test_what_a_missing_extra_says_to_type_needs_no_index_for_eventonce_itself(extra: str) -> None:
     """Where eventonce is installed, from a clone too, pip reads what its extra needs from it."""
     wanted = ["install", "--dry-run", "--no-index", "--disable-pip-version-check"]
