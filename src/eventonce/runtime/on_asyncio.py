@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Plan, Refusal, Run
@@ -44,9 +45,10 @@ class Asynchronous:
         store = runtime.transactions
         self._transactions = store if isinstance(store, AsyncTransactional) else None
         self._begin()
+        _all.add(self)
 
     def _begin(self) -> None:
-        self._process = os.getpid()
+        """Also in the child of a fork, where no thread lives on."""
         self._lock = threading.Lock()
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
@@ -90,12 +92,10 @@ class Asynchronous:
     def run(self, runs: Sequence[Run], hold: Hold, meanwhile: Callable[[], None]) -> None:
         """Run handlers that must be awaited on a loop of our own, side by side, and wait for them;
         do something in this thread meanwhile."""
-        self._fresh()
         self.loop_thread.run(_side_by_side(runs, hold, self._scope_of), meanwhile)
 
     def stages(self, threads: int) -> Stages:
         """Stages of their own, for a worker."""
-        self._fresh()
         return Stages(self._runtime, threads)
 
     def starter(self) -> _Starter:
@@ -108,7 +108,6 @@ class Asynchronous:
 
     def close(self) -> None:
         """Stop the loop and the threads; whoever comes later has others, until the next time."""
-        self._fresh()
         with self._lock:
             stages, self._stages, self._door = self._stages, None, None
             transaction_threads = self._transaction_threads
@@ -126,7 +125,6 @@ class Asynchronous:
     def door(self) -> Entrance:
         """The way from the running loop into this consumer's stages."""
         loop = asyncio.get_running_loop()
-        self._fresh()
         door = self._door
         if door is not None and door.loop is loop:
             return door
@@ -137,10 +135,17 @@ class Asynchronous:
             self._door = door = Entrance(loop, self._stages)
             return door
 
-    def _fresh(self) -> None:
-        if self._process != os.getpid():
-            # After a fork the threads are gone.
-            self._begin()
+
+_all: Final = WeakSet[Asynchronous]()
+
+
+def _begin_anew() -> None:
+    for one in _all:
+        one._begin()  # noqa: SLF001  the module's own
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Door:

@@ -189,9 +189,10 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose timer runs."""
 
-    def set(self, call: Callable[..., object], *given: object) -> int:
-        """Make this call in time; the number it is cleared by."""
-        loop = asyncio.get_running_loop()
+    def set(
+        self, loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object
+    ) -> int:
+        """Make this call in time, on the loop that runs; the number it is cleared by."""
         number = next(self._numbers)
         self._due[number] = (loop.time() + self._seconds, call, given)
         if self._loop is not loop:

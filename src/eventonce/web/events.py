@@ -79,10 +79,12 @@ class Events:
             await send_answer(understood(refused, headers), send)
             return
         permit = self._admission.enter(size)
+        # Once a request: Python 3.11 asks the system for the process each time.
+        loop = asyncio.get_running_loop()
         try:
-            body = await self._body(permit, receive)
+            body = await self._body(permit, receive, loop)
             if body is not None:
-                await self._take(body, headers, send, known=known)
+                await self._take(body, headers, send, loop, known=known)
         finally:
             self._admission.leave(permit)
 
@@ -102,7 +104,13 @@ class Events:
         return refuse(413, f"the body is larger than {self._limits.max_body} bytes")
 
     async def _take(
-        self, body: bytes | Answer, headers: Mapping[str, str], send: Send, *, known: bool
+        self,
+        body: bytes | Answer,
+        headers: Mapping[str, str],
+        send: Send,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        known: bool,
     ) -> None:
         """Answer a request whose body is there, or was not taken."""
         late: list[asyncio.Task[None]] = []
@@ -116,7 +124,7 @@ class Events:
                 if self._tap is not None:
                     now = wall_clock()
                     self._tap([Arrived(event, CHANNEL, "", now) for event in events])
-                number = self._answering.set(self._answer_now, events, headers, send, late)
+                number = self._answering.set(loop, self._answer_now, events, headers, send, late)
                 try:
                     answer = await self._settled(events)
                 finally:
@@ -137,18 +145,20 @@ class Events:
         answer = understood(self._unsettled(events), headers)
         late.append(asyncio.ensure_future(send_answer(answer, send)))
 
-    async def _body(self, permit: Permit, receive: Receive) -> bytes | Answer | None:
+    async def _body(
+        self, permit: Permit, receive: Receive, loop: asyncio.AbstractEventLoop
+    ) -> bytes | Answer | None:
         """The body, or why it is not taken; None if the client went away.
 
         It is counted as it comes: what was declared may be a lie, and a chunked body declares
         nothing.
         """
-        task = asyncio.current_task()
+        task = asyncio.current_task(loop)
         assert task is not None
         late: list[bool] = []
         pieces: list[bytes] = []
         size = 0
-        number = self._reading.set(_give_up, task, late)
+        number = self._reading.set(loop, _give_up, task, late)
         try:
             while True:
                 message = await receive()

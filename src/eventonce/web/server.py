@@ -162,6 +162,7 @@ class Server:
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until uvicorn is told to exit, and wait for what is under way then."""
+        self.loop = asyncio.get_running_loop()
         looking = asyncio.ensure_future(self._cut_off())
         try:
             await self.uvicorn.serve(sockets=[listening])
@@ -182,7 +183,8 @@ class Server:
         if connection is not None and connection.begun:
             connection.begun -= 1
             self._begun -= 1
-        task = asyncio.current_task()
+        # Of this loop: Python 3.11 asks the system for the process to find the one that runs.
+        task = asyncio.current_task(self.loop)
         assert task is not None
         self._tasks.add(task)
         begun = False
@@ -252,7 +254,7 @@ class Server:
 
     async def _cut_off(self) -> None:
         """Drop connections whose client has to do something, and does not, for too long."""
-        clock = asyncio.get_running_loop().time
+        clock = self.loop.time
         while True:
             await asyncio.sleep(LOOK)
             late = clock() - self._limits.header_timeout
@@ -267,7 +269,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, server: Server, **given: Any) -> None:
         super().__init__(**given)
         self._server = server
-        self._clock = asyncio.get_running_loop().time
+        self._clock = server.loop.time
         self._asked = 0
         """Requests whose head is read, and whose answer is not whole."""
         self._in_body = False
@@ -329,7 +331,7 @@ class Connection(HttpToolsProtocol):
             and server.hold(self, data)
         ):
             server.waiting.append(self)
-            self._turn = server.turns.set(self.go_on)
+            self._turn = server.turns.set(server.loop, self.go_on)
         else:
             self._feed(data)
 
