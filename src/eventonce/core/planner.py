@@ -87,8 +87,11 @@ class Planner:
             route = route_of(event.type)
             if route is None:
                 outcome = unhandled(event)
-                kept = envelope.kept(event) if outcome.status in DEAD_LETTERS else b""
-                planned.append(Refusal(outcome, kept, self._redacted(event)))
+                if outcome.status in DEAD_LETTERS:
+                    paths = self.rules.redacted_in(event)
+                    planned.append(Refusal(outcome, envelope.kept(event), paths))
+                else:
+                    planned.append(Refusal(outcome, b""))
                 continue
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned

@@ -138,12 +138,13 @@ def _cloudevent(raw: bytes, fields: Fields) -> Event | None:
         type=string(fields.get("type")),
         time=string(fields.get("time")),
         form="cloudevents",
-        trace=_own_trace({name: string(fields.get(name)) for name in W3C}),
+        trace=_own_trace(fields) if W3C[0] in fields else NO_HEADERS,
     )
 
 
-def _own_trace(said: Mapping[str, str]) -> Mapping[str, str]:
+def _own_trace(fields: Mapping[str, object]) -> Mapping[str, str]:
     """The context in which a CloudEvent was made, by its extension attributes."""
+    said = {name: string(fields.get(name)) for name in W3C}
     return said if said["traceparent"] else NO_HEADERS
 
 

@@ -32,13 +32,18 @@ def of_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 def of_message(fields: Mapping[str, Any]) -> Mapping[str, str]:
     """The context of a message of SQS or SNS, as the service or Lambda gives it."""
+    known = fields.get("attributes") or fields.get("Attributes")
+    sent = fields.get("messageAttributes") or fields.get("MessageAttributes")
+    if not sent and type(known) is dict and XRAY_ATTRIBUTE not in known:
+        # Nearly all messages.
+        return NO_HEADERS
     found: dict[str, str] = {}
-    sent = members(fields.get("messageAttributes") or fields.get("MessageAttributes"))
+    attributes = members(sent)
     for name in W3C:
-        if name in sent:
-            attribute = members(sent[name])
+        if name in attributes:
+            attribute = members(attributes[name])
             found[name] = "".join(string(attribute.get(value)) for value in _VALUES)
-    known = members(fields.get("attributes") or fields.get("Attributes"))
-    if XRAY_ATTRIBUTE in known:
-        found[XRAY] = string(known[XRAY_ATTRIBUTE])
+    system = members(known)
+    if XRAY_ATTRIBUTE in system:
+        found[XRAY] = string(system[XRAY_ATTRIBUTE])
     return found or NO_HEADERS
