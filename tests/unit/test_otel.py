@@ -423,6 +423,27 @@ def test_an_interrupted_batch_ends_its_spans() -> None:
     assert not trace.get_current_span().get_span_context().is_valid
 
 
+def test_an_interrupt_of_the_spans_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C twice: the second falls into the exporter."""
+    runs: list[Job] = []
+
+    def interrupt_once(job: Job) -> None:
+        runs.append(job)
+        if len(runs) == 1:
+            raise KeyboardInterrupt
+
+    def interrupted(*_: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    made = traced(interrupt_once)
+    monkeypatch.setattr(InMemorySpanExporter, "export", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.consumer.process([call(1)])
+    assert made.consumer.runtime.gate.held() == []
+    assert statuses(made.consumer.process([call(1)])) == ["done"]
+
+
 def points(data: MetricsData | None) -> Iterator[tuple[str, Any]]:
     assert data is not None
     for resource in data.resource_metrics:

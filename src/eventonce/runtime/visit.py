@@ -124,13 +124,14 @@ class Visit(Batch):
 
     def interrupted(self) -> None:
         """Complete what has returned, free the rest, and leave."""
-        if self.trace is not None:
-            self.trace.end(None)
         try:
             self.runtime.gate.salvage(self.runs)
         finally:
             # Perhaps once more, and to its end.
             self.leave(self.runs)
+        # Last: whoever interrupts that as well leaves nothing behind but a span.
+        if self.trace is not None:
+            self.trace.end(None)
 
     def leave(self, runs: Sequence[Run]) -> None:
         """The round is at its end: what was granted is settled."""
