@@ -16,7 +16,7 @@ import pytest
 
 from eventonce import Job, Outcome, Reject, Rule
 from eventonce.cli import main
-from eventonce.errors import StoreError, StoreUnavailable
+from eventonce.errors import StoreUnavailable
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
@@ -90,7 +90,7 @@ Look = Callable[[str, Sequence[Any]], Any]
 """Sees a call of a store, its verb and what is asked: may note it, hold it up, raise or answer."""
 
 
-def away(*verbs: str, error: StoreError | None = None, times: int = 1_000) -> Look:
+def away(*verbs: str, error: Exception | None = None, times: int = 1_000) -> Look:
     """A store that cannot be reached for these verbs, so many times."""
     left = iter(range(times))
 

@@ -94,12 +94,13 @@ def test_a_version_of_a_state_has_the_result_of_its_own() -> None:
         assert (stale.status, stale.result) == ("stale", None)
 
 
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("of a store from elsewhere")])
 @pytest.mark.parametrize("verb", ["claim", "settle"])
-def test_a_result_that_cannot_be_kept_harms_no_event(verb: str) -> None:
-    """Whichever of its calls the store does not answer."""
+def test_a_result_that_cannot_be_kept_harms_no_event(verb: str, error: Exception | None) -> None:
+    """Whichever of its calls the store does not answer, and however it says so."""
     store = WatchedStore(lambda *_: None)
     with consumer(store) as one:
-        gone = away(verb)
+        gone = away(verb, error=error)
         brief = result_key(one.rules.plan(read(call(1)), 1)[1].key)
 
         def look(asked: str, batch: Any) -> None:
@@ -158,3 +159,22 @@ def test_a_conversation_is_forgotten_with_such_results(run: Run) -> None:
         assert {"what": "results", "found": 1, "left": 0} in found["parts"]
         (copy,) = one.process([event])
         assert (copy.status, copy.result) == ("duplicate", None)
+
+
+def test_an_event_that_is_forgotten_and_runs_again_has_its_new_result(run: Run) -> None:
+    Path("eventonce.toml").write_text(
+        'store = "sqlite:///e.db"\nname = "crm"\n'
+        '[[rule]]\nname = "call"\nkey = ["detail.call"]\nkeep_result = "1h"\n'
+    )
+    runs: list[Job] = []
+    with load().consumer() as one:
+
+        @one.on()
+        def counted(job: Job) -> int:
+            runs.append(job)
+            return len(runs)
+
+        (first,) = one.process([call(1)])
+        assert first.key is not None
+        assert run("forget", first.key.hex(), "--yes").code == 0
+        assert results([*one.process([call(1)]), *one.process([call(1)])]) == [2, 2]

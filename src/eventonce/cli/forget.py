@@ -27,6 +27,7 @@ from eventonce.history.decision import CONVERSATION, LONGEST, storable
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.places import Place, Stored, open_queue
 from eventonce.letters.selection import unnamed
+from eventonce.runtime.brief_results import result_key
 
 
 @click.command()
@@ -78,6 +79,8 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bo
     with closing(settings.open_store()) as opened:
         if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
             return FAILED
+        # A result that is kept apart would be given to the copies of the next run.
+        opened.forget([result_key(key) for key in keys])
         forgotten = opened.forget(keys)
     emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
     if forgotten < len(keys):

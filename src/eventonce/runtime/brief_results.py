@@ -12,7 +12,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.core.ports import Store
-from eventonce.errors import EventonceError
 from eventonce.log import log
 from eventonce.rules.keys import blake2b
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
@@ -48,7 +47,7 @@ class BriefResults:
         looks = [replace(_beside(claims[place]), peek=True) for place in asked]
         try:
             found = self._store.claim(looks, now)
-        except EventonceError as error:
+        except Exception as error:  # noqa: BLE001  the runs of the first call are granted
             log().warning("a copy gets no result: %s", error)
             return verdicts
         for place, look in zip(asked, found, strict=True):
@@ -68,7 +67,7 @@ class BriefResults:
         if brief:
             try:
                 self._keep(brief, now)
-            except EventonceError as error:
+            except Exception as error:  # noqa: BLE001  the first call is settled
                 log().warning("a result is not kept for copies: %s", error)
         return settled
 
