@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -192,6 +193,15 @@ def test_times_and_sizes_are_put_into_buckets() -> None:
     assert values(meter, names.STORE_SECONDS, "claim")[0] == 2
     buckets = meter.counted().histograms[names.BATCH_SIZE][()].buckets
     assert buckets[:3] == [1, 0, 1], "at most 1, 2 and 5"
+
+
+def test_a_batch_that_claims_nothing_is_no_call_to_the_store() -> None:
+    consumer = Consumer(MemoryStore(), name="crm", rules=ruled())
+    consumer.on("something else")(lambda _: None)
+    meter = measure(consumer)
+    assert statuses(consumer.process([call(1), b"no event"])) == ["ignored", "invalid"]
+    assert statuses(asyncio.run(consumer.process_async([call(2)]))) == ["ignored"]
+    assert values(meter, names.STORE_SECONDS, "claim") == (0, 0.0)
 
 
 def test_the_lag_is_counted_from_the_events_own_time() -> None:

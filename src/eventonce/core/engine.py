@@ -109,7 +109,8 @@ class Batch:
     def _all(self) -> Steps[list[Outcome]]:
         planned, runs = self._planned, self.runs
         refused = yield from self._refuse([one for one in planned if type(one) is Refusal])
-        yield from self._process(runs)
+        if runs:
+            yield from self._process(runs)
         rest, ended = iter(refused), iter(runs)
         return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
 
