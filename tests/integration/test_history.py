@@ -110,7 +110,6 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert copies.endswith("under another transport id: published again")
     assert billing_chapter.sentences[0].startswith("ran at ")
 
-    assert [one.conversation for one in history.find(Search(id="again"))] == ["c-1"]
     assert len(history.find(Search(key=found[0].key, consumer="crm"))) == 4
     assert [one.id for one in history.find(Search(status="failed", since=found[0].at))] == [
         "id-1",
@@ -121,6 +120,42 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert history.find(Search(reason="no%line")) == []
     (invalid,) = history.find(Search(status="invalid"))
     assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
+
+
+def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History) -> None:
+    of_states = {"key": (), "subject": ["detail.subject"], "order": "detail.version"}
+    for name, rule in (("crm", {}), ("states", of_states)):
+        consumer(history, name, handler=lambda _: None, **rule).process(
+            [
+                call(1, subject="s-1", version=1),
+                call(1, id="again", subject="s-1", version=1),
+                call(2, id="another", subject="s-1", version=2),
+                b'{"id": "again"',
+            ]
+        )
+    history.flush()
+    both = history.find(Search(id="id-1"))
+    assert history.find(Search(id="again")) == both
+    assert [(one.consumer, one.status, one.id) for one in both] == [
+        ("crm", "done", "id-1"),
+        ("crm", "duplicate", "again"),
+        ("states", "done", "id-1"),
+        ("states", "duplicate", "again"),
+    ]
+    assert history.find(Search(id="again", status="done", consumer="crm")) == both[:1]
+    assert history.find(Search(id="again", key=both[0].key)) == both[:2]
+    assert history.find(Search(id="again", key=both[0].key[:1])) == []
+    assert history.find(Search(id="again"), limit=1) == both[-1:]
+
+
+def test_an_id_that_many_events_have_names_all_of_them(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_module, "NAMED", 2)
+    crm = consumer(history, handler=lambda _: None)
+    crm.process([call(1, id="same"), call(2, id="same"), call(3, id="same"), call(3, id="again")])
+    history.flush()
+    assert [one.id for one in history.find(Search(id="same"))] == ["same"] * 3 + ["again"]
 
 
 def test_decisions_are_counted_by_minute(history: History) -> None:
@@ -531,11 +566,15 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     [
         (Search(conversation="c"), "conversation"),
         (Search(id="e"), "id"),
+        (Search(id="id-1"), "id"),
+        (Search(id="id-1"), "key"),
         (Search(key=b"k"), "key"),
         (Search(status="dead"), "reason_2"),
     ],
 )
 def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history, handler=lambda _: None).process([call(1)])
     with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
         asked: list[tuple[str, Any]] = []
         rows = tables._driver.rows

@@ -32,7 +32,11 @@ NOT_KEPT: Final = (
     "--conversation", callback=filled, metavar="ID", help="The conversation, contact, call or case."
 )
 @click.option(
-    "--event", "event_id", callback=filled, metavar="ID", help="The event of this transport id."
+    "--event",
+    "event_id",
+    callback=filled,
+    metavar="ID",
+    help="The event of this transport id, with its copies under other ids.",
 )
 @click.option("--key", callback=filled, metavar="KEY", help="The key of an event, in hexadecimal.")
 @click.option("--status", type=click.Choice(sorted(MEANINGS)), help="Only decisions of this kind.")

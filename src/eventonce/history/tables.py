@@ -46,6 +46,10 @@ Whoever looks for a hash looks in each segment, a few hundred."""
 LAST: Final = "eventonce_history_reason_2"
 """What is made last. Its number grows with a change after which what was written is not found."""
 
+NAMED: Final = 100
+"""Decisions of one transport id, the latest, whose events are told whole: an id names one event of
+each consumer, unless its sender gives it to many."""
+
 KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
 
@@ -76,6 +80,7 @@ class Search(msgspec.Struct, frozen=True):
 
     conversation: str = ""
     id: str = ""
+    """The transport id of the event, or of one of its copies."""
     key: bytes = b""
     consumer: str = ""
     status: str = ""
@@ -260,7 +265,8 @@ class Tables:
         return at
 
     def find(self, search: Search, limit: int) -> list[Decision]:
-        """The latest decisions of which all this is true, in their order."""
+        """The latest decisions of which all this is true, in their order. By an id are found all
+        decisions about the events that had it: its copies may have come under other ids."""
         where, values = self._where(search)
         # SQLite begins with the first table of a cross join: with the few kinds of that status.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
@@ -336,20 +342,46 @@ class Tables:
         times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
         given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
         conditions, values = [one for one, _ in given], [one for _, one in given]
-        hashes: dict[str, list[int]] = {"key": [_key_hash(search.key)]} if search.key else {}
-        named: list[tuple[What, str]] = [("conversation", search.conversation), ("id", search.id)]
-        for what, text in named:
-            if text:
-                names = self._digests.names(what, text)
-                hashes[what] = [*map(_hash, names)]
-                conditions.append(f"h.{what} IN ({_places(len(names))})")
-                values += names
-        # What is not 0 has an index. One by a hash costs less than one by a text or a key.
-        conditions += [
-            f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, some)})"
-            for what, some in hashes.items()
-        ]
+        if search.key:
+            conditions.append(self._hashed("key", [_key_hash(search.key)]))
+        if search.conversation:
+            condition, names = self._named("conversation", search.conversation)
+            conditions.append(condition)
+            values += names
+        if search.id:
+            condition, names = self._about(search.id)
+            conditions.append(condition)
+            values += names
         return " AND ".join(conditions) or "1 = 1", values
+
+    def _about(self, id_: str) -> tuple[str, list[Any]]:
+        """The condition that a decision is about an event that had this id."""
+        named, values = self._named("id", id_)
+        events = self._driver.rows(
+            "SELECT DISTINCT key, version FROM (SELECT key, version FROM eventonce_history h "  # noqa: S608  ours
+            f"WHERE key_hash <> 0 AND {named} ORDER BY number DESC LIMIT {NAMED}) latest",
+            values,
+        )
+        if not events:
+            return named, values
+        hashes = self._hashed("key", [_key_hash(bytes(key)) for key, _ in events])
+        same = " OR ".join(
+            f"h.key = ? AND h.version {'IS NULL' if version is None else '= ?'}"
+            for _, version in events
+        )
+        known = [value for event in events for value in event if value is not None]
+        return f"({named} OR {hashes} AND ({same}))", [*values, *known]
+
+    def _named(self, what: What, text: str) -> tuple[str, list[Any]]:
+        """The condition that this is the id or the conversation of a decision."""
+        names = self._digests.names(what, text)
+        hashes = self._hashed(what, map(_hash, names))
+        return f"{hashes} AND h.{what} IN ({_places(len(names))})", [*names]
+
+    def _hashed(self, what: str, hashes: Iterable[int]) -> str:
+        """The condition that the index of ids, conversations or keys finds one of these; what is
+        not 0 stands there. An index by a hash costs less than one by a text or a key."""
+        return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, hashes)})"
 
 
 def _places(many: int) -> str:
