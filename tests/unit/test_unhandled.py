@@ -17,6 +17,7 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.clock import wall_clock
 from eventonce.config import load
 from eventonce.errors import ConfigError
+from eventonce.runtime.observers import to_log
 from eventonce.runtime.unhandled import UNHANDLED_TYPES
 from eventonce.sources import FileSource
 from eventonce.types import Outcome
@@ -87,6 +88,18 @@ def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
     ]
     assert "no handler takes events of type 'call.end'" in caplog.messages[0]
     assert {one.levelname for one in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.parametrize(("policy", "ends"), [("ignore", True), ("letter", False), ("fail", False)])
+def test_the_warning_promises_silence_only_where_there_is_silence(
+    caplog: pytest.LogCaptureFixture, policy: str, ends: bool
+) -> None:
+    made = consumer(policy)
+    made.observers.append(to_log(every=False))
+    made.process([fact("call.end", number) for number in range(3)])
+    first, *others = caplog.messages
+    assert first.endswith("of type 'call.end'") is not ends
+    assert (others == []) is ends
 
 
 def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,9 +65,11 @@ class Unhandled:
             )
             return
         log().warning(
-            "%s type=%s id=%s: %s; further events of this type are not logged",
+            "%s type=%s id=%s: %s%s",
             outcome.status,
             on_one_line(event.type[:SHOWN]) or "-",
             on_one_line(event.id[:SHOWN]) or "-",
             on_one_line(outcome.reason[: 2 * SHOWN]),
+            # What is given up or must come again has a line of `run`, `serve` or Lambda each time.
+            "; no further warning for this type" if outcome.status == "ignored" else "",
         )
