@@ -158,6 +158,27 @@ def test_an_id_that_many_events_have_names_all_of_them(
     assert [one.id for one in history.find(Search(id="same"))] == ["same"] * 3 + ["again"]
 
 
+def test_decisions_that_are_written_together_are_kept_in_their_order_all_or_none(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 203
+    consumer(history, handler=lambda _: None).process([call(number) for number in range(many)])
+    with history._tables() as tables:
+        run_many = tables._driver.run_many
+
+    def fails_at_the_end(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(tables._driver, "run_many", fails_at_the_end)
+    history.flush()
+    assert history.find(Search()) == []
+    monkeypatch.setattr(tables._driver, "run_many", run_many)
+    history.flush()
+    ids = [f"id-{number}" for number in range(many)]
+    assert [one.id for one in history.find(Search())] == ids
+    assert [one.id for one in history.find(Search(id="id-71"))] == ["id-71"]
+
+
 def test_decisions_are_counted_by_minute(history: History) -> None:
     made = consumer(history, handler=lambda _: None)
     made.process([call(number % 3) for number in range(10)])

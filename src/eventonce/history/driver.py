@@ -35,6 +35,10 @@ class Driver(Protocol):
         """Execute a query; answers how many rows it changed."""
         ...
 
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert these rows, in their order. Where it fails, the transaction must be undone."""
+        ...
+
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute a query for each of these rows."""
         ...

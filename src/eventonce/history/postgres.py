@@ -38,6 +38,10 @@ class PostgresDriver:
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._cursor().execute(query.replace("?", "%s"), values or None).rowcount
 
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        row = f"({', '.join('?' * len(columns))})"
+        self.run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES {row}", rows)  # noqa: S608  ours
+
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         self._cursor().executemany(query.replace("?", "%s"), rows)
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 from eventonce.errors import ConfigError, StoreUnavailable
@@ -16,6 +17,9 @@ from eventonce.stores.sqlite.uri import Location, read
 
 CACHE_KIB: Final = 32_768
 """Of the file, in memory: its indexes are written to anywhere."""
+
+MOST_VALUES: Final = 999
+"""Of one statement, in older versions of SQLite."""
 
 
 class SQLiteDriver:
@@ -65,6 +69,18 @@ class SQLiteDriver:
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        # A statement for many rows costs less than one for each; with ROLLBACK, because to undo
+        # the statement alone SQLite would first copy each page that it changes.
+        row = f"({', '.join('?' * len(columns))})"
+        into = f"INSERT OR ROLLBACK INTO {table} ({', '.join(columns)}) VALUES "  # noqa: S608  ours
+        size = MOST_VALUES // len(columns)
+        whole = len(rows) - len(rows) % size
+        query = into + ", ".join([row] * size)
+        for start in range(0, whole, size):
+            self._database.execute(query, [*chain.from_iterable(rows[start : start + size])])
+        self._database.executemany(into + row, rows[whole:])
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         self._database.executemany(query, rows)

@@ -62,11 +62,7 @@ _OWN: Final = COLUMNS[KIND:]
 _SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
 
 
-_INSERT: Final = (
-    "INSERT INTO eventonce_history "  # noqa: S608  ours
-    f"(kind, id_hash, conversation_hash, key_hash, {', '.join(_OWN)}) "
-    f"VALUES ({', '.join('?' * (4 + len(_OWN)))})"
-)
+_WRITTEN: Final = ("kind", "id_hash", "conversation_hash", "key_hash", *_OWN)
 _COUNT: Final = (
     "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
     "VALUES (?, ?, ?, ?) ON CONFLICT (minute, kind) DO UPDATE SET "
@@ -163,7 +159,7 @@ class Tables:
                 else:
                     count[0] += 1
                     count[1] += took
-            self._driver.run_many(_INSERT, rows)
+            self._driver.insert("eventonce_history", _WRITTEN, rows)
             self._driver.run_many(
                 _COUNT, [(*which, *count) for which, count in sorted(counts.items())]
             )
