@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
-from eventonce.cli.logs import JSONFormatter
+from eventonce.cli.logs import JSONFormatter, TextFormatter
 from eventonce.errors import SourceUnavailable
 from eventonce.log import Outage
 from eventonce.runtime import observers
@@ -206,6 +206,26 @@ def test_of_many_copies_one_line_a_minute_is_written(
     told = len(caplog.messages)
     silent.process([call(1)] * 5)
     assert len(caplog.messages) == told
+
+
+def test_a_traceback_passes_for_no_line_of_ours_and_commands_no_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(job: Job) -> None:
+        raise ValueError(job.event.detail["said"])
+
+    consumer = Consumer("memory:", rules=ruled(), handler=fails, observers=[to_log(LOG)])
+    consumer.process([call(1, said="\x1b[2J\n2026-11-18 WARNING forged\u2028ERROR forged too")])
+    # What runs the tests has formatted the traceback for itself.
+    caplog.records[-1].exc_text = None
+    first, *others = TextFormatter().format(caplog.records[-1]).splitlines()
+    assert " WARNING failed type=call " in first
+    assert others[-3:] == [
+        r"  ValueError: \x1b[2J",
+        "  2026-11-18 WARNING forged",
+        "  ERROR forged too",
+    ]
+    assert {line[:2] for line in others} == {"  "}
 
 
 def test_a_line_of_json_has_the_fields_of_the_outcome(

@@ -6,10 +6,12 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
+
+from eventonce.log import on_one_line
 
 TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
@@ -20,6 +22,18 @@ log_format_option = click.option(
     show_default=True,
     help="The form of the log: auto is text on a terminal, and JSON elsewhere.",
 )
+
+
+class TextFormatter(logging.Formatter):
+    """A line for each record, and the lines of a traceback set in below it: the text of an error
+    may be a sender's, and must neither pass for a line of ours nor command the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  the name of `logging`
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"  {on_one_line(line)}" for line in lines)
 
 
 class JSONFormatter(logging.Formatter):
@@ -49,6 +63,6 @@ def log_to_stderr(form: str) -> None:
     """Log there, unless a module of the user's has configured logging before."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
-    handler.setFormatter(JSONFormatter() if as_json else logging.Formatter(TEXT))
+    handler.setFormatter(JSONFormatter() if as_json else TextFormatter())
     logging.basicConfig(handlers=[handler])
     logging.getLogger("eventonce").setLevel(logging.INFO)
