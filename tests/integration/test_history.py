@@ -116,6 +116,7 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
         "id-2",
     ]
     assert history.find(Search(status="failed", until=found[0].at)) == []
+    assert history.consumers() == ["billing", "crm"]
     assert [one.status for one in history.find(Search(reason="no line"), limit=1)] == ["failed"]
     assert history.find(Search(reason="no%line")) == []
     (invalid,) = history.find(Search(status="invalid"))

@@ -149,6 +149,24 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     # The store has forgotten it, and the history has not.
     forgotten = run("show", "-c", config, document["key"])
     assert (forgotten.code, "ran at " in forgotten.out) == (0, True)
+    by_event = run("show", "-c", config, event)
+    assert (by_event.code, by_event.out) == (0, forgotten.out)
+    assert "found under the name 'other'" in by_event.err
+
+
+@pytest.mark.parametrize("id", ["of a copy that nobody delivered", ""])
+def test_show_finds_an_event_by_its_key_whoever_the_consumer_is(
+    run: Run, config: Path, tmp_path: Path, id: str
+) -> None:
+    rule = '[[rule]]\nname = "call"\nkey = ["detail.call"]\n'
+    config.write_text(config.read_text() + rule)
+    capture, event = tmp_path / "c.jsonl", tmp_path / "event.json"
+    capture.write_bytes(call(1))
+    event.write_bytes(call(1, id=id))
+    assert run("run", "-c", config, "--from", capture, "--name", "other").code == 0
+    found = run("show", "-c", config, event)
+    assert (found.code, "ran at " in found.out) == (0, True)
+    assert "found under the name 'other', not under the name 'crm'" in found.err
 
 
 def test_show_tells_of_the_record_where_the_history_is_away(

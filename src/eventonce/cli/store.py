@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -31,12 +32,14 @@ from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
-from eventonce.history import Decision, History, Search
+from eventonce.history import Search
 from eventonce.history.story import told
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.retention import drop_expired, kept_for
 from eventonce.stores import open_schema
 from eventonce.types import Event
+
+Told = TypeVar("Told")
 
 COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
@@ -145,25 +148,28 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
     key = key_in(what) if event is None else b""
     tried: list[str] = []
     with closing(settings.open_store()) as opened, looking_back(settings.file) as history:
-        for name in _names(settings, opened, history, event) if event is not None else [""]:
+        met = _answered(history.consumers) if history is not None else None
+        for name in _names(settings, opened, met or []) if event is not None else [""]:
             if event is not None:
                 key = keyed(event, settings, name)
                 tried.append(name)
-            record = opened.show(key)
-            if record is not None:
+            record, search = opened.show(key), Search(key=key)
+            found = _answered(partial(history.find, search)) if history and met else None
+            chapters = told(found or [])
+            if record is not None or chapters:
                 break
-        chapters = told(_decided(history, Search(key=key)))
     if record is None and not chapters:
         return _unknown(key, tried, as_json=as_json)
     sentences = [sentence for chapter in chapters for sentence in chapter.sentences]
-    if record is None:
-        # Its record has expired, and the history is kept for longer.
-        emit({"key": key.hex(), "history": sentences}, "\n".join(sentences), as_json=as_json)
-        return 0
     if len(tried) > 1 and not as_json:
         notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
     owner = {"name": tried[-1]} if tried else {}
-    said = {"history": sentences} if history is not None else {}
+    if record is None:
+        # Its record has expired, and the history is kept for longer.
+        document = {"key": key.hex(), **owner, "history": sentences}
+        emit(document, "\n".join(sentences), as_json=as_json)
+        return 0
+    said = {"history": sentences} if met is not None else {}
     document = {"key": key.hex(), **owner, "is": _state(record), **_document(record), **said}
     under = f" {_under(tried[-1:])}" if tried else ""
     text = with_table(f"{key.hex()}: {_state(record)}{under}", _rows(record))
@@ -172,17 +178,11 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
     return 0
 
 
-def _names(
-    settings: Settings, opened: StoreAdmin, history: History | None, event: Event
-) -> Iterator[str]:
-    """The names that can be known, the consumer's own first; dead letters are read if needed."""
-    met = _decided(history, Search(id=event.id)) if event.id else []
-    own = [
-        settings.file.name or DEFAULT_NAME,
-        *(one.consumer for one in met),
-        settings.in_file.name or DEFAULT_NAME,
-        DEFAULT_NAME,
-    ]
+def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterator[str]:
+    """The names that can be known, the consumer's own first, then those of the history; dead
+    letters are read if needed."""
+    in_file = settings.in_file.name or DEFAULT_NAME
+    own = [settings.file.name or DEFAULT_NAME, in_file, *met, DEFAULT_NAME]
     others = (letter.consumer for letter in opened.letters())
     seen: set[str] = set()
     for name in chain(own, others):
@@ -191,13 +191,13 @@ def _names(
             yield name
 
 
-def _decided(history: History | None, search: Search) -> list[Decision]:
-    """What the history tells; nothing where it is away, for the store knows the record."""
+def _answered(ask: Callable[[], list[Told]]) -> list[Told] | None:
+    """What the history tells; None where it is away, for the store knows the record."""
     try:
-        return history.find(search) if history is not None else []
+        return ask()
     except (ConfigError, StoreUnavailable) as error:
         notice(f"the history does not answer: {error}")
-        return []
+        return None
 
 
 def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:

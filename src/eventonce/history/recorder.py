@@ -128,6 +128,11 @@ class History:
         with self._tables() as tables:
             return list(tables.counts(since, until, fields, step))
 
+    def consumers(self) -> list[str]:
+        """The names of the consumers that it has decisions of."""
+        with self._tables() as tables:
+            return tables.consumers()
+
     def begin(self) -> int | None:
         """The moment of the oldest decision; None where there is none."""
         with self._tables() as tables:

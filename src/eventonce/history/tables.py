@@ -248,6 +248,13 @@ class Tables:
             )
         self._driver.commit()
 
+    def consumers(self) -> list[str]:
+        """The names of the consumers of all kinds."""
+        names = "SELECT DISTINCT consumer FROM eventonce_history_kinds ORDER BY consumer"
+        rows = self._driver.rows(names)
+        self._driver.commit()
+        return [name for (name,) in rows]
+
     def begin(self) -> int | None:
         """The moment of the oldest decision; None where there is none."""
         at = self._oldest()
