@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 
@@ -68,6 +70,43 @@ def test_an_exporter_by_protocol(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "carrier-pigeon")
     assert setup._exporter("metrics") is None, "a variable for everybody stops no work"
     assert "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: there is no exporter" in caplog.text
+
+
+REFUSED = """
+import logging, threading
+from eventonce import Consumer
+from eventonce.otel.setup import exporting
+logging.basicConfig(format="%(message)s")
+ran = []
+with Consumer("memory:", handler=ran.append) as consumer, exporting(consumer):
+    assert consumer.process([{"id": "1", "source": "s", "detail-type": "t", "detail": {}}])[0].ack
+    print(len(ran), consumer.runtime.tracer, [it.name for it in threading.enumerate()])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_PROPAGATORS", "tracecontext,nobody"), ("OTEL_BSP_MAX_QUEUE_SIZE", "1")],
+)
+def test_a_variable_that_the_sdk_refuses_stops_no_work(name: str, value: str) -> None:
+    """In a process of its own: the SDK reads some variables only once."""
+    given = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", name: value}
+    ended = subprocess.run(
+        [sys.executable, "-c", REFUSED], env=given, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "1 None ['MainThread', 'eventonce-gate']\n", "no thread of the SDK"
+    assert "otel: nothing is exported, for the SDK refuses" in ended.stderr
+
+
+def test_a_consumer_that_is_instrumented_already_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    consumer = Consumer("memory:", handler=lambda _: None)
+    instrument(consumer)
+    tracer = consumer.runtime.tracer
+    assert setup.exported(consumer) is None
+    assert consumer.runtime.tracer is tracer
 
 
 class _Silent:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventonce.consumer import Consumer
 from eventonce.log import log
+from eventonce.otel import instrument
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -35,6 +36,8 @@ NO_EXPORTER: Final = (
     "%s: there is no exporter %r of %s, so they are not exported; install the package that has it, "
     "or use otlp with http/protobuf, which eventonce[otel] has"
 )
+
+REFUSED: Final = "otel: nothing is exported, for the SDK refuses the variables OTEL_*: %s"
 
 FLUSH_WAIT: Final = 2.0
 """Seconds that the end of an invocation waits for the collector."""
@@ -111,24 +114,37 @@ def _call(provider: Any, verb: str) -> None:
 
 
 def exported(consumer: Consumer, channel: str = "") -> Export | None:
-    """Trace and measure this consumer, and export it, if the environment asks for it."""
+    """Trace and measure this consumer, and export it, if the environment asks for it. A variable
+    that the SDK refuses stops no work; a consumer that is instrumented already is left as it is."""
     variable = asked()
-    if not variable:
+    if not variable or consumer.runtime.tracer is not None:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         log().warning(MISSING, variable)
         return None
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  an extra
+    providers: list[Any] = []
+    export = Export(providers)
+    try:
+        for provider in _providers():
+            providers.append(provider)  # noqa: PERF402  one by one: the next may be refused
+        instrument(consumer, channel=channel)
+    except Exception as error:  # noqa: BLE001  such variables are often set for everybody
+        log().warning(REFUSED, error)
+        consumer.runtime.tracer = None
+        export.close()
+        return None
+    return export
 
-    from eventonce.otel import instrument  # noqa: PLC0415  as above
+
+def _providers() -> Iterator[Any]:
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  an extra
 
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
     resource = Resource.create({} if named else {"service.name": "eventonce"})
-    export = Export([*_traces(resource), *_metrics(resource)])
-    instrument(consumer, channel=channel)
-    return export
+    yield from _traces(resource)
+    yield from _metrics(resource)
 
 
 def _traces(resource: Resource) -> Iterator[Any]:
