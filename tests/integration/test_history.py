@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import msgspec
 import pytest
@@ -677,6 +679,33 @@ def test_large_events_that_wait_do_not_fill_the_memory(
         assert (len(history.find(Search())), history.dropped) == (2, 3)
         made.process([call(9)])
     assert history.dropped == 3, "there is room again"
+
+
+def test_neither_a_traceback_nor_a_result_waits_with_its_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody counts how much they hold."""
+
+    class Large:
+        """A value that can be watched."""
+
+    held: list[ReferenceType[Large]] = []
+
+    def fails(job: Job) -> list[str]:
+        large = Large()
+        held.append(ref(large))
+        if job.event.detail["call"] == 1:
+            raise ValueError("no line")
+        return ["a result"]
+
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history, handler=fails).process([call(1), call(2)])
+        gc.collect()
+        assert [one() for one in held] == [None, None]
+        assert [told[0].result for told in history._background._waiting] == [None, None]
+        history.flush()
+        assert {one.reason[-7:] for one in history.find(Search())} == {"no line", ""}
 
 
 def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:

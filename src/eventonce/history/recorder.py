@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
+from msgspec.structs import replace
+
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
@@ -292,9 +294,17 @@ class _Observer:
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
         """Have these kept."""
         now, consumer, channel = wall_clock(), self._consumer, self._channel
-        told = [(outcome, now, consumer, channel) for outcome in outcomes]
+        told = [(_lean(outcome), now, consumer, channel) for outcome in outcomes]
         held = sum(len(outcome.event.raw) for outcome in outcomes if outcome.event is not None)
         self._background.add(told, len(told) + held // SHARE)
+
+
+def _lean(outcome: Outcome) -> Outcome:
+    """The outcome without what no decision keeps: a traceback holds the variables of the handler,
+    and a result may be large. Nobody counts how much waits with them."""
+    if outcome.error is None and outcome.result is None:
+        return outcome
+    return replace(outcome, error=None, result=None)
 
 
 def exists(uri: str) -> bool:
