@@ -101,13 +101,31 @@ def test_the_log_has_no_traceback_with_the_value_behind_its_first_exception(
 
 @pytest.mark.parametrize(
     "spelled",
-    [repr, ascii, json.dumps, partial(json.dumps, ensure_ascii=False), quote, quote_plus],
+    [
+        *(repr, ascii, json.dumps, partial(json.dumps, ensure_ascii=False), quote, quote_plus),
+        lambda name: repr(name.encode()),
+        # As a handler quotes what it could not read, or an answer of a service that quotes it.
+        lambda name: repr(json.dumps({"name": name})),
+        lambda name: repr(json.dumps({"name": name}).encode()),
+        lambda name: repr(json.dumps({"name": name}, ensure_ascii=False)),
+        lambda name: repr(json.dumps({"name": name}, ensure_ascii=False).encode()),
+        lambda name: json.dumps(json.dumps({"name": name})),
+        lambda name: json.dumps(json.dumps({"name": name}, ensure_ascii=False)),
+    ],
 )
-def test_a_reason_has_the_value_in_no_spelling(spelled: Callable[[str], str]) -> None:
-    name = 'Zoë "O\'Brien"\t& Söhne'
+@pytest.mark.parametrize("name", ['Zoë "O\'Brien"\t& Söhne', "O'Brien", "Briençon", "Brien\\x"])
+def test_a_reason_has_the_value_in_no_spelling(name: str, spelled: Callable[[str], str]) -> None:
     letter = given_up(ruled(redact=["detail.name"]), call(1, name=name), f"no {spelled(name)}!")
     assert "Brien" not in letter.reason
     assert "[redacted]" in letter.reason
+
+
+@pytest.mark.parametrize("quoted", [str, repr, lambda text: repr(text.encode())])
+def test_a_reason_has_no_value_as_its_sender_escaped_it(quoted: Callable[[str], str]) -> None:
+    event = rb'{"detail-type":"call","detail":{"call":1,"name":"Brien\u00C7on\/Z"}}'
+    letter = given_up(ruled(redact=["detail.name"]), event, f"no {quoted(event.decode())}")
+    assert "Brien" not in letter.reason
+    assert '"name":"[redacted]"' in letter.reason
 
 
 def test_a_reason_has_no_value_of_json_within_a_string_and_each_is_redacted_once() -> None:

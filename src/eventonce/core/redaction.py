@@ -28,6 +28,9 @@ SHORTEST: Final = 3
 MOST_LISTS: Final = 8
 """Lists within lists that are looked into: what lies deeper is redacted with its list."""
 
+_WORD: Final = re.compile("[0-9A-Za-z]+")
+"""A part of a value that every spelling of it has."""
+
 _NO_VALUES: Final = (b"null", b"true", b"false")
 _VALUE: Final = msgspec.Raw(msgspec.json.encode(REDACTED))
 _encode: Final = msgspec.json.encode
@@ -64,7 +67,8 @@ def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
     detail = bytes(event.detail_raw)
     found = {value for steps in _steps(detail, paths) for value in _values(detail, steps)}
     # Only those that the text has: an expression of all values of a large event takes a second.
-    values = {it for value in found for it in _spellings(value) if it in text}
+    near = (it for it in found if all(word in text for word in _WORD.findall(it)))
+    values = {it for value in near for it in _spellings(value) if it in text}
     if not values:
         return text
     # In one pass, the longest first: what stands for one value is no part of another.
@@ -73,23 +77,33 @@ def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as exceptions quote it: as it is, as Python, JSON or a URL writes it."""
+    """The value as exceptions quote it: as it is, as Python, JSON or a URL writes it, or as Python
+    or JSON writes a JSON text with it."""
     if value.isascii() and value.isalnum():
         return {value}
     from json import dumps  # noqa: PLC0415  slow to import, and few events fail
     from urllib.parse import quote, quote_plus  # noqa: PLC0415  likewise
 
     known = value.encode("utf-8", "backslashreplace").decode()
+    plain = {value, known, _encode(known).decode()[1:-1], dumps(known)[1:-1]}
     return {
-        value,
-        repr(value)[1:-1],
-        ascii(value)[1:-1],
-        _encode(known).decode()[1:-1],
-        dumps(known)[1:-1],
+        *plain,
+        *(it for text in plain for it in _quoted(text)),
+        *(dumps(it)[1:-1] for it in plain),
         quote(known),
         quote(known, safe=""),
         quote_plus(known),
     }
+
+
+def _quoted(text: str) -> Iterator[str]:
+    """The text as Python writes it between quotes, in a text or in bytes. It escapes a single quote
+    only beside a double one, which JSON around the text has."""
+    for written in (text, f'"{text}'):
+        start = len(written) - len(text) + 1
+        yield repr(written)[start:-1]
+        yield ascii(written)[start:-1]
+        yield repr(written.encode("utf-8", "backslashreplace"))[start + 1 : -1]
 
 
 def arrival(one: Arrived, rules: Ruleset) -> Arrived:
@@ -173,7 +187,9 @@ def _values(value: bytes, steps: Steps) -> Iterator[str]:
 def _written(value: bytes) -> set[str]:
     """The texts of a string or a number, as it was written and as Python writes it."""
     texts = {_text_of(value)}
-    if not value.startswith(b'"'):
+    if value.startswith(b'"'):
+        texts.add(value[1:-1].decode(errors="replace"))
+    else:
         with suppress(ValueError):
             number = msgspec.json.decode(value)
             texts.add(str(number))
