@@ -216,6 +216,8 @@ def test_what_the_environment_does_not_say_is_not_judged(
     monkeypatch.delenv("NOWHERE", raising=False)
     (line,) = check('store = "${NOWHERE}"').err.splitlines()
     assert line.endswith("my.toml:1: store: the environment has no variable NOWHERE")
+    (line,) = check('secrets = ["${NOWHERE}", "${file:/no/file}"]').err.splitlines()[:-1]
+    assert line.endswith("my.toml:1: secrets: the environment has no variable NOWHERE")
     monkeypatch.setenv("NOWHERE", "oracle://me:hunter2@host")
     told = check('store = "${NOWHERE}"').err
     assert "no store is called 'oracle:'" in told

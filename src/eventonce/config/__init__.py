@@ -349,7 +349,9 @@ def read(path: Path, *, ask: bool = True) -> Reading:
         given["sink"] = [sink for sink in sinks if sink is not None]
     config = _converted(Config, given, faults) or Config()
     faults += _override_faults(config.override)
-    faults += [one for one in _secret_faults(config.secrets) if one.place not in references.unasked]
+    # Of a reference that stayed as it is, the text is no secret to be judged.
+    left = {*references.unasked, *(fault.place for fault in references.faults)}
+    faults += [one for one in _secret_faults(config.secrets) if one.place not in left]
     config = msgspec.structs.replace(config, rule=tuple(own))
     return Reading(document, config, sinks, faults, references.unasked)
 
