@@ -149,6 +149,30 @@ def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
     assert complaint in checked.err
 
 
+@pytest.mark.parametrize(
+    ("command", "table", "wrong"),
+    [("run", "worker", ("wait", "drain")), ("serve", "serve", ("body_timeout", "drain"))],
+)
+def test_a_command_names_all_that_is_wrong_before_it_begins(
+    check: Run, run: Run, command: str, table: str, wrong: tuple[str, str]
+) -> None:
+    fields = "".join(f'{name} = "soon"\n' for name in wrong)
+    check(
+        "store = 'memory:'\nkeep_letters = '0d'\nunhandled = 'drop'\n[[sink]]\nto = 'json:loads'\n"
+        f"[history]\nkeep = 'soon'\n[privacy]\nsealing_keys = ['a', 'kms://']\n[{table}]\n{fields}"
+    )
+    refused = run(command, "--config", "my.toml", "--dashboard", "0")
+    assert refused.code == 2
+    said = refused.err.removeprefix("eventonce: ").splitlines()
+    assert sorted(line.partition(": ")[0] for line in said) == sorted(
+        [
+            *("keep_letters", "unhandled", "history.keep"),
+            *("privacy.sealing_keys[0]", "privacy.sealing_keys[1]"),
+            *(f"{table}.{name}" for name in wrong),
+        ]
+    )
+
+
 @pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
 def test_the_faults_too_are_json_where_json_is_asked_for(check: Run, text: str) -> None:
     complaint = check(text).err.removeprefix("eventonce: ").strip()

@@ -565,5 +565,5 @@ def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> Non
     configured(OLD, "hunter2")
     checked = run("check")
     assert checked.code == 2
-    assert "privacy.sealing_keys: [1]: expected a key of 32 bytes" in checked.err
+    assert "privacy.sealing_keys[1]: expected a key of 32 bytes" in checked.err
     assert "hunter2" not in checked.err

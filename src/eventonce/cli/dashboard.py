@@ -23,7 +23,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import notice
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
-from eventonce.config.checks import check_table
+from eventonce.config.checks import check_values
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
 from eventonce.letters.runners import Runners
@@ -138,7 +138,7 @@ def _listening(
     from eventonce.dashboard import dashboard as pages  # noqa: PLC0415  likewise
 
     file = settings.file
-    check_table("history", file.history)
+    check_values(file, "history", "privacy")
     own = consumer if runners is None else runners.own
     options = _options(settings)
     watched = Watched(

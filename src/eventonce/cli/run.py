@@ -36,7 +36,7 @@ from eventonce.cli.output import counted, emit, notice, with_table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config import WorkerTable
-from eventonce.config.checks import check_table, seconds
+from eventonce.config.checks import check_values, seconds
 from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
@@ -107,12 +107,13 @@ def run(
     """
     given = {option: value for option, value in worker_options.items() if value is not None}
     asked = msgspec.structs.replace(settings.file.worker, **given)
-    settings = with_dashboard(settings.also(worker=asked), dashboard)
+    settings = settings.also(worker=asked)
     if rate is not None and not captured:
         raise ConfigError("--rate needs --from: a queue has no rate limit")
     if tap and captured:
         raise ConfigError("--tap needs a queue: what --from reads is a capture already")
-    check_table("worker", asked)
+    check_values(settings.file, "worker", "history", "privacy")
+    settings = with_dashboard(settings, dashboard)
     receivers = 1 if captured else asked.receivers
     source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
     tally = Tally()

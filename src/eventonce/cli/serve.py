@@ -24,7 +24,7 @@ from eventonce.cli.options import (
 from eventonce.cli.output import emit, table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.config import Serve
-from eventonce.config.checks import check_table
+from eventonce.config.checks import check_values
 from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.runtime.retention import upkeep
@@ -85,7 +85,6 @@ def serve(
     from eventonce.web.events import CHANNEL  # noqa: PLC0415  likewise
 
     log_to_stderr(log_format)
-    settings = with_dashboard(settings, dashboard)
     table_ = settings.file.serve
     asked = msgspec.structs.replace(
         _with_environment(table_),
@@ -93,7 +92,8 @@ def serve(
         port=table_.port if port is None else port,
         anyone_may_send_events=anyone_may_send_events or table_.anyone_may_send_events,
     )
-    check_table("serve", asked)
+    check_values(settings.also(serve=asked).file, "serve", "history", "privacy")
+    settings = with_dashboard(settings, dashboard)
     bounds = limits(asked)
     ways = Authenticator(asked).ways
     consumer = settings.consumer(handler, command="serve")

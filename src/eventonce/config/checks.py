@@ -8,11 +8,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
 from eventonce.aws.sqs import parse
-from eventonce.config import CIRCULAR, Reading, read, resolved, table_needs
+from eventonce.config import CIRCULAR, Config, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.history.recorder import check as check_history
@@ -51,12 +49,13 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
         raise reading.document.complaint([*reading.faults, *found])
 
 
-def check_table(name: str, table: msgspec.Struct) -> None:
-    """ConfigError for the first wrong value of a table, from the file or from an option."""
-    for place, wrong in CHECKS.items():
-        if place[0] == name:
-            for said in _complaints(place, wrong, getattr(table, str(place[1]))):
-                raise ConfigError(said)
+def check_values(config: Config, *tables: str) -> None:
+    """ConfigError with every wrong value of these tables, and of the fields that are in none, from
+    the file or from an option."""
+    asked = {place: it for place, it in CHECKS.items() if len(place) == 1 or place[0] in tables}
+    found = list(_wrong_values(config, asked))
+    if found:
+        raise ConfigError("\n".join(fault.said for fault in found))
 
 
 def _is_read(reading: Reading, place: Place) -> bool:
@@ -67,9 +66,7 @@ def _is_read(reading: Reading, place: Place) -> bool:
 
 def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Fault]:
     config = reading.config
-    for place, wrong in checks.items():
-        for said in _complaints(place, wrong, reduce(getattr, map(str, place), config)):
-            yield Fault(place, said)
+    yield from _wrong_values(config, checks)
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
     adapter = _adapter(config.store)
@@ -80,12 +77,15 @@ def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Faul
         yield Fault(("letters",), CIRCULAR)
 
 
-def _complaints(place: Place, wrong: Callable[[Any], object], value: Any) -> Iterator[str]:
-    try:
-        wrong(value)
-    except (ConfigError, ValueError) as error:
-        said = str(error).removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
-        yield f"{label(place)}: {said}"
+def _wrong_values(config: Config, checks: Checks) -> Iterator[Fault]:
+    for place, wrong in checks.items():
+        try:
+            wrong(reduce(getattr, map(str, place), config))
+        except (ConfigError, ValueError) as error:
+            for line in str(error).split("\n"):
+                said = line.removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
+                # A fault of one item names it, such as `[0]`.
+                yield Fault(place, f"{label(place)}{'' if said.startswith('[') else ': '}{said}")
 
 
 def _rule_faults(reading: Reading) -> Iterator[Fault]:

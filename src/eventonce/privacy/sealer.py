@@ -50,11 +50,14 @@ class Sealer:
         if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
             raise ConfigError("sealing_keys: expected a list of texts, the key in use first")
         self.keys: list[SealingKey] = []
+        faults = []
         for number, key in enumerate(keys):
             try:
                 self.keys.append(sealing_key(key))
             except ConfigError as error:
-                raise ConfigError(f"sealing_keys[{number}]: {error}") from None
+                faults.append(f"sealing_keys[{number}]: {error}")
+        if faults:
+            raise ConfigError("\n".join(faults))
         self._begin()
         self._outage = Outage()
         self._current: _DataKey | None = None
