@@ -88,6 +88,29 @@ def test_a_file_with_a_fault_changes_nothing(
     assert statuses(place.consumer.process([call(1), call(1)])) == ["done", "duplicate"]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_that_is_gone_changes_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    named: bool,
+) -> None:
+    """A deployment may put it there anew a moment later."""
+    monkeypatch.chdir(tmp_path)
+    place = Place(tmp_path / "eventonce.toml")
+    settings = place.settings if named else Settings()
+    with place.consumer, rules_reloaded(settings, place.consumer):
+        rules, text = place.consumer.rules, place.path.read_text()
+        place.path.unlink()
+        place.hang_up()
+        until(lambda: "SIGHUP: the rules" in caplog.text)
+        assert "eventonce.toml cannot be read: No such file" in caplog.text
+        assert place.consumer.rules is rules
+        place.path.write_text(text)
+        place.reload()
+
+
 def test_rules_that_are_put_into_shadow_mode_are_recorded(place: Place) -> None:
     told: list[Decided] = []
     place.consumer.observers.append(shadow_observer(place.consumer, told.append))

@@ -214,7 +214,7 @@ class Settings:
 
     def also(self, **given: Any) -> Settings:
         """The same settings with more options."""
-        return Settings(self.path, **self._given, **given)
+        return Settings(**{"config": self.path, **self._given, **given})
 
     def open_store(self) -> Any:
         """The store, to look at: opening it creates no file and no table. Dead letters and results

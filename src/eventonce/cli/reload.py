@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from eventonce.cli.options import Settings
-from eventonce.config import Config
+from eventonce.config import FILE, Config
 from eventonce.consumer import Consumer
 from eventonce.errors import EventonceError
 from eventonce.sinks import imported
@@ -29,13 +29,15 @@ def rules_reloaded(
     log.setLevel(logging.INFO)
     others = [name for name in Config.__struct_fields__ if name not in RULES]
     before = [getattr(settings.file, name) for name in others]
+    # Named from now on: a file that is gone would be no fault, and would have no rules.
+    path = settings.path or (FILE if FILE.exists() else None)
 
     def reload() -> None:
         if handler is not None and consumer is imported(handler):
             log.warning("SIGHUP: %s has rules of its own, which need a restart", handler)
             return
         try:
-            after = settings.also().file
+            after = settings.also(config=path).file
             rules = after.ruleset(consumer.name)
         except EventonceError as error:
             log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
