@@ -88,6 +88,19 @@ def test_a_file_with_a_fault_changes_nothing(
     assert statuses(place.consumer.process([call(1), call(1)])) == ["done", "duplicate"]
 
 
+def test_new_secrets_are_told_to_need_a_restart_where_a_history_has_digests(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "the history has ids by the secrets of before"
+    secrets = 'secrets = ["a secret of enough length"]'
+    place.write("detail.call", more=secrets)
+    place.reload()
+    place.write("detail.call", more=f'{secrets}\nhistory.store = "sqlite:///h.db"')
+    place.reload()
+    until(lambda: said in caplog.text)
+    assert caplog.text.count(said) == 1
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_file_that_is_gone_changes_nothing(
     tmp_path: Path,

@@ -50,6 +50,8 @@ def rules_reloaded(
         log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
         if before != [getattr(after, name) for name in others]:
             log.warning("SIGHUP: other settings have changed too, which need a restart")
+        if after.history.store and after.secrets != settings.file.secrets:
+            log.warning("SIGHUP: the history has ids by the secrets of before, until a restart")
 
     with called_by_hangup(reload):
         yield
