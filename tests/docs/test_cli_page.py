@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 
 import click
+import msgspec
 import pytest
 
 from eventonce import cli as command_line
 from eventonce.cli.capture import KEY
 from eventonce.cli.serve import SECRETS
-from eventonce.config import Config
+from eventonce.config import (
+    Config,
+    DashboardTable,
+    HistoryTable,
+    PrivacyTable,
+    Serve,
+    WorkerTable,
+)
+from eventonce.infra.topology import Infra
+from eventonce.sinks import Sink
 from tests.docs.pages import DOCS, broken_links
 from tests.docs.reference import commands, options_of, written
 from tests.docs.tables import plain, tables
@@ -58,6 +68,25 @@ def test_every_field_of_the_file_is_on_the_page() -> None:
     described = re.findall(r"`\[*(\w+)\]*`", str([row["field"] for row in TABLES["field"]]))
     assert sorted(described) == sorted(Config.__struct_fields__)
     assert plain(TABLES["field"][1]["field"]) == "presets"
+
+
+@pytest.mark.parametrize(
+    ("table", "page"),
+    [
+        (HistoryTable, "history.md"),
+        (PrivacyTable, "privacy.md"),
+        (DashboardTable, "dashboard.md"),
+        (WorkerTable, "worker.md"),
+        (Serve, "receiver.md"),
+        (Infra, "infrastructure.md"),
+        (Sink, "sinks.md"),
+    ],
+)
+def test_every_field_of_a_table_is_on_its_page(table: type[msgspec.Struct], page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert f"]({page}" in TEXT, "where the table stands in the list, there is a link to its page"
+    named = {*re.findall(r"`(\w+)(?: =[^`]*)?`", text), *re.findall(r"(?m)^(\w+) = ", text)}
+    assert {*table.__struct_fields__} - named == set()
 
 
 def test_the_links_lead_somewhere() -> None:
