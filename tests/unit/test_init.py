@@ -8,9 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields
 
 from eventonce.config import Config, load
 from eventonce.rules import Rule
+from eventonce.sinks import Sink
 from tests.helpers import Run
 
 EXAMPLE = re.compile(r"^# (\[.*\]|\w+ = .*)$", re.MULTILINE)
@@ -60,7 +63,8 @@ def test_every_example_in_it_is_accepted(check: Check, written: str) -> None:
     config = check(EXAMPLE.sub(r"\1", written))
     assert [rule.kind for rule in config.rule] == ["fact", "state"]
     assert config.override["remember"] == "20d"
-    assert [sink.match for sink in config.sink] == ["v2.detail.events.conversation.*", "*"]
+    matched = [sink.match for sink in config.sink]
+    assert matched == ["v2.detail.events.conversation.*", "*.acd.start", "*.acd.end", "*"]
     assert config.letters.startswith("sqs://")
     assert config.worker.queue.startswith("sqs://")
     assert config.serve.api_keys == ["a long random text: EVENTONCE_API_KEY"]
@@ -80,7 +84,15 @@ def test_the_rules_in_it_take_events_of_the_demo(run: Run, check: Check, written
     assert run("filter", "capture.jsonl").out.count("\n") > 100
 
 
-def test_it_shows_every_table_and_every_field_of_a_rule(written: str) -> None:
-    shown = set(re.findall(r"^#? ?(?:\[+)?(\w+)(?:\]+| = )", written, re.MULTILINE))
-    assert set(Config.__struct_fields__) <= shown
-    assert set(Rule.__struct_fields__) <= shown
+def test_it_shows_every_field_of_every_table(written: str) -> None:
+    shown: dict[str, set[str]] = {"": set()}
+    table = ""
+    for head, field in re.findall(r"^#? ?(?:\[+(\w+)\]+$|(\w+) = )", written, re.MULTILINE):
+        table = head or table
+        shown.setdefault(table, set()).add(field)
+    tables: dict[str, type[Struct]] = {"rule": Rule, "sink": Sink, "": Config}
+    tables |= {one.name: one.type for one in fields(Config) if isinstance(one.default, Struct)}
+    for name, type_ in tables.items():
+        # The fields that are tables stand by themselves.
+        known = shown[name] | (set(shown) if not name else set())
+        assert set(type_.__struct_fields__) - known == set(), name
