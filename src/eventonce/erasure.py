@@ -58,6 +58,8 @@ class Erasure(msgspec.Struct, frozen=True):
     """Decisions of the same kind: the id is in their reasons, and they stay as long as any."""
     files: tuple[str, ...] = ()
     """Files that may still have bytes of what was erased, and why."""
+    closed: int = 0
+    """Dead letters that no key of the file opens: any of them may be about it."""
     unknown: tuple[str, ...] = ()
     """What could not be looked for, and why."""
 
@@ -98,6 +100,7 @@ class Conversation:
         self._own |= self._own_keys(decisions)
         parts: list[Part] = []
         mentioned: list[str] = []
+        sealed = 0
         unknown: list[str] = []
         for open_place in self._places:
             with open_place() as place:
@@ -106,6 +109,7 @@ class Conversation:
             self._keys |= {one.letter.key: None for one in found if one.letter.key}
             parts.append(Part(name, len(found)))
             mentioned += [letter.id for letter in others]
+            sealed += closed
             if closed:
                 unknown.append(f"{closed} {name} that no key of the file opens")
             if isinstance(place, Queued):
@@ -125,7 +129,9 @@ class Conversation:
                 "dead letters and decisions of others with the id in their text: it is "
                 "a digest of the id that was given"
             )
-        return Erasure(tuple(parts), tuple(mentioned), self._reasons(), unknown=tuple(unknown))
+        return Erasure(
+            tuple(parts), tuple(mentioned), self._reasons(), closed=sealed, unknown=tuple(unknown)
+        )
 
     def erase(self, before: Erasure) -> Erasure:
         """Erase what `look` has found, and look again. The dead letters and the history, which have

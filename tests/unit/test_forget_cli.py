@@ -211,6 +211,7 @@ def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run)
         file.write_text(sealed.replace(key, "22" * 32))
         without = run("forget", "--conversation", GONE, "--yes")
         assert "not looked for: 3 dead letters in the store that no key" in without.out
+        assert without.code == 1, "nobody knows whose they are"
         assert consumer.admin.stats().letters == 3
         file.write_text(sealed)
         assert run("forget", "--conversation", GONE, "--yes").code == 0

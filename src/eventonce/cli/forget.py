@@ -112,7 +112,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                 progress.counts["left"] = found.left
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
     emit({**document, "not_reached": OTHERS}, _text(found), as_json=as_json)
-    return FAILED if found.left or found.files else 0
+    return FAILED if found.left or found.files or found.closed else 0
 
 
 def _question(found: Erasure) -> str:
