@@ -118,7 +118,7 @@ class _Results:
         try:
             return self._sealer.open(result, _result(key))
         except EventonceError as error:
-            self._warn("a copy gets no result, because that cannot be opened: %s", error)
+            self._warn("a result cannot be opened, and no copy gets it: %s", error)
             return result
 
     def _warn(self, said: str, error: EventonceError) -> None:
