@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from weakref import ReferenceType, ref
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, log
+from eventonce import Consumer, Job, envelope, log
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder
 from eventonce.history import tables as tables_module
@@ -509,6 +510,14 @@ def test_ever_new_types_do_not_fill_the_disk(
 def test_the_conversation_is_the_one_that_the_event_names(written: str, conversation: str) -> None:
     raw = f'{{"detail": {{"contactId" : {written}, "n": 1}}}}'.encode()
     assert conversation_of(Event(raw, raw)) == conversation
+
+
+def test_the_conversation_of_an_event_that_a_relay_put_into_a_string_is_found() -> None:
+    detail = json.dumps({"note": 'a "word"', "conversationId": 'c-"1"'})
+    relayed = {"id": "e", "detail-type": "call", "detail": detail}
+    on_bus = {"SystemMetadata": {"aws:EventId": "e"}, "Data": detail}
+    for one in (relayed, on_bus):
+        assert conversation_of(envelope.read(json.dumps(one))) == 'c-"1"'
 
 
 def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:

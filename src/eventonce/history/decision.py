@@ -134,16 +134,25 @@ def _text(plain: bytes | None, escaped: bytes | None, number: bytes | None) -> s
     return (plain or number or b"").decode("utf-8", "replace")
 
 
+def _named_in(text: bytes) -> str:
+    for name in _NAMES:
+        at = text.find(name)
+        if at >= 0:
+            found = _VALUE.match(text, at + len(name))
+            if found:
+                return storable(_text(*found.groups()))
+    return ""
+
+
 def conversation_of(event: Event) -> str:
     """The conversation that an event belongs to, empty where it names none. Looked for in its
     text: to unpack every event would cost more than all else that is kept of it."""
-    raw = event.raw
-    for name in _NAMES:
-        at = raw.find(name)
-        if at >= 0:
-            found = _VALUE.match(raw, at + len(name))
-            if found:
-                return storable(_text(*found.groups()))
+    found = _named_in(event.raw)
+    if not found and b'\\"' in event.raw:
+        # A relay put the detail into a string.
+        found = _named_in(bytes(event.detail_raw))
+    if found:
+        return found
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):
