@@ -52,8 +52,8 @@ class Erasure(msgspec.Struct, frozen=True):
 
     parts: tuple[Part, ...]
     mentioned: tuple[str, ...] = ()
-    """Ids of dead letters that have the conversation's id somewhere, and stay: they are about
-    another conversation, or name none."""
+    """Ids of dead letters that have the conversation's id somewhere, or name none and have the key
+    of one of its events, and stay: they are about another conversation, or may be."""
     reasons: int = 0
     """Decisions of the same kind: the id is in their reasons, and they stay as long as any."""
     files: tuple[str, ...] = ()
@@ -166,8 +166,8 @@ class Conversation:
         return self._history.find(Search(conversation=self._id), limit=MOST)
 
     def _letters(self, place: Place) -> tuple[list[Held], list[Letter], int]:
-        """Its dead letters in this place; those that only have its id somewhere; and how many
-        others are sealed with a key that is not here."""
+        """Its dead letters in this place; those that only have its id somewhere, or a key that it
+        shares; and how many others are sealed with a key that is not here."""
         found: list[Held] = []
         others: list[Letter] = []
         closed = 0
@@ -178,10 +178,14 @@ class Conversation:
                 # One that names none may have been redacted, and the history knows whose it is.
                 if self._has(whose) or (not whose and letter.key in self._own):
                     found.append(one)
-                elif any(it in letter.event for it in self._spelled) or self._id in letter.reason:
-                    others.append(letter)
                 elif key_of_letter(letter):
                     closed += 1
+                elif (
+                    any(it in letter.event for it in self._spelled)
+                    or self._id in letter.reason
+                    or (not whose and letter.key in self._keys)
+                ):
+                    others.append(letter)
         return found, others, closed
 
     def _has(self, whose: str) -> bool:
@@ -199,14 +203,18 @@ class Conversation:
         return sum(one.conversation not in own for one in found)
 
     def _own_keys(self, decisions: Sequence[Decision]) -> set[bytes]:
-        """The keys that no other conversation has: versions of one subject may be of many."""
+        """The keys that no other conversation has: versions of one subject may be of many, or of
+        none. All events of a fact are the same one: what names none was redacted."""
         if self._history is None:
             return set()
         names = {one.conversation for one in decisions}
         return {
             key
             for key in {one.key for one in decisions if one.key}
-            if {one.conversation for one in self._history.find(Search(key=key), MOST)} <= names
+            if all(
+                one.conversation in names or (not one.conversation and one.version is None)
+                for one in self._history.find(Search(key=key), MOST)
+            )
         }
 
 

@@ -199,6 +199,43 @@ def test_a_redacted_dead_letter_is_found_by_the_history(run: Run, consumer: Cons
         assert store.letter("z") == other, "nobody knows whose it is"
 
 
+def test_a_dead_letter_of_a_rule_that_redacts_the_id_is_found_by_the_history(run: Run) -> None:
+    """Also where it ran again, which the history has without the id."""
+    Path("eventonce.toml").write_text(f'{CONFIG}redact = ["detail.conversationId"]\n')
+    with load().consumer() as consumer, History("sqlite:///history.db") as history:
+        consumer.on()(told)
+        consumer.observers.append(history.observer("crm"))
+        consumer.process([event(1, GONE, fails=True), event(2, STAYS, fails=True)])
+        assert statuses(consumer.redrive()) == ["dead", "dead"]
+        history.flush()
+        assert [one.conversation for one in history.find(Search())] == [GONE, STAYS, "", ""]
+        done = run("forget", "--conversation", GONE, "--yes", "--json")
+        assert done.documents[0]["parts"][0] == {
+            "what": "dead letters in the store",
+            "found": 1,
+            "left": 0,
+        }
+        (left,) = consumer.letters()
+    assert b'"call":2' in left.event
+
+
+def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run: Run) -> None:
+    """It may be of this conversation, redacted, or of none."""
+    rule = '[[rule]]\nname = "call"\nsubject = ["detail.agent"]\norder = "detail.call"\n'
+    Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
+    with load().consumer() as consumer, History("sqlite:///history.db") as history:
+        consumer.on()(told)
+        consumer.observers.append(history.observer("crm"))
+        for number, whose in ((1, GONE), (2, "")):
+            consumer.process([event(number, whose, fails=bool(not whose), agent="a")])
+        history.flush()
+        (letter,) = consumer.letters()
+        done = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+        assert [part["left"] for part in done["parts"]] == [0, 0, 0]
+        assert done["mentioned"] == [letter.id]
+        assert list(consumer.letters()) == [letter]
+
+
 def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run) -> None:
     key, file = "11" * 32, Path("eventonce.toml")
     sealed = f'{CONFIG}[privacy]\nsealing_keys = ["{key}"]\n'.replace("[history]", "[dashboard]")

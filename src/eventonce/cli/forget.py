@@ -141,8 +141,8 @@ def _text(found: Erasure) -> str:
     if found.mentioned:
         lines.append(
             f"{counted(len(found.mentioned), 'dead letter')} of another conversation, or of none, "
-            f"with this id in the text, not dropped; to do so: eventonce letters drop "
-            f"{' '.join(found.mentioned)}"
+            "with this id in the text or a key of its events, not dropped; to do so: eventonce "
+            f"letters drop {' '.join(found.mentioned)}"
         )
     if found.reasons:
         lines.append(

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from eventonce.core.reasons import AGAIN
+from eventonce.core.redaction import REDACTED
 from eventonce.core.status import Status
 from eventonce.rules.instants import instant
 from eventonce.types import Event, Outcome
@@ -152,7 +153,8 @@ def conversation_of(event: Event) -> str:
         # A relay put the detail into a string.
         found = _named_in(bytes(event.detail_raw))
     if found:
-        return found
+        # A dead letter of a rule that redacts the id names none.
+        return "" if found == REDACTED else found
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):
