@@ -56,6 +56,13 @@ def test_a_dead_letter_has_neither_the_value_nor_a_reason_with_it() -> None:
     assert letter.reason == "rejected by the handler: no customer has [redacted], nor [redacted]"
 
 
+def test_what_stands_twice_under_one_name_is_kept_once() -> None:
+    detail = '{"call":1,"caller":"%s"}'
+    twice = f'{{"id":"1","detail-type":"call","detail":{detail % NUMBER},"detail":{detail % "b"}}}'
+    for event in (twice, json.dumps({"Type": "Notification", "MessageId": "m", "Message": twice})):
+        assert b"901820" not in given_up(ruled(redact=["detail.caller"]), event).event
+
+
 @pytest.mark.parametrize("observed", [True, False])
 def test_the_log_has_no_traceback_with_a_redacted_value(
     observed: bool, caplog: pytest.LogCaptureFixture

@@ -227,7 +227,7 @@ def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) ->
     in it, which no string of JSON can hold as it is; where a relay put it into a string, it is
     looked for there."""
     if old in value:
-        return value.replace(old, new)
+        return _as_read(value.replace(old, new))
     if not layers:
         return value
 
@@ -236,4 +236,12 @@ def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) ->
         edited = text if text is None else _replaced(text, old, new, layers - 1)
         return found[0] if edited is None or edited == text else _encode(edited.decode())
 
-    return STRING.sub(inside, value)
+    edited = STRING.sub(inside, value)
+    return value if edited == value else _as_read(edited)
+
+
+def _as_read(value: bytes) -> bytes:
+    """The object with the last of the members of one name, which is the one that was read: another
+    may have the value, too."""
+    fields = fields_or_none(value)
+    return value if fields is None else _encode(fields)
