@@ -117,7 +117,7 @@ class KmsKey:
             attempts=KMS_ATTEMPTS,
         )
         self._client = Client(make, self._explain)
-        self._away: tuple[float, StoreUnavailable] | None = None
+        self._away: tuple[float, str] | None = None
 
     def made(self) -> tuple[str, bytes, bytes]:
         answer = self._call("generate_data_key", KeySpec="AES_256")
@@ -142,14 +142,17 @@ class KmsKey:
         return data_key
 
     def _call(self, operation: str, **asked: Any) -> dict[str, Any]:
-        if self._away is not None and monotonic() < self._away[0]:
-            raise self._away[1]
+        # Read once: another thread may have found KMS again. A new error each time: an old one
+        # would grow by a traceback whenever it is raised.
+        away = self._away
+        if away is not None and monotonic() < away[0]:
+            raise StoreUnavailable(away[1])
         try:
             answer = self._client.call(
                 operation, KeyId=self._key, EncryptionContext=CONTEXT, **asked
             )
         except StoreUnavailable as error:
-            self._away = (monotonic() + KMS_PAUSE, error)
+            self._away = (monotonic() + KMS_PAUSE, str(error))
             raise
         self._away = None
         return answer
