@@ -567,3 +567,21 @@ def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> Non
     assert checked.code == 2
     assert "privacy.sealing_keys[1]: expected a key of 32 bytes" in checked.err
     assert "hunter2" not in checked.err
+
+
+def test_a_dead_letter_that_is_dropped_while_all_are_sealed_again_stays_away() -> None:
+    class Emptied(MemoryStore):
+        """From which another program drops one at the moment that both have looked."""
+
+        def put_letters(self, letters: Sequence[Letter]) -> None:
+            super().put_letters(letters)
+            if len(letters) == 2 and "~" in letters[0].id:
+                self.drop_letters([letters[0].id.partition("~")[0]])
+
+    store = Emptied()
+    rejected(store, OLD, calls=(1,))
+    rejected(store, OLD, calls=(2,))
+    sealed = SealedStore(store, Sealer([NEW, OLD]))
+    dropped, kept = sealed.letters()
+    sealed.reseal([dropped, kept])
+    assert [one.id for one in store.letters()] == [kept.id]

@@ -227,7 +227,7 @@ class SealedStore:
         in_use = self.sealer.in_use
         kept = [(one, self.inner.letter(one.id)) for one in letters if not key_of_letter(one)]
         old = [one for one, raw in kept if raw is not None and key_of_letter(raw) != in_use]
-        rewrite(cast("StoreAdmin", self), old)
+        rewrite(cast("StoreAdmin", self), old, if_there=True)
         return len(old)
 
 

@@ -45,15 +45,25 @@ _SPARE: Final = "~"
 """The mark in the id of a spare copy, before the name of the redrive that put it there."""
 
 
-def rewrite(admin: StoreAdmin, letters: Sequence[Letter], left_over: Sequence[str] = ()) -> None:
+def rewrite(
+    admin: StoreAdmin,
+    letters: Sequence[Letter],
+    left_over: Sequence[str] = (),
+    *,
+    if_there: bool = False,
+) -> None:
     """Replace dead letters. A store keeps the first letter of an id, so the old ones go first.
     Spare copies stand in their place meanwhile: a crash leaves one letter too many, which is run
-    again like any other. Each redrive has spares of its own, because another may drop its own."""
+    again like any other. Each redrive has spares of its own, because another may drop its own.
+    With `if_there`, a letter that somebody dropped meanwhile does not come back."""
     if letters:
-        ids = [letter.id for letter in letters]
         suffix = _SPARE + urandom(8).hex()
         spares = [replace(letter, id=letter.id + suffix) for letter in letters]
         admin.put_letters(spares)
-        admin.drop_letters(ids)
+        if if_there:
+            # One by one, because the answer is how many there were, and not which.
+            letters = [letter for letter in letters if admin.drop_letters([letter.id])]
+        else:
+            admin.drop_letters([letter.id for letter in letters])
         admin.put_letters(letters)
         admin.drop_letters([*(spare.id for spare in spares), *left_over])
