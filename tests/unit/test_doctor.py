@@ -109,6 +109,14 @@ def beside(facts: Facts = SOUND, **fields: Any) -> Facts:
     return replace(facts, queue=admitting, targets=(DELIVERY, other))
 
 
+def of_two_organisations() -> Facts:
+    """The buses of two organisations of one partner, with the same pattern."""
+    bus = "aws.partner/genesys.com/cloud/5a3b/prod"
+    facts = beside(bus=bus.replace("5a3b", "7c9d"))
+    one, other = facts.targets
+    return replace(facts, targets=(replace(one, bus=bus), other))
+
+
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
 VPC = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
 
@@ -144,6 +152,11 @@ FAULTS = {
     ),
     "no message group": (fifo(deduplicates=True, group=""), "names no group", "MessageGroupId"),
     "a disabled rule": (delivery(enabled=False), "is disabled", "enable-rule --name calls"),
+    "a disabled rule beside its successor": (
+        beside(enabled=False),
+        "the rule other of bus default is disabled",
+        "or delete it",
+    ),
     "few retries": (delivery(retries=2), "tries 2 times", "remove the target's RetryPolicy"),
     "a short age": (delivery(age=300), "within 300 s", "remove the target's RetryPolicy"),
     "undelivered events are lost": (delivery(dead=""), "drops events", "DeadLetterConfig"),
@@ -298,6 +311,7 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
         queue(policy=denying(Resource=f"{QUEUE_ARN}-2", Condition=VPC)),
         queue(policy=denying(Condition={"ArnNotLike": {"aws:SourceArn": RULE_ARN}} | VPC)),
         beside(pattern={"source": ["aws.connect"]}),
+        of_two_organisations(),
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final
 
 from eventonce.core.ports import Finding
@@ -110,8 +110,10 @@ def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """Two targets that may bring the same event, of one bus or of two."""
     clean = True
-    for one, other in combinations(facts.targets, 2):
-        if not overlap(_effective(one), _effective(other)):
+    delivering = [it for it in facts.targets if it.enabled]
+    for one, other in combinations(delivering, 2):
+        pairs = product(_patterns(one), _patterns(other))
+        if not all(overlap(ours, theirs) for ours, theirs in pairs):
             continue
         clean = False
         known = shared_type(one.pattern, other.pattern)
@@ -134,14 +136,15 @@ def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
                 f"(rule {other.rule})",
                 "deliver from one bus alone: delete the rule on the other, or narrow its pattern",
             )
-    if facts.targets and clean:
+    if delivering and clean:
         yield Finding("no two targets deliver the same events")
 
 
-def _effective(one: BusTarget) -> Pattern:
-    """The pattern, with the source that every event on a partner's bus has."""
-    implied = {"source": [{"prefix": one.bus}]} if one.bus.startswith(PARTNER) else {}
-    return implied | one.pattern
+def _patterns(one: BusTarget) -> Iterator[Pattern]:
+    """The pattern, and beside it the source that every event on a partner's bus has."""
+    yield one.pattern
+    if one.bus.startswith(PARTNER):
+        yield {"source": [{"prefix": one.bus}]}
 
 
 def _keeps_id(one: BusTarget) -> bool:
