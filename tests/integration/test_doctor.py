@@ -302,7 +302,7 @@ PLANTED: dict[str, tuple[Plant, str, str]] = {
     "transformer": (
         partial(target, InputTransformer=TRANSFORMER),
         "drops the event's id",
-        "<aws.events.event.json>",
+        "remove the target's Input",
     ),
     "retries": (
         partial(target, RetryPolicy={"MaximumRetryAttempts": 1}),

@@ -117,6 +117,7 @@ def of_two_organisations() -> Facts:
     return replace(facts, targets=(replace(one, bus=bus), other))
 
 
+ID_AND_DETAIL = {"id": "$.id", "detail": "$.detail", "n": "$.detail.n[0]"}
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
 VPC = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
 
@@ -160,17 +161,32 @@ FAULTS = {
     "few retries": (delivery(retries=2), "tries 2 times", "remove the target's RetryPolicy"),
     "a short age": (delivery(age=300), "within 300 s", "remove the target's RetryPolicy"),
     "undelivered events are lost": (delivery(dead=""), "drops events", "DeadLetterConfig"),
-    "a constant": (delivery(input='{"a": 1}'), "by a constant", "deliver the whole event"),
+    "a constant": (delivery(input='{"a": 1}'), "by a constant", "remove the target's Input"),
     "a part of the event": (delivery(path="$.detail"), "$.detail alone", "remove the target's"),
     "a transformer without the id": (
         delivery(template='{"a": <detail>}', paths={"detail": "$.detail"}),
         "drops the event's id",
-        "<aws.events.event.json>",
+        "remove the target's Input",
     ),
     "an id that the template does not use": (
         delivery(template='{"a": <detail>}', paths={"detail": "$.detail", "id": "$.id"}),
         "drops the event's id",
-        "<aws.events.event.json>",
+        "remove the target's Input",
+    ),
+    "an id under another name": (
+        delivery(template='{"i": <id>, "detail": <detail>}', paths=ID_AND_DETAIL),
+        "drops the event's id",
+        "remove the target's Input",
+    ),
+    "an id inside another event": (
+        delivery(template='{"event": <aws.events.event.json>}'),
+        "drops the event's id",
+        "remove the target's Input",
+    ),
+    "an id in a sentence": (
+        delivery(template='"the event <id> came"', paths=ID_AND_DETAIL),
+        "drops the event's id",
+        "remove the target's Input",
     ),
     "two rules of one bus": (
         beside(pattern={"detail-type": [FLOW]}),
@@ -296,8 +312,10 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
     "facts",
     [
         fifo(deduplicates=True, group="all"),
-        delivery(template='{"event": <aws.events.event.json>}'),
-        delivery(template='{"i": <id>}', paths={"id": "$.id"}),
+        delivery(template="<aws.events.event.json>"),
+        delivery(template='{"id": <id>, "detail": <detail>}', paths=ID_AND_DETAIL),
+        delivery(template='{"id": "<id>", "detail": {"said": "\\"<n>\\""}}', paths=ID_AND_DETAIL),
+        delivery(template='{"detail": <all>, "id": <id>}', paths={"all": "$", "id": "$.id"}),
         delivery(path="$"),
         queue(policy=policy("arn:aws:events:*:111122223333:rule/*")),
         queue(policy=policy(RULE_ARN, Action=["sqs:*"], Principal="*")),

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from itertools import combinations, product
-from typing import Final
+from typing import Any, Final
 
+from eventonce import envelope
 from eventonce.core.ports import Finding
 from eventonce.doctor.facts import RETRIES, RETRY_AGE, BusTarget, Facts, FileFacts, judged
 from eventonce.doctor.patterns import Pattern, overlap, shared_type
 from eventonce.doctor.policies import may_send
+from eventonce.errors import EnvelopeError
 from eventonce.infra.topology import PARTNER
 
 AWS_KEY: Final = "alias/aws/sqs"
 """The key that AWS manages for SQS, whose policy nobody can change."""
 
-WHOLE_EVENT: Final = ("<aws.events.event>", "<aws.events.event.json>")
-"""The variables of an input transformer that stand for the whole event."""
+TRIAL_ID: Final = "7bf73129-1428-4cd3-a780-95db273d1602"
+TRIAL: Final = {
+    "id": TRIAL_ID,
+    "detail-type": "a trial of eventonce doctor",
+    "detail": {"trial": "of eventonce doctor"},
+}
+"""An event that is put through the input transformers."""
+
+PREDEFINED: Final = {
+    "aws.events.event": {name: value for name, value in TRIAL.items() if name != "detail"},
+    "aws.events.event.json": TRIAL,
+}
+"""EventBridge's own variables of an input transformer that hold parts of the event."""
+
+STRINGS_AND_VARIABLES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>', re.DOTALL)
 
 
 def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
@@ -102,8 +119,7 @@ def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
             continue
         yield Finding(
             what,
-            "deliver the whole event: remove the target's Input, InputPath or InputTransformer, or "
-            "put <aws.events.event.json> into its template",
+            "deliver the event as it is: remove the target's Input, InputPath or InputTransformer",
         )
 
 
@@ -148,10 +164,34 @@ def _patterns(one: BusTarget) -> Iterator[Pattern]:
 
 
 def _keeps_id(one: BusTarget) -> bool:
-    if any(it in one.template for it in WHOLE_EVENT):
-        return True
-    return any(path in ("$.id", "$") and f"<{name}>" in one.template
-               for name, path in one.paths.items())  # fmt: skip
+    """Whether a consumer finds the id where it looks for one: under another name it is lost."""
+    try:
+        return envelope.read(_transformed(one)).id == TRIAL_ID
+    except EnvelopeError:
+        return False
+
+
+def _transformed(one: BusTarget) -> str:
+    """The trial as the transformer makes it; a variable in quotation marks stands for its text."""
+
+    def value(name: str) -> Any:
+        if name not in one.paths:
+            return PREDEFINED.get(name)
+        found: Any = TRIAL
+        for field in one.paths[name].split(".")[1:]:
+            found = found.get(field) if isinstance(found, dict) else None
+        return found
+
+    def quoted(variable: re.Match[str]) -> str:
+        found = value(variable[1])
+        return json.dumps(found if isinstance(found, str) else json.dumps(found))[1:-1]
+
+    def filled(match: re.Match[str]) -> str:
+        if match[0].startswith("<"):
+            return json.dumps(value(match[0][1:-1]))
+        return re.sub(r"<([^<>]*)>", quoted, match[0])
+
+    return STRINGS_AND_VARIABLES.sub(filled, one.template)
 
 
 def _admit(one: BusTarget, denied: str) -> str:
