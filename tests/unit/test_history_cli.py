@@ -58,6 +58,27 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert by_key.documents[0] == [document]
 
 
+def test_the_totals_say_the_statuses_behind_each_outcome(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    config.write_text(config.read_text().replace('"*"', '"call.ended"'))
+    ended = {"detail-type": "call.ended", "source": "s", "detail": {"contactId": 4711}}
+    begun = {"id": "c", "detail-type": "call.begun", "source": "s", "detail": {"contactId": 4711}}
+    ended_thrice = ({"id": name, **ended} for name in "aab")
+    capture = write_lines(tmp_path / "c.jsonl", *ended_thrice, begun, "no event")
+    run("run", "-c", config, "--from", capture)
+    head, *lines = run("history", "-c", config, "--totals").out.split("\n\n")[0].splitlines()
+    assert head.split() == ["outcome", "events", "status"]
+    said = {line[: head.index("events")].strip(): line[head.index("status") :] for line in lines}
+    assert {name: text.partition("  ")[0].strip() for name, text in said.items()} == {
+        "ran": "done 2",
+        "copies": "duplicate 1",
+        "not settled": "",
+        "dead letters": "invalid 1",
+        "ignored": "ignored 1",
+    }
+
+
 @pytest.mark.parametrize("digests", [True, False])
 def test_with_secrets_a_call_is_found_by_an_id_that_is_not_kept(
     run: Run, config: Path, tmp_path: Path, digests: bool

@@ -17,7 +17,7 @@ from eventonce.core.status import MEANINGS
 from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.story import Chapter, moment, told
-from eventonce.history.summary import CAUSES, FIELDS, GROUPS, Summary, summary
+from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
 NOT_KEPT: Final = (
@@ -144,10 +144,19 @@ def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     return 0 if found.events else FAILED
 
 
+def _statuses(found: Summary, group: str) -> str:
+    """The statuses of this group, each with how many events had it: `failed 80, busy 3`."""
+    return ", ".join(
+        f"{status} {many}" for status, many in found.statuses.items() if GROUP_OF[status] == group
+    )
+
+
 def _table(found: Summary) -> str:
-    groups = [(name, many, GROUPS[name]) for name, many in found.groups.items()]
+    groups = [
+        (name, many, _statuses(found, name), GROUPS[name]) for name, many in found.groups.items()
+    ]
     copies = [(CAUSES[which], many) for which, many in found.causes.items()]
-    parts = [table(groups, head=("outcome", "events", ""))]
+    parts = [table(groups, head=("outcome", "events", "status", ""))]
     if copies:
         parts.append(table(copies, head=("copies, by cause", "events")))
     head = ("events", "copies", "not settled", "dead letters", "ms a run")
