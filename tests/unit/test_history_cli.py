@@ -51,9 +51,12 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert found.out.count("\n  ran at ") == 2
     assert found.out.count("under the same transport id: delivered again") == 1
     assert total == "2 events, 3 decisions"
+    assert found.out.count("\n  conversation 4711, key ") == 2
     (document,) = run("history", "-c", config, "--event", "c", "--json").documents[0]
     (decision,) = document["decisions"]
     assert (decision["conversation"], decision["status"]) == ("4712", "done")
+    named = f"\n  conversation 4712, key {decision['key']}\n"
+    assert named in run("history", "-c", config, "--status", "done").out
     by_key = run("history", "-c", config, "--key", decision["key"], "--name", "crm", "--json")
     assert by_key.documents[0] == [document]
 

@@ -202,7 +202,12 @@ def _text(chapters: Sequence[Chapter]) -> str:
         whose = f"  [{first.consumer}]" if len(consumers) > 1 else ""
         name = one_line(first.type) or "not an event"
         lines.append(f"{moment(first.at)}  {name}{whose}")
-        lines += [f"  {one_line(sentence)}" for sentence in chapter.sentences]
+        # By these the next question is asked.
+        ids = {"conversation": first.conversation, "key": first.key.hex()}
+        said = [f"{what} {one_line(value)}" for what, value in ids.items() if value]
+        lines += [
+            f"  {line}" for line in (", ".join(said), *map(one_line, chapter.sentences)) if line
+        ]
     if not lines:
         return ""
     decisions = counted(sum(len(chapter.decisions) for chapter in chapters), "decision")
