@@ -44,7 +44,7 @@ def test_it_is_made_of_the_same_models_as_any_other_client(monkeypatch: pytest.M
     session = botocore.session.Session()
     usual = session.create_client("dynamodb", region_name="eu-central-1")
     session = botocore.session.Session()
-    session.register_component("data_loader", Models.of(session, "dynamodb"))
+    session.register_component("data_loader", Models.of(session))
     ours = session.create_client("dynamodb", region_name="eu-central-1")
     assert ours.meta.endpoint_url == usual.meta.endpoint_url
     assert ours.meta.service_model.operation_names == usual.meta.service_model.operation_names
@@ -59,10 +59,10 @@ def test_models_of_ones_own_are_looked_for_where_the_environment_says(
 ) -> None:
     monkeypatch.setenv("MODELS", str(tmp_path))
     monkeypatch.setenv("AWS_DATA_PATH", "$MODELS/here")
-    paths = Models.of(botocore.session.Session(), "dynamodb").search_paths
+    paths = Models.of(botocore.session.Session()).search_paths
     assert str(tmp_path / "here") in paths
     monkeypatch.delenv("AWS_DATA_PATH")
-    assert "" not in Models.of(botocore.session.Session(), "dynamodb").search_paths
+    assert "" not in Models.of(botocore.session.Session()).search_paths
 
 
 def test_a_profile_that_is_not_there_is_said(

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from eventonce.aws.direct import Endpoint, ServiceError, endpoint_as_found, endpoint_of
 from eventonce.aws.sessions import Access, connect, connected
 from eventonce.aws.sqs_client import SQSClient, connect_sqs
+from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
 from tests.unit.aws_service import FUNCTION, KEYS, REGION, say, serving
 
@@ -163,6 +164,49 @@ def test_credentials_that_botocore_renews_sign_the_next_request(
     first, second = (int(it["authorization"].split("KEY")[1].split("/")[0]) for it in service.asked)
     assert first < second
     assert service.asked[1]["x-amz-security-token"] == "t"
+
+
+ROLE = "arn:aws:iam::111122223333:role/calls"
+ASSUMED = """<{0}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{0}Result><Credentials>
+<AccessKeyId>ASSUMED</AccessKeyId><SecretAccessKey>s</SecretAccessKey>
+<SessionToken>t</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration>
+</Credentials></{0}Result></{0}Response>"""
+
+
+class Assumes(Handler):
+    """STS, which lets everybody assume every role."""
+
+    def reply(self) -> None:
+        asked = parse_qs(self.body().decode())["Action"][0]
+        self.answer(200, ASSUMED.format(asked).encode(), [("content-type", "text/xml")])
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        f"role_arn = {ROLE}\nsource_profile = own",
+        f"role_arn = {ROLE}\nweb_identity_token_file = {{folder}}/token",
+    ],
+    ids=["by a profile", "by a web identity"],
+)
+def test_a_role_that_is_assumed_signs_the_requests(
+    environment: Any, tmp_path: Path, role: str
+) -> None:
+    (tmp_path / "token").write_text("of a service account")
+    settings = tmp_path / "settings"
+    with serving() as service, served(Assumes) as port:
+        settings.write_text(
+            f"[default]\nregion = {REGION}\n{role.format(folder=tmp_path)}\n"
+            "[profile own]\naws_access_key_id = OWN\naws_secret_access_key = s\n"
+        )
+        environment(AWS_CONFIG_FILE=str(settings), AWS_ENDPOINT_URL_STS=f"http://127.0.0.1:{port}")
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        assert isinstance(client, SQSClient)
+        client.list_queues()
+        client.close()
+    (asked,) = service.asked
+    assert "Credential=ASSUMED/" in asked["authorization"]
+    assert asked["x-amz-security-token"] == "t"
 
 
 def test_the_certificates_of_the_settings_are_trusted(environment: Any, tmp_path: Path) -> None:

@@ -23,21 +23,20 @@ class Files(JSONFileLoader):  # type: ignore[misc]  # botocore has no types
 
 
 class Models(Loader):  # type: ignore[misc]  # likewise
-    """The models of one service: to see whether there is such a service, botocore would look into
-    the folders of four hundred."""
+    """The models of the services: to see whether there is such a service, botocore would look into
+    the folders of all four hundred."""
 
     FILE_LOADER_CLASS = Files
-    service: str
 
     @classmethod
-    def of(cls, session: Session, service: str) -> Self:
+    def of(cls, session: Session) -> Self:
         """The models where this session looks for them: in `AWS_DATA_PATH` too."""
         said = session.get_config_variable("data_path") or ""
         paths = [os.path.expanduser(os.path.expandvars(one)) for one in said.split(os.pathsep)]  # noqa: PTH111  as botocore does
-        models = cls(extra_search_paths=[path for path in paths if path])
-        models.service = service
-        return models
+        return cls(extra_search_paths=[path for path in paths if path])
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002  botocore's signature
-        """The one that is asked for."""
-        return [self.service]
+        """The folders that may be services. STS and SSO are among them, which a session asks for
+        the credentials of its client."""
+        folders = [Path(path) for path in self.search_paths]
+        return [one.name for path in folders if path.is_dir() for one in path.iterdir()]

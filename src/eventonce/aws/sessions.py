@@ -103,7 +103,7 @@ def connected(
         user_agent=f"eventonce Botocore/{botocore.__version__}",
     )
     session = new_session(access.profile)
-    session.register_component("data_loader", Models.of(session, service))
+    session.register_component("data_loader", Models.of(session))
     client = session.create_client(
         service,
         region_name=region_of(session, access.region),
