@@ -5,8 +5,10 @@ Through boto3 and a real HTTP server, as an endpoint behind a captive portal wou
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -122,6 +124,24 @@ def test_a_queue_is_asked_again_for_what_it_did_not_answer(endpoint: str) -> Non
     found = Queue.from_uri(queue_of(endpoint))
     with pytest.raises(SourceUnavailable, match="is not the service's"):
         found.receive()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"MessageId": "m", "ReceiptHandle": "r"},
+        {"MessageId": "m", "ReceiptHandle": "r", "Body": 5},
+        {"MessageId": "m", "Body": "{}"},
+        {"ReceiptHandle": "r", "Body": "{}"},
+    ],
+)
+def test_a_message_that_lacks_what_every_message_has_is_none(
+    portal: str, monkeypatch: pytest.MonkeyPatch, message: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Nobody, "said", json.dumps({"Messages": [message]}).encode())
+    with pytest.raises(SourceUnavailable, match="is not the service's"):
+        Queue.from_uri(queue_of(portal)).receive()
 
 
 @pytest.mark.parametrize("endpoint", ["nothing", "a page", "an empty object"], indirect=True)

@@ -42,6 +42,8 @@ _AMAZONS: Final = re.compile(
     r"|(?P<older>[a-z0-9-]+)\.queue\.amazonaws\.com(?:\.cn)?"
     r"|queue\.amazonaws\.com"
 )
+_MESSAGE: Final = ("MessageId", "ReceiptHandle", "Body")
+"""The fields that every message has."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -228,8 +230,9 @@ class Queue:
             asked["VisibilityTimeout"] = _bounded(visibility)
         answer = self._called("receive_message", QueueUrl=self.url, **asked)
         messages: list[dict[str, Any]] = answer.get("Messages") or []
-        if not messages and errors.is_page(answer):
-            # An empty queue's answer is empty, too.
+        # An empty queue's answer is empty, too.
+        page = not messages and errors.is_page(answer)
+        if page or not all(isinstance(it.get(name), str) for it in messages for name in _MESSAGE):
             raise errors.strange("receive_message", self)
         return messages
 
