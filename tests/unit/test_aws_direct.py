@@ -264,6 +264,21 @@ def test_a_connection_that_the_service_closed_is_not_used_again(service: Service
     client.close()
 
 
+class Taken(list[Any]):
+    """Connections, of which another thread takes the last before this one does."""
+
+    def pop(self, *_: Any) -> Any:
+        self.clear()
+        raise IndexError
+
+
+def test_a_client_is_closed_while_another_thread_takes_a_connection(service: Service) -> None:
+    client = service.client(attempts=1)
+    client._idle = Taken(["a connection"])
+    client.close()
+    assert client._idle == []
+
+
 def test_a_service_that_fails_for_long_is_asked_once_by_each_caller(service: Service) -> None:
     client = service.client(attempts=2)
     retries = direct.RETRY_TOKENS // direct.RETRY_COST

@@ -15,6 +15,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
@@ -238,8 +239,9 @@ class DirectClient:
 
     def close(self) -> None:
         """Close the connections; the next request opens another."""
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):  # another thread was quicker
+            while self._idle:
+                self._idle.pop().close()
 
     def __del__(self) -> None:
         """A store that nobody closes leaves no connection behind."""
