@@ -88,6 +88,12 @@ def changed(**fields: Any) -> FileFacts:
     return replace(SETTINGS, rules=[Rule(name="own", key="id", **fields), *rules])
 
 
+def charged(remember: str) -> FileFacts:
+    """With the rule of Stripe's webhooks alone, for another time."""
+    (rule,) = [it for it in load("stripe").rules if it.name == "stripe.webhook"]
+    return replace(SETTINGS, rules=[replace(rule, remember=remember)])
+
+
 @pytest.mark.parametrize("facts", [SOUND, WORKER, Facts()])
 def test_a_sound_set_up_has_no_fault(facts: Facts) -> None:
     assert faults(facts) == []
@@ -297,6 +303,7 @@ def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
         (changed(lease="5m"), DIRECT, "120 s after it began", "lease to 60 s"),
         (changed(timeout="60s"), SOUND, "a handler for 60 s (own)", "above 60 s"),
         (changed(attempts=100), SOUND, "after 100 attempts", "set maxReceiveCount to 200"),
+        (charged("2d"), Facts(), "webhook remembers for 2 days,", 'remember = "4d"'),
         (changed(remember="1h"), Facts(), "remembers for 1 hour,", 'remember = "1d"'),
     ],
 )  # fmt: skip

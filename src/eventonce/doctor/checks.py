@@ -14,8 +14,6 @@ from eventonce.rules import Rule
 SKEW: Final = 5_000
 """Milliseconds that a clock may be off before that is a fault: AWS gives its time in seconds."""
 
-REPUBLISHED: Final = 4 * 86_400
-"""Seconds after which Genesys publishes an event again at the latest."""
 RETRY_PAUSE: Final = 60
 """Seconds after which Lambda first retries an event that it was invoked with asynchronously."""
 RECEIVES: Final = 100
@@ -25,6 +23,12 @@ KEPT: Final = 14 * 86_400
 
 GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 """The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
+STRIPE: Final = ("aws.partner/stripe", "stripe")
+"""Likewise, of Stripe's."""
+
+HORIZONS: Final = {GENESYS: 4 * 86_400, STRIPE: 3 * 86_400}
+"""Seconds after which a source sends an event again at the latest; of other sources it is less than
+EventBridge's own, or not known."""
 
 
 Check = Callable[[Facts, FileFacts], Iterator[Finding]]
@@ -223,7 +227,7 @@ def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     kept = facts.queue.retention if facts.queue else 0
     short: dict[tuple[int, int], list[str]] = {}
     for rule in file.rules:
-        late = (REPUBLISHED if _is_genesys(rule) else 0) + RETRY_AGE + kept
+        late = _horizon(rule) + RETRY_AGE + kept
         if rule.remember < late * 1000:
             short.setdefault((rule.remember, late), []).append(rule.name)
     for (remember, late), names in short.items():
@@ -281,8 +285,10 @@ def _mapped(facts: Facts) -> list[FunctionFacts]:
     return [it for it in facts.functions if it.name in names]
 
 
-def _is_genesys(rule: Rule) -> bool:
-    return any(it.startswith(GENESYS) for it in (rule.name, *rule.match.type, *rule.match.source))
+def _horizon(rule: Rule) -> int:
+    names = (rule.name, *rule.match.type, *rule.match.source)
+    known = (late for those, late in HORIZONS.items() if any(it.startswith(those) for it in names))
+    return max(known, default=0)
 
 
 def _days(seconds: float) -> str:
