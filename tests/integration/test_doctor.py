@@ -309,6 +309,11 @@ PLANTED: dict[str, tuple[Plant, str, str]] = {
         "tries 1 times",
         "remove the target's RetryPolicy",
     ),
+    "age": (
+        partial(target, RetryPolicy={"MaximumEventAgeInSeconds": 300}),
+        "within 300 s",
+        "remove the target's RetryPolicy",
+    ),
     "undelivered": (
         partial(target, without="DeadLetterConfig"),
         "drops events that it could not deliver",
@@ -362,6 +367,35 @@ def test_a_file_that_does_not_fit_the_stack_is_found(
         if "may not" not in said:  # the rights to a queue that is not there are missing too
             assert what in said
             assert fix in remedy
+
+
+def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
+    doctor: Doctor, account: Account
+) -> None:
+    events, queued = account.client("events"), account.target
+    function = account.client("lambda").get_function_configuration(FunctionName=NAME)
+    events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')
+    direct = {**queued, "Id": "function", "Arn": function["FunctionArn"]}
+    events.put_targets(Rule="direct", Targets=[direct])
+    try:
+        assert doctor.faults() == []
+        ((what, fix),) = doctor.faults(text='override = {lease = "5m"}')
+    finally:
+        events.remove_targets(Rule="direct", Ids=["function"])
+        events.delete_rule(Name="direct")
+    assert "retries a lost run of doctored 120 s after it began, the longest lease is 300 s" in what
+    assert "set the rule's lease to 60 s" in fix
+
+
+def test_a_handler_for_no_known_topic_is_found(doctor: Doctor) -> None:
+    on = '@consumer.on("v2.detail.events.conversation.{id}.flow.{}")\ndef f(job): ...\n'
+    start = "from eventonce import Consumer\nconsumer = Consumer()\n"
+    Path("sound.py").write_text(start + on.replace("{}", "end"))
+    Path("misspelt.py").write_text(start + on.replace("{}", "ended"))
+    assert doctor.faults("--handler", "sound:consumer") == []
+    ((what, fix),) = doctor.faults("--handler", "misspelt:consumer")
+    assert what.startswith("misspelt.py:3: on: ")
+    assert "correct the pattern" in fix
 
 
 def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -> None:
