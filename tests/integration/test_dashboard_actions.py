@@ -197,6 +197,21 @@ def test_what_came_after_the_dry_run_is_not_dropped() -> None:
     assert [one.id for one in store.letters()] == ["late"]
 
 
+def test_a_form_that_is_sent_twice_begins_one_action() -> None:
+    """A double click must not drop twice as many as the bound allows."""
+    store = store_of(*LETTERS)
+    with asking(Watched(lambda: store, name="crm")) as asked:
+        fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', asked.get("/letters/drop").text))
+        sent = fields | {"limit": "5"}
+        assert asked.done("/letters/drop", **sent) == "{'dropped': 5} finished"
+        assert asked.done("/letters/drop", **sent) == "{'dropped': 5} finished"
+        assert len(list(store.letters())) == 25
+        (first,) = asked.app.state.board.actions.latest()
+        again = asked.get("/letters/drop").text
+        assert first.id not in again, "another look is another action"
+        assert asked.post("/letters/drop", limit="5", action="x").status_code == 400
+
+
 def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

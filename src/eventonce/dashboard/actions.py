@@ -47,6 +47,11 @@ NO_RUNNERS: Final = (
 log = logging.getLogger("eventonce.dashboard")
 
 
+def new_id() -> str:
+    """The id of one more action, which nobody guesses."""
+    return secrets.token_hex(8)
+
+
 class TooMany(Exception):
     """As many actions as may be are under way."""
 
@@ -55,9 +60,9 @@ class Action:
     """One action, and how far it has come."""
 
     def __init__(
-        self, kind: Kind, who: str, selection: Selection, limit: int, *, from_queue: bool
+        self, id_: str, kind: Kind, who: str, selection: Selection, limit: int, *, from_queue: bool
     ) -> None:
-        self.id: Final = secrets.token_hex(8)
+        self.id: Final = id_
         self.kind: Final = kind
         self.who: Final = who
         self.selection: Final = selection
@@ -89,16 +94,27 @@ class Actions:
         self._closed = False
 
     def start(
-        self, kind: Kind, person: Person, selection: Selection, limit: int, *, from_queue: bool
+        self,
+        kind: Kind,
+        person: Person,
+        selection: Selection,
+        limit: int,
+        *,
+        from_queue: bool,
+        id_: str = "",
     ) -> Action:
-        """Begin one; `TooMany` if that is not possible now."""
+        """Begin one; `TooMany` if that is not possible now. `id_` is the id that its form has: a
+        form that is sent twice, as by a double click, begins one action."""
         # A place of the audit that cannot be written is an error before anything is done.
         audit = Audit(self._watched.audit)
-        action = Action(kind, person.name, selection, limit, from_queue=from_queue)
+        id_ = id_ or new_id()
+        action = Action(id_, kind, person.name, selection, limit, from_queue=from_queue)
         thread = threading.Thread(
             target=self._run, args=(action, audit), name=f"eventonce-{kind}", daemon=True
         )
         with self._lock:
+            if id_ in self._all:
+                return self._all[id_]
             if self._closed or len(self._threads) >= MOST_ACTIONS:
                 raise TooMany
             self._all[action.id] = action

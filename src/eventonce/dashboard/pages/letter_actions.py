@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Mapping
 from typing import Final, NamedTuple, cast
@@ -14,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from eventonce.audit import Audit
 from eventonce.clock import wall_clock
 from eventonce.dashboard.access import person_of
-from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany
+from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany, new_id
 from eventonce.dashboard.board import Board, board_of
 from eventonce.dashboard.chosen import Chosen, form_of
 from eventonce.dashboard.layout import View, framed
@@ -44,6 +45,10 @@ MEANS: Final = {
     "export": "Their events are saved as a file of JSON Lines, with all they say about people. The "
     "dead letters stay.",
 }
+
+
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+"""An id of an action, as a form has it."""
 
 
 class Forecast(NamedTuple):
@@ -100,7 +105,12 @@ async def act(request: Request) -> Response:
 
     try:
         action = board.actions.start(
-            cast("Kind", kind), person, chosen.selection, limit, from_queue=chosen.from_queue
+            cast("Kind", kind),
+            person,
+            chosen.selection,
+            limit,
+            from_queue=chosen.from_queue,
+            id_=_id(form),
         )
     except TooMany:
         raise HTTPException(409, TOO_MANY) from None
@@ -202,6 +212,13 @@ def _limit(form: Mapping[str, str]) -> int:
     return int(text)
 
 
+def _id(form: Mapping[str, str]) -> str:
+    text = form.get("action", "")
+    if text and not _ID.fullmatch(text):
+        raise HTTPException(400, "action must be the id that the form has")
+    return text
+
+
 def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
     watched, progress = board.watched, bulk.Progress()
     would: Counter[tuple[str, str]] = Counter()
@@ -236,12 +253,14 @@ def _verdicts(forecast: Forecast) -> Html | None:
 
 def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:
     """The form: the bound, and the moments since and until which dead letters are meant. What comes
-    later was never seen by whoever confirms; and an hour ago is another moment by then."""
+    later was never seen by whoever confirms; and an hour ago is another moment by then. The form
+    has the id of its action, so that a second click begins no second one beyond the bound."""
     since, until = chosen.selection.since, chosen.selection.until
     now = wall_clock() + 1
     fields = chosen.fields | {"until": moment(now if until is None else min(until, now))}
     if since is not None:
         fields |= {"since": moment(since)}
+    fields |= {"action": new_id()}
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
     return tag(
         "form",
@@ -266,6 +285,8 @@ def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:
         ),
         action=f"/letters/{kind}",
         method="post",
+        # A reload has a form of its own: some browsers would fill in the fields of the last one.
+        autocomplete="off",
         class_="confirm",
     )
 
