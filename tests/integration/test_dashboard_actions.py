@@ -25,7 +25,7 @@ from eventonce.dashboard import Watched, dashboard, server
 from eventonce.dashboard.actions import Action
 from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
-from eventonce.history import History
+from eventonce.history import History, Search
 from eventonce.letters.runners import Runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -107,6 +107,20 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
             )
     assert len(set(ran)) == 30
     assert [one.consumer for one in store.letters()] == ["billing"]
+
+
+def test_a_redrive_beside_a_worker_is_told_as_one(tmp_path: Path) -> None:
+    """Its events did not come from the queue of the worker."""
+    store, uri = store_of(*LETTERS[:3]), f"sqlite:///{tmp_path}/history.db"
+    with running(store, lambda _: None) as consumer, History(uri) as history:
+        consumer.observers.append(history.observer("crm", "sqs:calls"))
+        watched = Watched(lambda: store, name="crm", history=uri, consumer=consumer)
+        with asking(watched) as asked:
+            assert asked.done("/letters/redrive", limit="9") == "{'done': 3} finished"
+        consumer.process([call(1_000)])
+        history.close()
+        channels = [one.channel for one in history.find(Search())]
+    assert channels == ["redrive", "redrive", "redrive", "sqs:calls"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ REDRIVE_ALLOWANCE: Final = 1 << 19
 """Bytes that a dead letter may have beside its event: its headers, at most 64 KiB, and its
 transport id, which may be one of them. Escaped as JSON each can be twice as long."""
 
+REDRIVEN: Final = "redrive"
+"""The channel of a dead letter that runs again, whoever runs it."""
 
 _NOBODY: Final[tuple[Handler | None, bool]] = (None, False)
 """The route of an event that nobody runs."""
@@ -84,6 +86,8 @@ class Planner:
                 outcome = Outcome(known, "invalid", str(error), error=error)
                 planned.append(Refusal(outcome, as_bytes(incoming), self._redacted(known)))
                 continue
+            if redrive:
+                event = msgspec.structs.replace(event, channel=REDRIVEN)
             route = route_of(event.type)
             if route is None:
                 outcome = unhandled(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -12,14 +12,12 @@ from eventonce.aws.dlq import Held
 from eventonce.config import Config
 from eventonce.consumer import Consumer
 from eventonce.core.plan import Handler, Refusal
+from eventonce.core.planner import REDRIVEN
 from eventonce.core.reasons import reason
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.history import History
 from eventonce.log import log
 from eventonce.types import Outcome
-
-CHANNEL: Final = "redrive"
-"""The channel of an event that runs again, in the history."""
 
 
 class Runners:
@@ -92,7 +90,7 @@ class _Recorded:
         def keep(outcome: Outcome, seconds: float) -> None:
             history = self._opened()
             if history is not None:
-                history.observer(consumer, CHANNEL).batch([outcome], seconds)
+                history.observer(consumer, REDRIVEN).batch([outcome], seconds)
 
         return keep
 
