@@ -175,23 +175,37 @@ def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
 
 
 def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
-    with opened(browser, site, "/") as (page, requests, said):
+    # On a telephone, where a table is wider than the page, and is scrolled sideways.
+    with opened(browser, site, "/", 360) as (page, requests, said):
         page.wait_for_selector("#plot canvas")
         page.evaluate("window.canvas = document.querySelector('#plot canvas')")
-        page.locator("#type-0").focus()
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('#health'))")
+        page.locator("[sse-swap=types] a").first.focus()
+        page.evaluate("window.focused = document.activeElement")
         page.evaluate("window.scrollTo(0, 300)")
-        outcomes = page.locator("[sse-swap=outcomes]")
-        expect(outcomes).not_to_have_text(outcomes.inner_text())
+        page.evaluate("document.querySelector('[sse-swap=outcomes] .scroll').scrollLeft = 100")
+        _see_more(page, site)
         streams = sum("/live/overview" in one for one in requests)
-        expect(outcomes).not_to_have_text(outcomes.inner_text())
+        _see_more(page, site)
         assert page.evaluate("window.canvas === document.querySelector('#plot canvas')")
-        assert page.evaluate("document.activeElement.id") == "type-0"
+        assert page.evaluate("document.activeElement === window.focused")
+        scrolled = "document.querySelector('[sse-swap=outcomes] .scroll').scrollLeft"
+        assert page.evaluate(scrolled) == 100
+        assert page.evaluate("getSelection().toString()"), "a text can be marked and copied"
         assert page.evaluate("window.scrollY") == 300
         assert sum("/live/overview" in one for one in requests) == streams
         assert not said
         page.get_by_text("Pause").click()
         expect(page.locator("#pause")).to_have_text("Go on")
         assert page.locator("[sse-connect]").count() == 0
+
+
+def _see_more(page: Page, site: Site) -> None:
+    """Let something be decided, and wait until the page shows it."""
+    outcomes = "document.querySelector('[sse-swap=outcomes]').textContent"
+    before = page.evaluate(outcomes)
+    _say_hostile_things(site.played.watched.history)
+    page.wait_for_function(f"before => {outcomes} !== before", arg=before)
 
 
 def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
@@ -202,7 +216,7 @@ def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
         page.reload()
         expect(current).to_have_text("24 hours")
         expect(page.locator("#command")).to_contain_text("--since 24h")
-        page.locator("#type-0").click()
+        page.locator("[sse-swap=types] a").first.click()
         found = page.locator("tbody tr")
         expect(found.first).to_be_visible()
         before = page.url, page.locator("input[name=type]").input_value()

@@ -74,7 +74,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
             "header",
             tag("p", tag("b", "eventonce"), f" {name}" if name else None, class_="brand"),
             tag("nav", tag("ul", *links), aria_label="Pages"),
-            health(look),
+            tag("div", health(look), class_="health", sse_swap="health"),
             # Told by a screen reader when it changes, as the numbers of the sentence always do.
             tag("p", look.health.state, class_="unseen", role="status", sse_swap="state"),
             class_="top",
@@ -101,9 +101,7 @@ def health(look: Look) -> Html:
         "p",
         lead(look.health.sentence),
         id="health",
-        class_="health harm" if look.health.harm else "health",
-        sse_swap="health",
-        hx_swap="outerHTML",
+        class_="harm" if look.health.harm else None,
     )
 
 

@@ -143,7 +143,7 @@ def _outcomes(look: Look, past: Past, range_: Range, since: str) -> Html:
         status = STATUSES.get(group)
         name: object = group.capitalize()
         if status and many:
-            name = _link(str(name), f"outcome-{place}", status=status, since=since)
+            name = _link(str(name), status=status, since=since)
         rows.append(
             (
                 joined(tag("span", class_=f"key k{place}", aria_hidden="true"), name),
@@ -163,7 +163,7 @@ def _causes(past: Past, since: str) -> Html:
         return section("Copies, by cause", tag("p", "No copies came.", class_="note"))
     rows = [
         (
-            _link(words, f"cause-{status}{same}", status=status, since=since),
+            _link(words, status=status, since=since),
             number(many),
             share(many, copies),
         )
@@ -178,7 +178,7 @@ def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
         return section(title, tag("p", "Nothing was decided.", class_="note"))
     rows = [
         (
-            _link(dotted(one.name), f"{field}-{place}", **{field: one.name}, since=since)
+            _link(dotted(one.name), **{field: one.name}, since=since)
             if one.name
             else tag("span", f"no {field}", class_="soft"),
             number(one.events),
@@ -187,12 +187,12 @@ def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
             number(one.letters),
             f"{one.took:.1f}",
         )
-        for place, one in enumerate(busy)
+        for one in busy
     ]
     head = (field, "events", "copies", "not settled", "dead letters", "ms a run")
     return section(title, table(head, rows))
 
 
-def _link(words: object, id_: str, **asked: str) -> Html:
-    """A link to the search; with an id, so that it keeps the focus when it is replaced."""
-    return tag("a", words, href=f"/search?{urlencode(asked)}", id=id_)
+def _link(words: object, **asked: str) -> Html:
+    """A link to the search."""
+    return tag("a", words, href=f"/search?{urlencode(asked)}")

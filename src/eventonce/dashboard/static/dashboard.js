@@ -60,10 +60,43 @@ class Stream {
 }
 htmx.createEventSource = (url) => new Stream(url);
 
+// A live part is changed where it differs, and not replaced: a table that is scrolled sideways, the
+// focus and a text that is marked stay.
+function patch(old, fresh) {
+  const before = [...old.childNodes];
+  const after = [...fresh.childNodes];
+  after.forEach((node, place) => {
+    const there = before[place];
+    if (!there) {
+      old.append(node);
+    } else if (there.nodeName !== node.nodeName) {
+      there.replaceWith(node);
+    } else if (node instanceof Element) {
+      for (const { name } of [...there.attributes]) {
+        if (!node.hasAttribute(name)) there.removeAttribute(name);
+      }
+      for (const { name, value } of node.attributes) {
+        if (there.getAttribute(name) !== value) there.setAttribute(name, value);
+      }
+      patch(there, node);
+    } else if (there.data !== node.data) {
+      there.data = node.data;
+    }
+  });
+  before.slice(after.length).forEach((node) => node.remove());
+}
+document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+  if (event.defaultPrevented) return;
+  event.preventDefault();
+  const fresh = document.createElement("template");
+  fresh.innerHTML = event.detail.data;
+  patch(event.target, fresh.content);
+});
+
 // What was healthy when the server was last heard of may not be now.
 document.body.addEventListener("htmx:sseError", () => {
   const health = document.getElementById("health");
-  health.className = "health harm";
+  health.className = "harm";
   health.textContent = "This page is not live now: the dashboard does not answer, or was started "
     + "anew. If it stays so, open the link of its last start.";
   document.querySelector("[sse-swap=state]").textContent = "Not live";
