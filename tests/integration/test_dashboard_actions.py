@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History, Search
 from eventonce.letters.runners import Runners
+from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from tests.helpers import WatchedStore, call, ruled, until
@@ -234,6 +236,21 @@ def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
         assert "or more" not in asked.get("/letters/drop").text
         monkeypatch.setattr(letter_actions, "LOOKED_AT", 20)
         assert "<b>20\N{NO-BREAK SPACE}dead letters</b> or more" in asked.get("/letters/drop").text
+
+
+def test_sealed_dead_letters_are_never_told_as_none() -> None:
+    """Without their key nobody knows whether a filter means them."""
+    store = store_of(*LETTERS[:2])
+    SealedStore(store, Sealer([base64.b64encode(bytes(32)).decode()])).put_letters(LETTERS[2:5])
+    with asking(Watched(lambda: SealedStore(store, Sealer([])), name="crm")) as asked:
+        for path in ("/letters", "/letters/drop", "/letters/export"):
+            found = asked.get(f"{path}?reason=nobody").text.replace("\N{NO-BREAK SPACE}", " ")
+            assert "<b>0 dead letters</b>" in found
+            assert "3 dead letters more could not be opened, and were not looked into" in found
+            assert "There are none" not in found
+            assert "not looked into" not in asked.get(path).text
+        assert "3 of them cannot be opened here, and are left out" in asked.get(path).text
+        assert len(asked.post(path, limit="9").content.splitlines()) == 2
 
 
 def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) -> None:

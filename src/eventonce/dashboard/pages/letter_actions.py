@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from eventonce.audit import Audit
 from eventonce.clock import wall_clock
+from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import person_of
 from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany, new_id
 from eventonce.dashboard.board import Board, board_of
@@ -25,6 +26,7 @@ from eventonce.dashboard.pages.letters import (
     LOOKED_AT,
     chosen_in,
     command_about,
+    unopened,
     when,
 )
 from eventonce.errors import ConfigError
@@ -58,6 +60,10 @@ class Forecast(NamedTuple):
     more: bool
     would: Counter[tuple[str, str]]
     """The verdict and its reason, for a redrive of the first dead letters."""
+    sealed: int
+    """Those of them that nobody here can open."""
+    closed: int
+    """Sealed ones beside them that the filter may have meant."""
 
 
 async def dry_run(request: Request) -> Response:
@@ -75,7 +81,9 @@ async def dry_run(request: Request) -> Response:
             _which(chosen),
             ".",
         ),
+        unopened(forecast.closed),
         tag("p", MEANS[kind]),
+        _left_out(forecast) if kind == "export" else None,
         _verdicts(forecast) if kind == "redrive" else None,
         _confirm(kind, chosen, forecast) if forecast.total else None,
         tag(
@@ -222,14 +230,15 @@ def _id(form: Mapping[str, str]) -> str:
 def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
     watched, progress = board.watched, bulk.Progress()
     would: Counter[tuple[str, str]] = Counter()
-    total = 0
+    total = sealed = 0
     with watched.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
         for held in bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1):
             if kind == "redrive" and total < FORETOLD and watched.runners is not None:
                 for one in bulk.foretell(watched.runners, [held]):
                     would[one.would, "" if one.would == "run" else one.why] += 1
             total += len(held)
-    return Forecast(min(total, LOOKED_AT), total > LOOKED_AT, would)
+            sealed += sum(bool(key_of_letter(one.letter)) for one in held)
+    return Forecast(min(total, LOOKED_AT), total > LOOKED_AT, would, sealed, progress.closed)
 
 
 def _which(chosen: Chosen) -> str:
@@ -249,6 +258,15 @@ def _verdicts(forecast: Forecast) -> Html | None:
     some = f"Of the first {number(looked)} of them:" if looked < forecast.total else "Of them:"
     verdicts = table(("would", "dead letters", "because"), rows)
     return tag("div", tag("p", some), verdicts, class_="narrow")
+
+
+def _left_out(forecast: Forecast) -> Html | None:
+    """The dead letters that an export has no event of."""
+    if not forecast.sealed:
+        return None
+    are = "is" if forecast.sealed == 1 else "are"
+    said = f"{number(forecast.sealed)} of them cannot be opened here, and {are} left out."
+    return tag("p", said, class_="harm")
 
 
 def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:

@@ -59,6 +59,8 @@ class Found(NamedTuple):
     total: int
     more: bool
     """Whether there are more than were looked at."""
+    closed: int
+    """Sealed ones that nobody here can open, and that the filter may have meant."""
 
 
 async def page(request: Request) -> Response:
@@ -77,6 +79,7 @@ async def page(request: Request) -> Response:
         _places(board, chosen) if board.watched.letters else None,
         _filter(chosen),
         tag("p", many, id="count"),
+        unopened(found.closed),
         offers(board, person, chosen, found.total),
         _groups(chosen, person, found.groups),
         _latest(chosen, person, found),
@@ -126,7 +129,19 @@ def _found(board: Board, chosen: Chosen) -> Found:
         groups = grouped(looked_at())
     total = min(seen["all"], LOOKED_AT)
     newest = sorted(latest, key=lambda letter: letter.at, reverse=True)
-    return Found(groups, newest, total, seen["all"] > LOOKED_AT)
+    return Found(groups, newest, total, seen["all"] > LOOKED_AT, progress.closed)
+
+
+def unopened(closed: int) -> Html | None:
+    """That sealed ones were not looked into: the filter may have meant them."""
+    if not closed:
+        return None
+    were = "was" if closed == 1 else "were"
+    said = (
+        f"{counted(closed, 'dead letter')} more could not be opened, and {were} not looked into: "
+        "the reasons of all of them name the keys."
+    )
+    return tag("p", said, " ", tag("a", "All dead letters", href="/letters"), class_="harm")
 
 
 def _more(found: Found) -> str:
@@ -260,7 +275,8 @@ def _named(counts: Counter[str]) -> Html:
 
 def _latest(chosen: Chosen, person: Person, found: Found) -> Html | None:
     if not found.latest:
-        return tag("p", "There are none.", class_="note") if chosen.fields else None
+        told = chosen.fields and not found.closed
+        return tag("p", "There are none.", class_="note") if told else None
     rows = [
         (
             tag(
