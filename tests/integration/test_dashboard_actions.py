@@ -31,6 +31,7 @@ from eventonce.letters.runners import Runners
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
+from eventonce.types import Letter
 from tests.helpers import WatchedStore, call, ruled, until
 from tests.unit.test_letters_selection import letter
 
@@ -251,6 +252,20 @@ def test_sealed_dead_letters_are_never_told_as_none() -> None:
             assert "not looked into" not in asked.get(path).text
         assert "3 of them cannot be opened here, and are left out" in asked.get(path).text
         assert len(asked.post(path, limit="9").content.splitlines()) == 2
+
+
+def test_an_export_of_a_store_that_is_away_says_so(tmp_path: Path) -> None:
+    class Gone(MemoryStore):
+        def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+            raise StoreUnavailable("the store is away")
+
+    file = str(tmp_path / "audit.jsonl")
+    with asking(Watched(Gone, name="crm", audit=file)) as asked:
+        refused = asked.post("/letters/export", limit="9")
+        assert refused.status_code == 503
+        assert "the store is away" in refused.text
+    (line,) = audit(tmp_path)
+    assert (line["action"], line["ended"]) == ("export", "the store is away")
 
 
 def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) -> None:

@@ -323,12 +323,17 @@ async def _export(board: Board, who: str, chosen: Chosen, limit: int) -> Respons
         ) as place:
             yield from bulk.export(bulk.selected(place, selection, progress, limit), progress)
 
+    some = lines()
+    # Before the answer begins: a store that is away is told on a page, and not by a broken file.
+    first = await board.ask_letters(lambda: next(some, None), LETTERS_PATIENCE)
+
     async def sent() -> AsyncIterator[bytes]:
         # In a thread, one batch at a time: the store may be slow, and a browser too.
-        some = lines()
+        part = first
         try:
-            while (part := await to_thread.run_sync(next, some, None)) is not None:
+            while part is not None:
                 yield part
+                part = await to_thread.run_sync(next, some, None)
         finally:
             some.close()
 
