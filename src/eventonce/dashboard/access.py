@@ -76,10 +76,14 @@ class Person(NamedTuple):
         if not self.may_act:
             raise HTTPException(403, "To read the queue changes it: operators may do that")
 
+    def may_search(self, field: str) -> bool:
+        """Whether this field may be searched by: a part of a reason only by whoever may read
+        reasons, because asked for one digit after the other it would tell a number."""
+        return self.sees_values or field != "reason"
+
     def check_search(self, fields: Mapping[str, str]) -> None:
-        """Refuse a search for a part of a reason to whoever may not read reasons: asked for one
-        digit after the other, it would tell a number."""
-        if fields.get("reason") and not self.sees_values:
+        """Refuse a search by a field that may not be searched by."""
+        if not all(self.may_search(name) for name, value in fields.items() if value):
             raise HTTPException(403, HIDDEN)
 
 

@@ -77,7 +77,7 @@ async def page(request: Request) -> Response:
     body = joined(
         begun,
         _places(board, chosen) if board.watched.letters else None,
-        _filter(chosen),
+        _filter(chosen, person),
         tag("p", many, id="count"),
         unopened(found.closed),
         offers(board, person, chosen, found.total),
@@ -185,12 +185,13 @@ def _places(board: Board, chosen: Chosen) -> Html:
     return tag("div", tag("ul", *links, class_="choices"), tag("p", said, class_="note"))
 
 
-def _filter(chosen: Chosen) -> Html:
+def _filter(chosen: Chosen, person: Person) -> Html:
     """The filter, as a form whose link can be kept."""
     given = {"consumer": chosen.selection.consumer or ""} | chosen.fields
 
     def fields(names: Sequence[str]) -> list[Html]:
-        return [field(name, given.get(name, ""), HINTS.get(name)) for name in names]
+        shown = filter(person.may_search, names)
+        return [field(name, given.get(name, ""), HINTS.get(name)) for name in shown]
 
     kept = [
         tag("input", type="hidden", name=name, value=given[name])

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eventonce.core.status import MEANINGS
-from eventonce.dashboard.access import person_of
+from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.asked import MOST_DECISIONS, Asked, read
 from eventonce.dashboard.board import Board, board_of
 from eventonce.dashboard.forms import choice, field
@@ -40,23 +40,22 @@ KEY: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 async def page(request: Request) -> Response:
     """The form and what it found: the latest decisions, unless more is asked for."""
-    board = board_of(request)
+    board, person = board_of(request), person_of(request)
     asked = read(request)
     command = board.watched.command("history", *asked.options())
     if not board.watched.history:
         view = View("Search", tag("p", NO_HISTORY, class_="note"))
         return await framed(request, view)
     if asked.fault:
-        body = joined(_form(asked), tag("p", asked.fault, class_="harm", role="alert"))
+        body = joined(_form(asked, person), tag("p", asked.fault, class_="harm", role="alert"))
         return await framed(request, View("Search", body), status=400)
-    person = person_of(request)
     person.check_search(asked.given)
     found = [
         replace(one, reason=person.reason(one.reason))
         for one in await board.ask_history(lambda: _found(board, asked), SEARCH_PATIENCE)
     ]
     results = _story(found) if asked.one else _decisions(found)
-    body = joined(_form(asked), _said(asked, found), results)
+    body = joined(_form(asked, person), _said(asked, found), results)
     return await framed(request, View(_title(asked), body, command, live="/live"))
 
 
@@ -73,7 +72,8 @@ def _title(asked: Asked) -> str:
     return "Search"
 
 
-def _form(asked: Asked) -> Html:
+def _form(asked: Asked, person: Person) -> Html:
+    first = [name for name in FIRST if person.may_search(name)]
     folded = tag(
         "details",
         tag("summary", "More fields"),
@@ -88,7 +88,7 @@ def _form(asked: Asked) -> Html:
         "form",
         tag(
             "div",
-            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in FIRST),
+            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in first),
             choice("status", MEANINGS, asked.given.get("status", "")),
             tag("button", "Search", type="submit", class_="main"),
             class_="fields",
