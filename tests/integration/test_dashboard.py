@@ -4,11 +4,13 @@ copies to its dead letter."""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -328,6 +330,8 @@ def test_a_hundred_dead_letters_are_redriven_by_filter(browser: Browser, site: S
         )
         expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=PATIENCE * 1000)
         expect(page.locator("tbody tr", has_text="done")).to_contain_text(str(many))
+        (line,) = Path(site.played.watched.audit).read_text().splitlines()
+        assert json.loads(line)["counts"] == {"done": many}
         page.locator("nav a", has_text="Dead letters").click()
         expect(page.locator("main")).to_contain_text("0 dead letters")
         assert not said

@@ -102,6 +102,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
             consumer=consumer,
             state=worker.state,
             runners=Runners(Config(), lambda: consumer.store, own=consumer),
+            audit=str(folder / "audit.jsonl"),
             store_options=["--store", store],
             history_options=["--history", history],
         )
