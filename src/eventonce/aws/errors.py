@@ -98,8 +98,8 @@ _SAID: Final[Mapping[Kind, str]] = {
         "capture with --role capture."
     ),
     "expired": (
-        "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; the "
-        "work goes on by itself once they are."
+        "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; "
+        "workers go on by themselves once they are."
     ),
     "misconfigured": (
         "{name}. Name the region, by --region or by ?region=eu-central-1 in the URI, or set "
@@ -115,7 +115,7 @@ _SAID: Final[Mapping[Kind, str]] = {
     ),
     "not_renewed": (
         "the AWS credentials could not be renewed ({name}). Sign in again, such as by "
-        "`aws sso login`; the work goes on by itself once that is done."
+        "`aws sso login`; workers go on by themselves once that is done."
     ),
     "refused": "{code}: {message}",
     "strange": (

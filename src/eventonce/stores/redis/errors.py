@@ -58,11 +58,11 @@ _PLAIN: Final = (
 )
 _UNLED: Final = (
     "no sentinel that answers knows a primary by this name ({said}). Is the name in the URI right? "
-    "If a failover is under way, work goes on by itself after it."
+    "If a failover is under way, workers go on by themselves after it."
 )
 _AWAY: Final = (
     "cannot be reached, or the connection was lost ({said}). Is the server running, and is the "
-    "address right? Work goes on by itself once it answers."
+    "address right? Workers go on by themselves once it answers."
 )
 _FULL: Final = (
     "Redis is at its maxmemory ({said}). Runs that were granted can be settled, new ones are not "
