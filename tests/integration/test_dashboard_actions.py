@@ -108,6 +108,8 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
             assert (
                 asked.done("/letters/redrive", consumer="", limit="99") == "{'done': 30} finished"
             )
+            (action,) = asked.app.state.board.actions.latest()
+            assert "Which: <bdi>--name=crm</bdi>" in asked.get(f"/actions/{action.id}").text
     assert len(set(ran)) == 30
     assert [one.consumer for one in store.letters()] == ["billing"]
 
@@ -288,6 +290,7 @@ def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) 
             (action,) = asked.app.state.board.actions.latest()
             shown = asked.get(f"/actions/{action.id}").text
             assert "the store is away" in shown
+            assert "does not go on by itself" in shown
             assert "--reason=customer" in shown
             assert "20\u00a0dead letters of 99 at most" in shown
             asked.http.auth = httpx.BasicAuth("vic", "vic-password")

@@ -140,6 +140,7 @@ def test_all_of_a_group_is_redriven_dropped_and_exported(browser: Browser, serve
         assert re.match("eventonce letters groups --name=crm --group=[0-9a-f]{8} --store", command)
         page.get_by_role("link", name="Redrive …").click()
         expect(page.locator("main")).to_contain_text("run again")
+        expect(page.locator("main")).to_contain_text("The group: no customer for …")
         command = page.locator("#command").inner_text()
         assert command.startswith("eventonce letters redrive --dry-run --limit 120")
         assert command.endswith("--handler crm:take"), "without it stdout would be the handler"

@@ -31,6 +31,7 @@ from eventonce.dashboard.pages.letters import (
 )
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
+from eventonce.letters.reasons import normalised
 from eventonce.letters.selection import moment
 from eventonce.markup import Html, counted, data, joined, number, tag
 from eventonce.study.page.layout import table
@@ -64,6 +65,8 @@ class Forecast(NamedTuple):
     """Those of them that nobody here can open."""
     closed: int
     """Sealed ones beside them that the filter may have meant."""
+    reason: str
+    """What the reasons of a group have in common; empty where no group was chosen."""
 
 
 async def dry_run(request: Request) -> Response:
@@ -81,6 +84,7 @@ async def dry_run(request: Request) -> Response:
             _which(chosen),
             ".",
         ),
+        tag("p", "The group: ", data(forecast.reason)) if forecast.reason else None,
         unopened(forecast.closed),
         tag("p", MEANS[kind]),
         _left_out(forecast) if kind == "export" else None,
@@ -130,14 +134,17 @@ async def act(request: Request) -> Response:
 async def action(request: Request) -> Response:
     """One action: how far it is, and the button that stops it."""
     board, found = board_of(request), _action(request)
-    command = ""
+    command, which = "", None
     # What was searched for in a reason may be what is masked elsewhere.
     if person_of(request).sees_values:
         command = board.watched.letters_command(
             found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
         )
+        if not command:
+            which = tag("p", "Which: ", data(_selected(found)), class_="note")
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
+        which,
         tag("div", _summary(found), sse_swap="progress"),
         tag("div", _stop(request, found), sse_swap="stop"),
         tag("p", tag("a", "Dead letters", href="/letters"), class_="note"),
@@ -173,20 +180,24 @@ async def actions(request: Request) -> Response:
             one.who,
             one.state,
             one.progress.done,
-            data((one.selection.text() or "all") if sees else "masked"),
+            data(_selected(one) if sees else "masked"),
         )
         for one in board_of(request).actions.latest()
     ]
-    head = ("since", "action", "who", "state", "dead letters", "which")
+    head = ("began", "action", "who", "state", "dead letters", "which")
     none = tag("p", "There were none since the dashboard started.", class_="note")
     audit = board_of(request).watched.audit
     kept = (
         f"The audit has all of them: {audit}"
         if audit
-        else ("`audit` of eventonce.toml names a file that keeps a line about each.")
+        else "The setting audit of eventonce.toml names a file that keeps a line about each."
     )
     body = joined(table(head, rows) if rows else none, tag("p", kept, class_="note"))
     return await framed(request, View("Actions", body, live="/live"))
+
+
+def _selected(one: Action) -> str:
+    return one.selection.text() or "all"
 
 
 def _kind(request: Request) -> str:
@@ -231,14 +242,18 @@ def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
     watched, progress = board.watched, bulk.Progress()
     would: Counter[tuple[str, str]] = Counter()
     total = sealed = 0
+    common = ""
     with watched.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
         for held in bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1):
             if kind == "redrive" and total < FORETOLD and watched.runners is not None:
                 for one in bulk.foretell(watched.runners, [held]):
                     would[one.would, "" if one.would == "run" else one.why] += 1
+            if chosen.selection.group and not total:
+                common = normalised(held[0].letter.reason)
             total += len(held)
             sealed += sum(bool(key_of_letter(one.letter)) for one in held)
-    return Forecast(min(total, LOOKED_AT), total > LOOKED_AT, would, sealed, progress.closed)
+    more = total > LOOKED_AT
+    return Forecast(min(total, LOOKED_AT), more, would, sealed, progress.closed, common)
 
 
 def _which(chosen: Chosen) -> str:
@@ -372,7 +387,7 @@ def _summary(action: Action) -> Html:
         "stopping": "stops after the batch under way",
         "finished": "finished",
         "stopped": "stopped; the others stay as they are",
-        "failed": "failed",
+        "failed": "failed, and does not go on by itself; the others stay as they are",
     }
     words = f"{counted(done, 'dead letter')} of {number(action.limit)} at most"
     return joined(
