@@ -26,8 +26,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     recent: Mapping[str, int] = {}
     """Decisions of the last ten minutes, by status."""
-    rate: float = 0.0
-    """Events a second, now."""
+    rate: float | None = None
+    """Events a second, now; None while nobody knows."""
     no_history: bool = False
     history_fault: str = ""
     store_fault: str = ""
@@ -75,10 +75,8 @@ def health(seen: Seen) -> Health:
     copies = f"{share(groups['copies'], total)} copies"
     failures = seen.recent.get("failed", 0)
     failed = f"{counted(failures, 'failure')} to be tried again" if failures else "no failure"
-    said = (
-        f" {number(round(seen.rate, 1))} events a second now. In the last {MINUTES} minutes "
-        f"{counted(total, 'event')}, {copies}, {failed}."
-    )
+    now = f" {number(round(seen.rate, 1))} events a second now." if seen.rate is not None else ""
+    said = f"{now} In the last {MINUTES} minutes {counted(total, 'event')}, {copies}, {failed}."
     return Health((Highlight("Healthy."), said, f" {letters}." if waiting else ""))
 
 

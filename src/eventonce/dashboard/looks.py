@@ -68,8 +68,8 @@ class Look(msgspec.Struct, frozen=True):
 
     at: int
     health: Health
-    rates: Mapping[str, float]
-    """Events a second, by group of outcomes; all 0 at the first look."""
+    rates: Mapping[str, float] | None
+    """Events a second, by group of outcomes; None at the first look, which knows no difference."""
     store: StoreLook
     fault: str = ""
     """Why the history says nothing; empty if it does."""
@@ -204,11 +204,11 @@ class Looks:
                     recent[status] += events
                 self._take_rates(counted)
         rates = self._rates()
-        if len(self._deltas) > 1 and not fault:
+        if rates is not None and not fault:
             self._points.append((now, rates))
         seen = Seen(
             recent=recent,
-            rate=sum(rates.values()),
+            rate=sum(rates.values()) if rates is not None else None,
             no_history=not self._watched.history,
             history_fault=fault,
             store_fault=store.fault,
@@ -240,10 +240,10 @@ class Looks:
         while len(self._deltas) > 2 and self._deltas[1][0] < moment - SMOOTH:
             self._deltas.popleft()
 
-    def _rates(self) -> Mapping[str, float]:
+    def _rates(self) -> Mapping[str, float] | None:
         """The mean of the deltas after the first one, whose own time is not known."""
         if len(self._deltas) < 2:
-            return dict.fromkeys(GROUPS, 0.0)
+            return None
         took = self._deltas[-1][0] - self._deltas[0][0]
         total: Counter[str] = Counter()
         for _, delta in list(self._deltas)[1:]:

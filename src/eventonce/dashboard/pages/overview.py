@@ -17,7 +17,7 @@ from eventonce.dashboard.looks import LIVE, RANGES, Look, Past, Range
 from eventonce.dashboard.watched import NO_HISTORY
 from eventonce.history.summary import CAUSES, GROUPS, Busy
 from eventonce.markup import Html, dotted, joined, number, share, tag
-from eventonce.study.page.layout import table
+from eventonce.study.page.layout import UNKNOWN, table
 
 STATUSES: Final = {"copies": "duplicate", "not settled": "failed", "dead letters": "dead"}
 """The status that a link from a group searches for: the most frequent one of the group."""
@@ -147,7 +147,7 @@ def _outcomes(look: Look, past: Past, range_: Range, since: str) -> Html:
         rows.append(
             (
                 joined(tag("span", class_=f"key k{place}", aria_hidden="true"), name),
-                f"{look.rates[group]:.1f}",
+                f"{look.rates[group]:.1f}" if look.rates is not None else UNKNOWN,
                 number(many),
                 share(many, total),
                 tag("span", words, class_="soft"),

@@ -17,6 +17,9 @@ from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
 ROWS: Final = 60
 """Rows of a table that are shown; a capture may have thousands of types."""
 
+UNKNOWN: Final = "…"
+"""Stands for an amount that is not known yet."""
+
 
 class Page:
     """A page that is filled section by section.
@@ -148,8 +151,10 @@ def _cells(row: Sequence[object], right: Sequence[bool]) -> list[Html]:
 
 
 def _is_amount(cell: object) -> bool:
-    return isinstance(cell, int | float) or (
-        isinstance(cell, str) and cell.rstrip("%").replace(THIN, "").replace(".", "").isdigit()
+    return (
+        cell == UNKNOWN
+        or isinstance(cell, int | float)
+        or (isinstance(cell, str) and cell.rstrip("%").replace(THIN, "").replace(".", "").isdigit())
     )
 
 
