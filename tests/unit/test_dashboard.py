@@ -205,6 +205,7 @@ def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path:
     for answer in answers:
         assert "no route to it" in answer.text
         assert "Traceback" not in answer.text
+        assert "sse-connect=" in answer.text, "the health is told anew once it is back"
     assert "there is no such file" in answers[0].text
     without = asyncio.run(asked(dashboard(Watched(MemoryStore)), *PAGES))
     assert [one.status_code for one in without] == [200] * 7

@@ -90,4 +90,4 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 def _told(title: str, said: str) -> View:
-    return View(title, tag("p", said) if said else tag("p"))
+    return View(title, tag("p", said) if said else tag("p"), live="/live")
