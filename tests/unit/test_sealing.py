@@ -288,7 +288,8 @@ def test_letters_that_somebody_swapped_or_changed_do_not_open() -> None:
     rejected(store, OLD, calls=[1, 2])
     one, two = store.letters()
     store.drop_letters([one.id, two.id])
-    mixed = [replace(one, event=two.event), replace(two, event=two.event[:-1] + b"\0")]
+    changed = two.event[:-1] + bytes([two.event[-1] ^ 1])
+    mixed = [replace(one, event=two.event), replace(two, event=changed)]
     store.put_letters(mixed)
     ran: list[Job] = []
     consumer = consumed(store, OLD, handler=ran.append)
