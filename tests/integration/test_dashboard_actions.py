@@ -32,7 +32,7 @@ from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Letter
-from tests.helpers import WatchedStore, call, ruled, until
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_letters_selection import letter
 
 SETTINGS = DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"})
@@ -45,7 +45,7 @@ class Asking:
 
     def __init__(self, url: str, app: Any) -> None:
         self.app = app
-        self.http = httpx.Client(base_url=url, auth=AUTH, headers=SAME, timeout=60)
+        self.http = httpx.Client(base_url=url, auth=AUTH, headers=SAME, timeout=PATIENCE)
 
     def get(self, path: str) -> httpx.Response:
         return self.http.get(path)
@@ -336,14 +336,14 @@ def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:
 
     def take(_: Job) -> None:
         begun.set()
-        assert known.wait(60)
-        assert actions[0].progress.stop.wait(60)
+        assert known.wait(PATIENCE)
+        assert actions[0].progress.stop.wait(PATIENCE)
 
     store = store_of(*LETTERS)
     with running(store, take) as consumer:
         with asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked:
             asked.post("/letters/redrive", limit="99")
-            assert begun.wait(60)
+            assert begun.wait(PATIENCE)
             actions += asked.app.state.board.actions.latest()
             known.set()
         assert actions[0].state == "stopped"
@@ -432,14 +432,14 @@ def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_b
         try:
             assert command.stderr is not None
             link = command.stderr.readline().split()[-1]
-            with httpx.Client(headers=SAME, timeout=60) as http:
+            with httpx.Client(headers=SAME, timeout=PATIENCE) as http:
                 http.get(link)
                 url = link.partition("?")[0]
                 begun = http.post(f"{url}letters/redrive", data={"limit": "100"})
                 assert begun.status_code == 303
                 until((tmp_path / "ran").exists)
             command.send_signal(number)
-            _, said = command.communicate(timeout=60)
+            _, said = command.communicate(timeout=PATIENCE)
         finally:
             command.kill()
     (line,) = audit(tmp_path)

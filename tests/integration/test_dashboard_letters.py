@@ -23,7 +23,7 @@ from eventonce.dashboard import Watched, dashboard, server
 from eventonce.letters.runners import Runners
 from eventonce.stores import open_store
 from eventonce.types import Letter
-from tests.helpers import call, until
+from tests.helpers import PATIENCE, call, until
 from tests.integration.test_dashboard import AXE, Site, opened
 from tests.servers.chromium import browser as chromium
 
@@ -46,7 +46,7 @@ class Letters:
         """What the handler waits for at each call."""
 
     def handle(self, job: Job) -> None:
-        assert self.go.acquire(timeout=120)
+        assert self.go.acquire(timeout=PATIENCE)
         self.runs[job.event.id] += 1
 
     def hold(self, after: int) -> None:
