@@ -183,7 +183,9 @@ def test_decisions_that_are_written_together_are_kept_in_their_order_all_or_none
     assert [one.id for one in history.find(Search(id="id-71"))] == ["id-71"]
 
 
-def test_decisions_are_counted_by_minute(history: History) -> None:
+def test_decisions_are_counted_by_minute(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise a minute, or a day, may end between the two batches.
+    monkeypatch.setattr(recorder, "wall_clock", lambda: 1_800_000_000_000)
     made = consumer(history, handler=lambda _: None)
     made.process([call(number % 3) for number in range(10)])
     history.flush()
@@ -636,8 +638,9 @@ def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
         told = [line for line in caplog.messages if line.startswith("history: ")]
         assert [line.partition(" yet")[0] for line in told] == ["history: 1 events are not written"]
         with history._tables() as tables:
+            # Before the thread of the history can write again, and say so.
+            caplog.set_level("INFO")
             tables.make()
-        caplog.set_level("INFO")
         history.flush()
         history.flush()
         assert caplog.text.count("history: written again, after ") == 1
@@ -815,7 +818,7 @@ def test_a_database_that_is_silent_keeps_no_process_from_its_end(
     made = consumer(history, handler=lambda _: None)
     with ThreadPoolExecutor() as pool, history._tables():
         made.process([call(1)])
-        pool.submit(history.close).result(20)
+        pool.submit(history.close).result(PATIENCE)
         assert "history: the last write does not end" in caplog.text
         made.process([call(2)])
     assert history.dropped == 1, "what comes after the end is left out"
