@@ -9,11 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
-
 from tests.helpers import PATIENCE, until, write_lines
 from tests.servers.http import Handler, served
-from tests.servers.otlp import collecting, said
+from tests.servers.otlp import Collected, collecting, said
 from tests.servers.receiver import JSON, receiving
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -35,6 +33,20 @@ def event(call: int) -> dict[str, object]:
     return {"id": f"id-{call}", "detail-type": "call", "detail": {"call": call}}
 
 
+NEVER = str(10 * PATIENCE * 1000)
+"""Milliseconds that no test waits for."""
+
+PATIENT = f"""
+import sys
+from eventonce.cli import main
+from eventonce.otel import setup
+
+setup.CLOSE_WAIT = {PATIENCE}
+main(sys.argv[1:])
+"""
+"""The command line, which waits for a collector however slow the machine is."""
+
+
 def test_a_trace_goes_from_a_request_through_a_receiver_to_its_webhook(tmp_path: Path) -> None:
     sent_on: list[str] = []
 
@@ -50,6 +62,9 @@ def test_a_trace_goes_from_a_request_through_a_receiver_to_its_webhook(tmp_path:
             headers = {**JSON, "traceparent": f"00-{TRACE}-{SPAN}-01"}
             assert receiver.ask(event(1), headers=headers).status == 200
             assert receiver.ask(event(1), headers=headers).status == 200
+            # Its end does not wait long for a collector, and this one may be slow.
+            until(lambda: len(collected.spans()) == 3, collected.spans)
+            until(lambda: sum(_events(collected).values()) == 2, collected.latest)
             receiver.process.send_signal(signal.SIGTERM)
             code, _ = receiver.ended()
             assert code == 0, receiver.log.read_text()
@@ -66,24 +81,29 @@ def test_a_trace_goes_from_a_request_through_a_receiver_to_its_webhook(tmp_path:
     assert {one.key: one.value.string_value for one in resource.attributes}[
         "service.name"
     ] == "crm-receiver"
+    assert _events(collected) == {"done": 1, "duplicate": 1}
     metrics = collected.latest()
-    counts = {
-        dict_of(point)["status"]: point.as_int
-        for point in metrics["eventonce_events"].sum.data_points
-    }
-    assert counts == {"done": 1, "duplicate": 1}
     assert metrics["eventonce_events"].sum.is_monotonic
     (took,) = metrics["messaging.process.duration"].histogram.data_points
     assert took.count == 1
 
 
-def dict_of(point: NumberDataPoint) -> dict[str, str]:
-    return {one.key: one.value.string_value for one in point.attributes}
+def _events(collected: Collected) -> dict[str, int]:
+    """How many events there were, by status."""
+    metrics = collected.latest()
+    if "eventonce_events" not in metrics:
+        return {}
+    return {
+        one.value.string_value: point.as_int
+        for point in metrics["eventonce_events"].sum.data_points
+        for one in point.attributes
+        if one.key == "status"
+    }
 
 
 def test_a_worker_exports_what_it_has_when_it_ends(tmp_path: Path) -> None:
     with collecting() as collected:
-        done = backfill(tmp_path, {**collected.environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"})
+        done = backfill(tmp_path, {**collected.environment, "OTEL_BSP_SCHEDULE_DELAY": NEVER})
     assert done.returncode == 0, done.stderr
     assert len(collected.spans("handle call")) == 20
     assert {said(span)["messaging.system"] for span in collected.spans("process")} == {"file"}
@@ -115,9 +135,9 @@ def backfill(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[s
     rule = '[[rule]]\nname = "call"\nkey = ["detail.call"]\n'
     (folder / "eventonce.toml").write_text(f'store = "memory:"\n{rule}')
     (folder / "noting.py").write_text("def run(job):\n    pass\n")
-    command = [sys.executable, "-m", "eventonce", "run", "--from", str(capture), "--json"]
+    words = ["run", "--from", str(capture), "--json", "--handler", "noting:run"]
     return subprocess.run(
-        [*command, "--handler", "noting:run"],
+        [sys.executable, "-c", PATIENT, *words],
         cwd=folder,
         env={**os.environ, **env},
         capture_output=True,
@@ -135,11 +155,13 @@ def test_the_receiver_exports_while_it_runs(tmp_path: Path) -> None:
             until(lambda: collected.spans() and "eventonce_in_flight" in collected.latest())
 
 
-FUNCTION = """
+FUNCTION = f"""
 import json, os, sys
 from eventonce import Consumer
 from eventonce.aws import lambda_handler
+from eventonce.otel import setup
 
+setup.FLUSH_WAIT = {PATIENCE}
 consumer = Consumer("memory:", handler=lambda job: None)
 function = lambda_handler(consumer)
 for line in sys.stdin:
@@ -152,7 +174,12 @@ def test_a_function_exports_at_the_end_of_each_invocation() -> None:
         collecting() as collected,
         subprocess.Popen(
             [sys.executable, "-c", FUNCTION],
-            env={**os.environ, **collected.environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"},
+            env={
+                **os.environ,
+                **collected.environment,
+                "OTEL_BSP_SCHEDULE_DELAY": NEVER,
+                "OTEL_METRIC_EXPORT_INTERVAL": NEVER,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -165,5 +192,5 @@ def test_a_function_exports_at_the_end_of_each_invocation() -> None:
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["statusCode"] == 200
             assert len(collected.spans("process")) == number
-            assert "eventonce_events" in collected.latest()
+            assert _events(collected) == {"done": number}
         process.communicate(timeout=PATIENCE)
