@@ -215,6 +215,41 @@ def _see_more(page: Page, site: Site) -> None:
     page.wait_for_function(f"before => {outcomes} !== before", arg=before)
 
 
+COUNTED = """
+window.came = 0;
+const add = EventSource.prototype.addEventListener;
+EventSource.prototype.addEventListener = function (name, listener) {
+  add.call(this, name, (event) => {
+    listener(event);
+    window.came += name === "outcomes";
+  });
+};
+"""
+"""How often the outcomes came."""
+
+
+def test_a_click_is_not_lost_to_an_update(browser: Browser, site: Site) -> None:
+    """A person keeps the button down for a tenth of a second, in which a link may be replaced."""
+    with opened(browser, site, "/store") as (page, _, said):
+        page.add_init_script(COUNTED)
+        page.goto(f"{site.url}/")
+        outcomes = page.locator("[sse-swap=outcomes]")
+        outcomes.locator("h2").hover()
+        for _ in range(2):
+            page.mouse.down()
+            before, came = outcomes.inner_text(), page.evaluate("came")
+            page.wait_for_function("before => came > before", arg=came)
+            assert outcomes.inner_text() == before
+            page.mouse.up()
+            expect(outcomes).not_to_have_text(before, use_inner_text=True)
+        outcomes.locator("a", has_text="Dead letters").hover()
+        page.mouse.down()
+        page.wait_for_function("before => came > before", arg=page.evaluate("came"))
+        page.mouse.up()
+        page.wait_for_url(re.compile("status=dead"))
+        assert not said
+
+
 def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/") as (page, _, _):
         page.get_by_role("link", name="24 hours").click()

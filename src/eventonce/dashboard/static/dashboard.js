@@ -6,6 +6,23 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = !navigator.clipboard;
 }
 
+// A link that changes while the button of the mouse is down leads elsewhere when it is up: updates
+// wait until then. A menu of the browser may keep that from us.
+let pressed = false;
+const waiting = [];
+function whenReleased(act) {
+  if (pressed || waiting.length) waiting.push(act);
+  else act();
+}
+addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+for (const name of ["pointerup", "pointercancel", "contextmenu", "blur"]) {
+  addEventListener(name, () => {
+    pressed = false;
+    // The click comes first.
+    setTimeout(() => { while (waiting.length && !pressed) waiting.shift()(); });
+  });
+}
+
 // A browser opens six connections to one address, and a live page takes one of them: a page that
 // nobody sees lets its own go, or a seventh could not be opened.
 class Stream {
@@ -26,13 +43,15 @@ class Stream {
   }
 
   addEventListener(name, listener) {
-    this.#listeners.push([name, listener]);
-    this.#source?.addEventListener(name, listener);
+    const patient = (event) => whenReleased(() => listener(event));
+    this.#listeners.push([name, listener, patient]);
+    this.#source?.addEventListener(name, patient);
   }
 
   removeEventListener(name, listener) {
+    const gone = this.#listeners.filter((one) => one[1] === listener);
     this.#listeners = this.#listeners.filter((one) => one[1] !== listener);
-    this.#source?.removeEventListener(name, listener);
+    for (const one of gone) this.#source?.removeEventListener(name, one[2]);
   }
 
   close() {
@@ -49,7 +68,7 @@ class Stream {
     if (this.#source) return;
     const source = new EventSource(this.#url);
     this.#source = source;
-    for (const [name, listener] of this.#listeners) source.addEventListener(name, listener);
+    for (const [name, , patient] of this.#listeners) source.addEventListener(name, patient);
     source.onopen = (event) => this.onopen?.(event);
     source.onerror = (event) => {
       // Its successor is another one.
