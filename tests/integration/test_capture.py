@@ -263,7 +263,8 @@ def logged(endpoint: str, group: str, *messages: tuple[int, str]) -> None:
 def test_a_log_group_is_read_from_one_time_to_another(
     run: Run, endpoint: str, group: str, here: Path
 ) -> None:
-    now = int(time.time() * 1000) - 100_000
+    # Half a second past a second: the window is given in seconds, and its ends belong to it.
+    now = int(time.time()) * 1000 + 500 - 100_000
     times = [(now + 1_000 * number, call(number).decode()) for number in range(10)]
     logged(endpoint, group, *times, (now + 5_500, "START RequestId: 1"))
     since, until_ = (
