@@ -197,8 +197,9 @@ def test_a_crash_counts_as_an_attempt_and_is_busy_until_the_invocation_had_to_en
 def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
     tmp_path: Path, register: str
 ) -> None:
-    """With the rule's own lease, a minute, nobody could take it over while this test waits."""
-    with environment(function(register), env={"FOLDER": str(tmp_path)}, timeout=1) as env:
+    """With the rule's own lease, an hour, nobody could take it over while this test waits."""
+    settings = {"FOLDER": str(tmp_path), "LEASE": "1h"}
+    with environment(function(register), env=settings, timeout=1) as env:
         for number in range(TRIES):
             event = call(number, at_1="hang")
             assert env.invoke(event, id="r").kind == "timeout"
@@ -207,10 +208,8 @@ def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
                 break
         else:
             raise AssertionError(env.said)
-        begun = time.monotonic()
         answers = answers_until(lambda: env.invoke(event, id="r", timeout=PATIENCE))
         assert counted(answers[-1])["processed"] == 1
-        assert time.monotonic() - begun < 50
         assert env.starts == starts + 1
     assert effects(tmp_path) == [f"{number} 2"]
 
