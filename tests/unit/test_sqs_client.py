@@ -17,6 +17,7 @@ import pytest
 from eventonce.aws.direct import Endpoint, ServiceError, endpoint_as_found, endpoint_of
 from eventonce.aws.sessions import Access, connect, connected
 from eventonce.aws.sqs_client import SQSClient, connect_sqs
+from tests.helpers import PATIENCE
 from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
 from tests.unit.aws_service import FUNCTION, KEYS, REGION, say, serving
@@ -61,7 +62,7 @@ def found(access: Access) -> Endpoint | None:
 
 
 def made(access: Access) -> Any:
-    client = connect_sqs(access, read_timeout=5, attempts=1)
+    client = connect_sqs(access, read_timeout=PATIENCE, attempts=1)
     client.close()
     return client
 
@@ -156,7 +157,7 @@ def test_credentials_that_botocore_renews_sign_the_next_request(
     settings.write_text(f"[default]\nregion={REGION}\ncredential_process = sh {script}\n")
     environment(AWS_CONFIG_FILE=str(settings))
     with serving() as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         assert isinstance(client, SQSClient)
         client.list_queues()
         client.list_queues()
@@ -217,7 +218,7 @@ def test_the_certificates_of_the_settings_are_trusted(environment: Any, tmp_path
     settings.write_text(f"[default]\nregion={REGION}\nca_bundle = {certificate}\n")
     environment(**KEYS, AWS_CONFIG_FILE=str(settings))
     with serving(context) as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         assert isinstance(client, SQSClient)
         assert client.list_queues()["ResponseMetadata"]["HTTPStatusCode"] == 200
         client.close()
@@ -225,7 +226,7 @@ def test_the_certificates_of_the_settings_are_trusted(environment: Any, tmp_path
 
 def test_an_error_has_the_code_that_it_had_before_sqs_spoke_json() -> None:
     with serving() as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         service.answers += [
             say(400, b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', x_amzn_query_error=said)
             for said in ("AWS.SimpleQueueService.NonExistentQueue;Sender", "nonsense")
@@ -244,7 +245,7 @@ def test_an_error_has_the_code_that_it_had_before_sqs_spoke_json() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"7", b"[" * 100_000, b"\xff"])
 def test_an_answer_that_is_none_of_sqs_is_empty(body: bytes) -> None:
     with serving() as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         service.answers.append(say(200, body))
         assert client.receive_message().keys() == {"ResponseMetadata"}
         client.close()
@@ -268,7 +269,7 @@ def test_a_function_loads_no_driver_and_a_uri_no_client() -> None:
 
 def test_half_of_a_character_is_received_as_it_is() -> None:
     with serving() as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
+        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         service.answers.append(say(200, rb'{"Messages":[{"Body":"half: \ud83d"}]}'))
         assert client.receive_message()["Messages"] == [{"Body": "half: \ud83d"}]
         client.close()
