@@ -165,6 +165,7 @@ def test_an_id_that_many_events_have_names_all_of_them(
 def test_decisions_that_are_written_together_are_kept_in_their_order_all_or_none(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(background, "INTERVAL", 3600)
     many = 203
     consumer(history, handler=lambda _: None).process([call(number) for number in range(many)])
     with history._tables() as tables:
