@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from msgspec.structs import replace
 from eventonce import Consumer, Job
 from eventonce.aws.sqs import Queue
 from eventonce.config import Config, DashboardTable
-from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard import Watched, actions, dashboard, server
+from eventonce.dashboard.access import Person
 from eventonce.dashboard.actions import Action
 from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History, Search
 from eventonce.letters.runners import Runners
+from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -332,23 +335,66 @@ def test_an_export_that_is_broken_off_is_audited_as_stopped(tmp_path: Path) -> N
 
 def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:
     begun, known = threading.Event(), threading.Event()
-    actions: list[Action] = []
+    found: list[Action] = []
 
     def take(_: Job) -> None:
         begun.set()
         assert known.wait(PATIENCE)
-        assert actions[0].progress.stop.wait(PATIENCE)
+        assert found[0].progress.stop.wait(PATIENCE)
 
     store = store_of(*LETTERS)
     with running(store, take) as consumer:
         with asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked:
             asked.post("/letters/redrive", limit="99")
             assert begun.wait(PATIENCE)
-            actions += asked.app.state.board.actions.latest()
+            found += asked.app.state.board.actions.latest()
             known.set()
-        assert actions[0].state == "stopped"
-        assert dict(actions[0].progress.counts) == {"done": 20}
+        assert found[0].state == "stopped"
+        assert dict(found[0].progress.counts) == {"done": 20}
     assert len(list(store.letters())) == 10
+
+
+def test_a_batch_that_outlasts_the_server_is_in_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "CLOSE_PATIENCE", 0.01)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def take(_: Job) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    store = store_of(*LETTERS)
+    with running(store, take) as consumer:
+        written = str(tmp_path / "audit.jsonl")
+        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=written)
+        with asking(watched) as asked:
+            asked.post("/letters/redrive", limit="99")
+            assert begun.wait(PATIENCE)
+            (action,) = asked.app.state.board.actions.latest()
+        (line,) = audit(tmp_path)
+        assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.OUTLASTED)
+        go_on.set()
+        until(lambda: action.ended)
+
+
+def test_where_no_thread_can_be_started_no_action_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = actions.Actions(Watched(lambda: store_of(*LETTERS), name="crm"))
+    drop = partial(made.start, "drop", Person("ann", "operator", sees_values=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(actions.MOST_ACTIONS):
+            with pytest.raises(RuntimeError):
+                drop(Selection(consumer="crm"), 9, from_queue=False)
+    assert made.latest() == []
+    action = drop(Selection(consumer="crm"), 9, from_queue=False)
+    until(lambda: action.ended)
+    assert action.state == "finished"
 
 
 def test_dead_letters_of_a_queue_are_read_when_asked_and_redriven(

@@ -267,6 +267,33 @@ def test_a_place_that_hangs_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> 
     assert last == "answer"
 
 
+def test_whatever_a_store_raises_is_no_answer_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise ValueError("a driver from elsewhere")
+
+    with pytest.raises(Away, match="The store cannot be asked: ValueError"):
+        asyncio.run(Asker("store")(broken))
+    assert "a driver from elsewhere" in caplog.text
+
+
+def test_where_no_thread_can_be_started_a_later_call_has_its_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def ask() -> str:
+        asker = Asker("store")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            for _ in range(asking.MOST_CALLS):
+                with pytest.raises(Away):
+                    await asker(lambda: "answer")
+        return await asker(lambda: "answer", PATIENCE)
+
+    assert asyncio.run(ask()) == "answer"
+
+
 def test_a_page_that_breaks_says_so_and_logs_why(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Final, Literal
 
 from eventonce.audit import Audit
@@ -31,6 +32,11 @@ REMEMBERED: Final = 100
 
 CLOSE_PATIENCE: Final = 25.0
 """Seconds that a close waits for the batches under way."""
+
+VIA: Final = "dashboard"
+"""The way of an action in its audit line."""
+
+OUTLASTED: Final = "the dashboard ended before the batch under way did"
 
 Kind = Literal["redrive", "drop"]
 State = Literal["running", "stopping", "finished", "stopped", "failed"]
@@ -117,12 +123,13 @@ class Actions:
                 return self._all[id_]
             if self._closed or len(self._threads) >= MOST_ACTIONS:
                 raise TooMany
+            # First: where no thread can be started, nothing was begun.
+            thread.start()
             self._all[action.id] = action
             while len(self._all) > REMEMBERED:
                 ended = next(one.id for one in self._all.values() if one.ended)
                 del self._all[ended]
             self._threads[action.id] = thread
-            thread.start()
         return action
 
     def find(self, id_: str) -> Action | None:
@@ -134,14 +141,27 @@ class Actions:
         return list(self._all.values())[::-1]
 
     def close(self) -> None:
-        """Stop what is under way after its batch, and wait for it a while."""
+        """Stop what is under way after its batch, and wait for it a while. An action whose batch
+        outlasts that has its audit line now: nobody may be there to write it later."""
+        end = monotonic() + CLOSE_PATIENCE
         with self._lock:
             self._closed = True
             threads = list(self._threads.values())
             for id_ in self._threads:
                 self._all[id_].progress.stop.set()
         for thread in threads:
-            thread.join(CLOSE_PATIENCE)
+            thread.join(max(0.0, end - monotonic()))
+        with self._lock:
+            outlasting = [self._all[id_] for id_ in self._threads]
+        for action in outlasting:
+            Audit(self._watched.audit).record(
+                action.kind,
+                who=action.who,
+                via=VIA,
+                selection=self._scope(action.selection, action.limit, from_queue=action.from_queue),
+                counts=action.progress.counts,
+                ended=OUTLASTED,
+            )
 
     @contextmanager
     def audited(
@@ -156,14 +176,16 @@ class Actions:
         from_queue: bool,
     ) -> Iterator[Place]:
         """The place of the dead letters, and the audit line about what is done there."""
+        scope = self._scope(selection, limit, from_queue=from_queue)
         watched = self._watched
-        source = watched.source(from_queue=from_queue)
-        scope = selection.scope(source=source, limit=limit)
         with (
-            bulk.audited(audit, kind, scope, progress, who=person, via="dashboard"),
+            bulk.audited(audit, kind, scope, progress, who=person, via=VIA),
             watched.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
         ):
             yield place
+
+    def _scope(self, selection: Selection, limit: int, *, from_queue: bool) -> str:
+        return selection.scope(source=self._watched.source(from_queue=from_queue), limit=limit)
 
     def _run(self, action: Action, audit: Audit) -> None:
         try:

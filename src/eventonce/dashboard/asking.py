@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from typing import Final, TypeVar
 
 from eventonce.errors import EventonceError
+
+log = logging.getLogger("eventonce.dashboard")
 
 ANSWER_PATIENCE: Final = 5.0
 """Seconds that a page waits for an answer."""
@@ -60,9 +63,18 @@ class Asker:
         try:
             async with asyncio.timeout(within):
                 await self._room.acquire()
-                Thread(target=run, name=f"eventonce-asks-{self._place}", daemon=True).start()
+                try:
+                    Thread(target=run, name=f"eventonce-asks-{self._place}", daemon=True).start()
+                except RuntimeError:
+                    self._room.release()
+                    raise
                 return await answer
         except TimeoutError:
             raise Away(f"The {self._place} did not answer within {within:g} seconds.") from None
         except (EventonceError, OSError) as error:
             raise Away(f"The {self._place} cannot be asked: {error}") from error
+        except Exception as error:
+            # A driver of somebody's own may raise anything.
+            log.exception("the %s cannot be asked", self._place)
+            said = f"{type(error).__name__}; the log of the dashboard says more"
+            raise Away(f"The {self._place} cannot be asked: {said}") from error
