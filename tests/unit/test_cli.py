@@ -434,10 +434,10 @@ def test_letters_are_redriven_to_stdout_once(run: Run, letters: Path) -> None:
     assert run("letters", "redrive", "--status", "dead", "--dry-run").out.startswith(
         "2 dead letters"
     )
-    redriven = run("letters", "redrive", "--status", "dead", "--json")
+    redriven = run("letters", "redrive", "--status", "dead", "--handler", "-", "--json")
     assert {json.loads(line)["id"] for line in redriven.out.splitlines()} == {"id-1", "id-2"}
     assert json.loads(redriven.err) == {"done": 2}
-    assert run("letters", "redrive", "--status", "dead").out == ""
+    assert run("letters", "redrive", "--status", "dead", "--handler", "-").out == ""
     assert len(run("letters", "list").out.splitlines()) == 2
 
 

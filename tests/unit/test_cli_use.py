@@ -78,7 +78,8 @@ def test_what_is_neither_a_file_nor_a_key_is_said_before_a_store_is_looked_for(r
 
 
 @pytest.mark.parametrize(
-    "command", [("list",), ("show",), ("export",), ("drop", "--yes"), ("redrive",)]
+    "command",
+    [("list",), ("show",), ("export",), ("drop", "--yes"), ("redrive", "--handler", "-")],
 )
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_an_id_that_no_dead_letter_has_is_said_by_every_command(

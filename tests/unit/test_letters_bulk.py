@@ -50,7 +50,7 @@ def left(run: Run) -> int:
 def test_at_most_so_many_are_run_the_oldest_first(run: Run) -> None:
     oldest = [one["id"] for one in run("list", "--json", "--limit", "3").documents]
     assert len(oldest) == 3
-    redriven = run("redrive", "--limit", "3", "--json")
+    redriven = run("redrive", "--limit", "3", "--handler", "-", "--json")
     assert json.loads(redriven.err) == {"done": 3}
     assert len(redriven.documents) == 3
     assert not [one for one in run("list", "--json").documents if one["id"] in oldest]
@@ -92,11 +92,11 @@ def test_ctrl_c_stops_after_the_batch_under_way_and_says_what_is_left(run: Run) 
     (line,) = audit()
     assert (line["action"], line["counts"], line["ended"]) == ("redrive", {"done": 40}, "stopped")
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
-    assert json.loads(run("redrive", "--json").err) == {"done": 10}, "the same command goes on"
+    assert json.loads(run("redrive", "--handler", "-", "--json").err) == {"done": 10}, "it goes on"
 
 
 def test_every_action_leaves_its_audit_line(run: Run) -> None:
-    run("redrive", "--limit", "2", "--rule", "call")
+    run("redrive", "--limit", "2", "--rule", "call", "--handler", "-")
     run("export", "--limit", "1", "-o", "x")
     run("drop", "--limit", "3", "--yes")
     lines = audit()
@@ -132,7 +132,8 @@ def test_an_action_that_fails_leaves_its_audit_line_too(
 @pytest.mark.parametrize("action", ["redrive", "drop", "export"])
 def test_nothing_is_done_where_its_audit_cannot_be_written(run: Run, action: str) -> None:
     Path("audit.jsonl").mkdir()
-    refused = run(action, *(["--yes"] if action == "drop" else []))
+    options = {"drop": ["--yes"], "redrive": ["--handler", "-"]}
+    refused = run(action, *options.get(action, []))
     assert (refused.code, refused.out) == (2, "")
     assert "audit: audit.jsonl cannot be written" in refused.err
     assert left(run) == MANY

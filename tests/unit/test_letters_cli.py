@@ -77,9 +77,9 @@ def test_a_choice_that_means_nothing_is_refused(
     assert (refused.code, said in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["show", "drop", "redrive"])
-def test_an_id_that_no_letter_has_is_no_success(run: Run, command: str) -> None:
-    assert run(command, "nobody").code == 1
+@pytest.mark.parametrize("command", [("show",), ("drop",), ("redrive", "--handler", "-")])
+def test_an_id_that_no_letter_has_is_no_success(run: Run, command: tuple[str, ...]) -> None:
+    assert run(*command, "nobody").code == 1
     assert len(listed(run)) == 3
 
 
@@ -161,7 +161,7 @@ def test_what_took_effect_meanwhile_would_not_run_and_does_not(run: Run) -> None
         consumer.admin.put_letters(letters)
     (foretold,) = json.loads(run("redrive", "--dry-run", "--rule", "call", "--json").out)["letters"]
     assert foretold["would"] == "duplicate"
-    redriven = run("redrive", "--rule", "call", "--json")
+    redriven = run("redrive", "--rule", "call", "--handler", "-", "--json")
     assert (redriven.out, json.loads(redriven.err)) == ("", {"duplicate": 1})
     assert listed(run) == ["other", "invalid"]
 
@@ -203,10 +203,14 @@ def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> Non
     assert json.loads(run("redrive", foretold["id"], "--json").err) == {"invalid": 1}
 
 
-def test_a_redrive_to_nobody_says_that_the_events_go_to_stdout(run: Run) -> None:
-    redriven = run("redrive", "--rule", "call")
+def test_a_redrive_to_nobody_is_refused_and_one_to_stdout_is_asked_for(run: Run) -> None:
+    refused = run("redrive", "--rule", "call")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--handler MODULE:NAME, or have them written to stdout with --handler -" in refused.err
+    assert "call" in listed(run), "nothing was dropped"
+    redriven = run("redrive", "--rule", "call", "--handler", "-")
     assert (redriven.code, redriven.out) == (0, call(1).decode() + "\n")
-    assert "no --handler and no [[sink]]: the events are written to stdout" in redriven.err
+    assert "call" not in listed(run)
 
 
 def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(

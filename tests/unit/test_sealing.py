@@ -486,7 +486,7 @@ def test_letters_are_shown_exported_and_redriven_with_the_keys_of_the_file(run: 
     (shown,) = run("letters", "show", "--json").documents
     assert shown["event"]["detail"]["caller"] == SECRET
     assert SECRET in run("letters", "export").out
-    assert SECRET in run("letters", "redrive").out
+    assert SECRET in run("letters", "redrive", "--handler", "-").out
     assert run("letters", "list").out == "no dead letters\n"
 
 
@@ -495,7 +495,7 @@ def test_without_the_key_letters_are_listed_and_not_opened(run: Run) -> None:
     (listed,) = run("letters", "list", "--json").documents
     assert (listed["status"], listed["rule"]) == ("dead", "call")
     assert f"sealed with the key '{NAMES[OLD]}'" in listed["reason"]
-    redriven = run("letters", "redrive")
+    redriven = run("letters", "redrive", "--handler", "-")
     assert (redriven.code, redriven.out) == (1, "")
     assert "failed  1" in redriven.err
     foretold = run("letters", "redrive", "--dry-run", "--json").documents[0]["letters"]

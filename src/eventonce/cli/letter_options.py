@@ -167,11 +167,11 @@ def selects(function: Any) -> Any:
 
 @contextmanager
 def runners_of(
-    settings: Settings, handler: str | None, fallback: Handler | None = None
+    settings: Settings, handler: str | None, given: Handler | None = None
 ) -> Iterator[Runners]:
-    """The consumers that run dead letters: with this handler (`module:name`), or the `Consumer` of
-    that name; without one with the fallback, or with the sinks of the file."""
-    target: Any = fallback if handler is None else imported(handler)
+    """The consumers that run dead letters: with the function that is given, or else with this
+    handler (`module:name`) or the `Consumer` of that name, or else with the sinks of the file."""
+    target: Any = given if given or handler is None else imported(handler)
     own: Consumer | None = target if isinstance(target, Consumer) else None
     if own is not None and settings.given_store is not None:
         raise ConfigError(f"--handler: {handler} has its own store; remove --store")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import click
 import msgspec
@@ -14,7 +14,6 @@ from eventonce.cli.letter_options import Chosen, runners_of, selects
 from eventonce.cli.options import (
     PrivateFile,
     confirmed,
-    handler_option,
     json_option,
     presets_option,
     rules_option,
@@ -185,7 +184,11 @@ def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool, as_json: bool) -> 
 @selects
 @presets_option
 @rules_option
-@handler_option
+@click.option(
+    "--handler",
+    metavar="MODULE:NAME",
+    help="A handler or a Consumer of yours, instead of the file's sinks; - for stdout.",
+)
 @click.option("--dry-run", is_flag=True, help="Only list which dead letters would run.")
 @json_option
 def redrive_letters(
@@ -199,15 +202,16 @@ def redrive_letters(
 ) -> int:
     """Run dead letters again, and drop those that are settled.
 
-    An event that took effect meanwhile does not run again. Without --handler and without a
-    [[sink]] in the file, the events are written to stdout. Ctrl-C stops after the batch under way.
+    An event that took effect meanwhile does not run again. With `--handler -` the events are
+    written to stdout, for a program that is the handler. Ctrl-C stops after the batch under way.
     """
     settings = chosen.settings.also(presets=presets, rules=rules)
-    to_stdout = handler is None and not settings.file.sink
-    if to_stdout and not dry_run and not as_json:
-        notice("no --handler and no [[sink]]: the events are written to stdout")
+    nobody = handler is None and not settings.file.sink
+    if nobody and not dry_run:
+        raise ConfigError(NOBODY)
+    to_stdout = handler == STDOUT
     with (
-        runners_of(settings, handler, _to_stdout if to_stdout else None) as runners,
+        runners_of(settings, handler, _to_stdout if to_stdout or nobody else None) as runners,
         chosen.open(to_change=not dry_run, own=runners.own) as place,
     ):
         if dry_run:
@@ -220,6 +224,14 @@ def redrive_letters(
         emit(progress.counts, text, as_json=as_json, err=True)
         code = chosen.end(place, progress, as_json=as_json)
     return code or (FAILED if progress.counts.keys() - EFFECTIVE else 0)
+
+
+STDOUT: Final = "-"
+
+NOBODY: Final = (
+    "letters redrive: no sink and no handler: write a [[sink]] table into eventonce.toml, name a "
+    "handler with --handler MODULE:NAME, or have them written to stdout with --handler -"
+)
 
 
 def _to_stdout(job: Job) -> None:
