@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import urllib3
 
 from benchmarks import Figure
-from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard import Resources, dashboard, server
 from eventonce.history import History
 from eventonce.history.decision import Kind, Own
 from eventonce.history.sqlite import SQLiteDriver, location_of
@@ -73,14 +73,14 @@ class Reader:
 
 def _first_view(history: str) -> tuple[int, float]:
     """Bytes and seconds of the overview, of a dashboard that has not looked yet."""
-    watched = Watched(MemoryStore, name="crm", history=history)
-    app = dashboard(watched)
+    resources = Resources(MemoryStore, name="crm", history=history)
+    app = dashboard(resources)
     with server.listen("0") as listening, server.serving(app, listening):
         reader = Reader(server.link_of(app, listening))
         began = time.perf_counter()
         octets = reader.view("/")
         took = time.perf_counter() - began
-    watched.close()
+    resources.close()
     return octets, took
 
 
@@ -104,8 +104,8 @@ def run() -> Iterator[Figure]:
 
 
 def _others(history: str) -> Iterator[Figure]:
-    watched = Watched(MemoryStore, name="crm", history=history)
-    app = dashboard(watched)
+    resources = Resources(MemoryStore, name="crm", history=history)
+    app = dashboard(resources)
     with server.listen("0") as listening, server.serving(app, listening):
         reader = Reader(server.link_of(app, listening))
         reader.view("/")
@@ -116,6 +116,6 @@ def _others(history: str) -> Iterator[Figure]:
     began = time.process_time()
     for _ in range(ROUNDS):
         now = int(time.time() * 1000)
-        watched.looking.counts(now - 600_000, now + 60_000, ("status",))
+        resources.looking.counts(now - 600_000, now + 60_000, ("status",))
     yield Figure("one look, processor time", (time.process_time() - began) / ROUNDS * 1000, "ms")
-    watched.close()
+    resources.close()

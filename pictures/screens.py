@@ -72,10 +72,10 @@ def _shoot(page: Page, name: str, path: str, high: int, wide: int = 1100) -> Non
 def main() -> None:
     """Play, and take the pictures."""
     with TemporaryDirectory() as folder, chdir(folder), playing(Path(), rate=20.0) as played:
-        tables = Tables(SQLiteDriver(location_of(played.watched.history)))
+        tables = Tables(SQLiteDriver(location_of(played.resources.history)))
         tables.add(_hour())
         tables.close()
-        app = dashboard(played.watched)
+        app = dashboard(played.resources)
         with server.listen("0") as listening, server.serving(app, listening):
             worker = threading.Thread(target=played.worker.run, daemon=True)
             worker.start()

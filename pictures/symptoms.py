@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from eventonce.core.reasons import REFUSED
-from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard import Resources, dashboard, server
 from eventonce.errors import StoreUnavailable
 from eventonce.history.decision import Kind, Own
 from eventonce.history.sqlite import SQLiteDriver, location_of
@@ -121,12 +121,12 @@ def main() -> None:
             path = Path(folder, name)
             history, store = f"sqlite:///{path}-history.db", f"sqlite:///{path}.db"
             opens = _away if name == "store" else partial(open_store, store)
-            watched = Watched(opens, name="crm-sync", history=history)
+            resources = Resources(opens, name="crm-sync", history=history)
             tables = Tables(SQLiteDriver(location_of(history)))
             tables.make()
             tables.add(_decisions(symptom))
             tables.close()
-            app = dashboard(watched)
+            app = dashboard(resources)
             with server.listen("0") as listening, server.serving(app, listening):
                 url = server.url_of(listening).rstrip("/")
                 page = opened.new_page(viewport={"width": 1100, "height": symptom.high})
@@ -137,7 +137,7 @@ def main() -> None:
                 page.wait_for_timeout(2_000)
                 page.screenshot(path=FOLDER / f"symptom-{name}.png")
                 page.close()
-            watched.close()
+            resources.close()
 
 
 if __name__ == "__main__":

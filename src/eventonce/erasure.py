@@ -18,8 +18,8 @@ from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
 from eventonce.history.decision import conversation_of, storable
 from eventonce.history.digests import MARK
-from eventonce.letters.places import Place, Queued
 from eventonce.letters.selection import event_of, moment
+from eventonce.letters.sources import LetterSource, QueueLetters
 from eventonce.runtime.brief_results import result_key
 from eventonce.types import Event, Letter
 
@@ -76,7 +76,7 @@ class Conversation:
         self,
         id: str,
         admin: StoreAdmin,
-        places: Sequence[Callable[[], Place]],
+        places: Sequence[Callable[[], LetterSource]],
         history: History | None,
     ) -> None:
         """`places` open the places of dead letters, each time anew: a queue hides what was read
@@ -112,7 +112,7 @@ class Conversation:
             sealed += closed
             if closed:
                 unknown.append(f"{closed} {name} that no key of the file opens")
-            if isinstance(place, Queued):
+            if isinstance(place, QueueLetters):
                 unknown.append("messages of the queue that another reader holds now")
         records = (self._admin.show(key) for key in self._result_keys())
         with_result = sum(it is not None and it.result is not None for it in records)
@@ -165,7 +165,7 @@ class Conversation:
             return []
         return self._history.find(Search(conversation=self._id), limit=MOST)
 
-    def _letters(self, place: Place) -> tuple[list[Held], list[Letter], int]:
+    def _letters(self, place: LetterSource) -> tuple[list[Held], list[Letter], int]:
         """Its dead letters in this place; those that only have its id somewhere, or a key that it
         shares; and how many others are sealed with a key that is not here."""
         found: list[Held] = []
@@ -218,8 +218,12 @@ class Conversation:
         }
 
 
-def _named(place: Place) -> str:
-    return "dead letters in the queue" if isinstance(place, Queued) else "dead letters in the store"
+def _named(place: LetterSource) -> str:
+    return (
+        "dead letters in the queue"
+        if isinstance(place, QueueLetters)
+        else "dead letters in the store"
+    )
 
 
 def _scrubbed(admin: StoreAdmin) -> str:

@@ -54,8 +54,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("demo")
     scenario = DAY._replace(events=4_000)
     with playing(folder, rate=60.0, scenario=scenario) as played:
-        _say_hostile_things(played.watched.history)
-        app = dashboard(played.watched)
+        _say_hostile_things(played.resources.history)
+        app = dashboard(played.resources)
         with server.listen("0") as listening, server.serving(app, listening):
             thread = threading.Thread(target=played.worker.run, daemon=True)
             thread.start()
@@ -211,7 +211,7 @@ def _see_more(page: Page, site: Site) -> None:
     """Let something be decided, and wait until the page shows it."""
     outcomes = "document.querySelector('[sse-swap=outcomes]').textContent"
     before = page.evaluate(outcomes)
-    _say_hostile_things(site.played.watched.history)
+    _say_hostile_things(site.played.resources.history)
     page.wait_for_function(f"before => {outcomes} !== before", arg=before)
 
 
@@ -372,7 +372,7 @@ def test_a_hundred_dead_letters_are_redriven_by_filter(
         expect(page.locator("main")).to_contain_text(f"{many} dead letters")
         expect(page.get_by_role("button", name="Stop")).to_have_count(0)
         expect(page.locator("tbody tr", has_text="done")).to_contain_text(str(many))
-        (line,) = Path(site.played.watched.audit).read_text().splitlines()
+        (line,) = Path(site.played.resources.audit).read_text().splitlines()
         assert json.loads(line)["counts"] == {"done": many}
         page.locator("nav a", has_text="Dead letters").click()
         expect(page.locator("#count")).to_have_text("0 dead letters.")

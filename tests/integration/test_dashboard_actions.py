@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from eventonce import Consumer, Job
 from eventonce.aws.sqs import Queue
 from eventonce.config import Config, DashboardTable
-from eventonce.dashboard import Watched, actions, dashboard, server
+from eventonce.dashboard import Resources, actions, dashboard, server
 from eventonce.dashboard.access import Person
 from eventonce.dashboard.actions import Action
 from eventonce.dashboard.pages import letter_actions
@@ -60,19 +60,19 @@ class Asking:
         """Begin an action, wait for its end, and say how it ended."""
         begun = self.post(path, **fields)
         assert begun.status_code == 303, begun.text
-        action = self.app.state.board.actions.find(begun.headers["location"].rpartition("/")[2])
+        action = self.app.state.context.actions.find(begun.headers["location"].rpartition("/")[2])
         until(lambda: action.ended)
         return f"{dict(action.progress.counts)} {action.state}"
 
 
 @contextmanager
-def asking(watched: Watched) -> Iterator[Asking]:
-    app = dashboard(watched, SETTINGS)
+def asking(resources: Resources) -> Iterator[Asking]:
+    app = dashboard(resources, SETTINGS)
     with server.listen("0") as listening, server.serving(app, listening):
         asked = Asking(server.url_of(listening), app)
         with asked.http:
             yield asked
-    watched.close()
+    resources.close()
 
 
 def store_of(*letters: Any) -> MemoryStore:
@@ -100,8 +100,8 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
         ran.append(job.event.id)
 
     with running(store, take) as consumer:
-        watched = Watched(lambda: store, name="crm", consumer=consumer)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", consumer=consumer)
+        with asking(resources) as asked:
             refused = asked.get("/letters/redrive?consumer=billing")
             assert refused.status_code == 409
             assert "cannot run dead letters of billing: redrive them there" in refused.text
@@ -111,7 +111,7 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
             assert (
                 asked.done("/letters/redrive", consumer="", limit="99") == "{'done': 30} finished"
             )
-            (action,) = asked.app.state.board.actions.latest()
+            (action,) = asked.app.state.context.actions.latest()
             assert "Which: <bdi>--name=crm</bdi>" in asked.get(f"/actions/{action.id}").text
     assert len(set(ran)) == 30
     assert [one.consumer for one in store.letters()] == ["billing"]
@@ -122,8 +122,8 @@ def test_a_redrive_beside_a_worker_is_told_as_one(tmp_path: Path) -> None:
     store, uri = store_of(*LETTERS[:3]), f"sqlite:///{tmp_path}/history.db"
     with running(store, lambda _: None) as consumer, History(uri) as history:
         consumer.observers.append(history.observer("crm", "sqs:calls"))
-        watched = Watched(lambda: store, name="crm", history=uri, consumer=consumer)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", history=uri, consumer=consumer)
+        with asking(resources) as asked:
             assert asked.done("/letters/redrive", limit="9") == "{'done': 3} finished"
         consumer.process([call(1_000)])
         history.close()
@@ -153,7 +153,7 @@ def test_a_form_that_nobody_can_have_filled_in_is_refused(
     store = store_of(*LETTERS)
     with (
         running(store, lambda _: None) as consumer,
-        asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked,
+        asking(Resources(lambda: store, name="crm", consumer=consumer)) as asked,
     ):
         assert asked.post(path, **fields).status_code == status
     assert len(list(store.letters())) == 30
@@ -164,7 +164,7 @@ def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
     history = f"sqlite:///{tmp_path}/history.db"
     History(history).close()
     store = store_of(letter(1, "no customer for +49 170 5550"))
-    with asking(Watched(lambda: store, history=history)) as asked:
+    with asking(Resources(lambda: store, history=history)) as asked:
         for path in ("/letters", "/letters/one?id=0001-id", "/search"):
             found = asked.get(f"{path}{'&' if '?' in path else '?'}reason=%2B49")
             assert found.status_code == 200
@@ -180,7 +180,7 @@ def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
 def test_the_dead_letters_of_all_consumers_have_no_command_that_means_those_of_one() -> None:
     other = letter(99, consumer="billing")
     store = store_of(*LETTERS, other)
-    with asking(Watched(lambda: store, name="crm")) as asked:
+    with asking(Resources(lambda: store, name="crm")) as asked:
         for path in ("/letters", "/letters/drop"):
             assert "eventonce letters" in asked.get(f"{path}?consumer=crm").text
             shown = asked.get(f"{path}?consumer=").text
@@ -194,7 +194,7 @@ def test_the_dead_letters_of_all_consumers_have_no_command_that_means_those_of_o
 def test_a_viewer_reads_no_number_that_is_the_name_of_a_field() -> None:
     told = call(1, agents={"+49 170 5550123": "x", "bob@crm.example": {"queue_2": 1, "Bob Lee": 2}})
     store = store_of(replace(letter(1), event=told))
-    with asking(Watched(lambda: store, name="crm")) as asked:
+    with asking(Resources(lambda: store, name="crm")) as asked:
         asked.http.auth = httpx.BasicAuth("vic", "vic-password")
         shown = asked.get(f"/letters/one?id={letter(1).id}").text
     assert "queue_2" in shown
@@ -205,7 +205,7 @@ def test_what_came_after_the_dry_run_is_not_dropped() -> None:
     store = store_of(*LETTERS)
     with (
         running(store, lambda _: None) as consumer,
-        asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked,
+        asking(Resources(lambda: store, name="crm", consumer=consumer)) as asked,
     ):
         page = asked.get("/letters/drop?rule=call&since=9000d").text
         since, moment = (
@@ -224,13 +224,13 @@ def test_what_came_after_the_dry_run_is_not_dropped() -> None:
 def test_a_form_that_is_sent_twice_begins_one_action() -> None:
     """A double click must not drop twice as many as the bound allows."""
     store = store_of(*LETTERS)
-    with asking(Watched(lambda: store, name="crm")) as asked:
+    with asking(Resources(lambda: store, name="crm")) as asked:
         fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', asked.get("/letters/drop").text))
         sent = fields | {"limit": "5"}
         assert asked.done("/letters/drop", **sent) == "{'dropped': 5} finished"
         assert asked.done("/letters/drop", **sent) == "{'dropped': 5} finished"
         assert len(list(store.letters())) == 25
-        (first,) = asked.app.state.board.actions.latest()
+        (first,) = asked.app.state.context.actions.latest()
         again = asked.get("/letters/drop").text
         assert first.id not in again, "another look is another action"
         assert asked.post("/letters/drop", limit="5", action="x").status_code == 400
@@ -240,7 +240,7 @@ def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = store_of(*LETTERS)
-    with asking(Watched(lambda: store, name="crm")) as asked:
+    with asking(Resources(lambda: store, name="crm")) as asked:
         assert "or more" not in asked.get("/letters/drop").text
         monkeypatch.setattr(letter_actions, "LOOKED_AT", 20)
         assert "<b>20\N{NO-BREAK SPACE}dead letters</b> or more" in asked.get("/letters/drop").text
@@ -250,7 +250,7 @@ def test_sealed_dead_letters_are_never_told_as_none() -> None:
     """Without their key nobody knows whether a filter means them."""
     store = store_of(*LETTERS[:2])
     SealedStore(store, Sealer([base64.b64encode(bytes(32)).decode()])).put_letters(LETTERS[2:5])
-    with asking(Watched(lambda: SealedStore(store, Sealer([])), name="crm")) as asked:
+    with asking(Resources(lambda: SealedStore(store, Sealer([])), name="crm")) as asked:
         for path in ("/letters", "/letters/drop", "/letters/export"):
             found = asked.get(f"{path}?reason=nobody").text.replace("\N{NO-BREAK SPACE}", " ")
             assert "<b>0 dead letters</b>" in found
@@ -267,7 +267,7 @@ def test_an_export_of_a_store_that_is_away_says_so(tmp_path: Path) -> None:
             raise StoreUnavailable("the store is away")
 
     file = str(tmp_path / "audit.jsonl")
-    with asking(Watched(Gone, name="crm", audit=file)) as asked:
+    with asking(Resources(Gone, name="crm", audit=file)) as asked:
         refused = asked.post("/letters/export", limit="9")
         assert refused.status_code == 503
         assert "the store is away" in refused.text
@@ -286,11 +286,11 @@ def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) 
     store.put_letters(LETTERS)
     with running(store, lambda _: None) as consumer:
         file = str(tmp_path / "audit.jsonl")
-        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=file)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", consumer=consumer, audit=file)
+        with asking(resources) as asked:
             ended = asked.done("/letters/drop", reason="customer", limit="99")
             assert ended == "{'dropped': 20} failed"
-            (action,) = asked.app.state.board.actions.latest()
+            (action,) = asked.app.state.context.actions.latest()
             shown = asked.get(f"/actions/{action.id}").text
             assert "the store is away" in shown
             assert "does not go on by itself" in shown
@@ -308,8 +308,8 @@ def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) 
 def test_nothing_is_done_where_its_audit_cannot_be_written(tmp_path: Path) -> None:
     store = store_of(*LETTERS)
     with running(store, lambda _: None) as consumer:
-        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=str(tmp_path))
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", consumer=consumer, audit=str(tmp_path))
+        with asking(resources) as asked:
             for kind in ("redrive", "drop", "export"):
                 refused = asked.post(f"/letters/{kind}", limit="99")
                 assert refused.status_code == 409
@@ -322,8 +322,8 @@ def test_an_export_that_is_broken_off_is_audited_as_stopped(tmp_path: Path) -> N
     store = store_of(*many)
     with running(store, lambda _: None) as consumer:
         file = str(tmp_path / "audit.jsonl")
-        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=file)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", consumer=consumer, audit=file)
+        with asking(resources) as asked:
             with asked.http.stream("POST", "/letters/export", data={"limit": "200"}) as answer:
                 assert "attachment" in answer.headers["content-disposition"]
                 next(answer.iter_bytes())
@@ -344,10 +344,10 @@ def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:
 
     store = store_of(*LETTERS)
     with running(store, take) as consumer:
-        with asking(Watched(lambda: store, name="crm", consumer=consumer)) as asked:
+        with asking(Resources(lambda: store, name="crm", consumer=consumer)) as asked:
             asked.post("/letters/redrive", limit="99")
             assert begun.wait(PATIENCE)
-            found += asked.app.state.board.actions.latest()
+            found += asked.app.state.context.actions.latest()
             known.set()
         assert found[0].state == "stopped"
         assert dict(found[0].progress.counts) == {"done": 20}
@@ -367,11 +367,11 @@ def test_a_batch_that_outlasts_the_server_is_in_the_audit(
     store = store_of(*LETTERS)
     with running(store, take) as consumer:
         written = str(tmp_path / "audit.jsonl")
-        watched = Watched(lambda: store, name="crm", consumer=consumer, audit=written)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", consumer=consumer, audit=written)
+        with asking(resources) as asked:
             asked.post("/letters/redrive", limit="99")
             assert begun.wait(PATIENCE)
-            (action,) = asked.app.state.board.actions.latest()
+            (action,) = asked.app.state.context.actions.latest()
         (line,) = audit(tmp_path)
         assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.OUTLASTED)
         go_on.set()
@@ -384,7 +384,7 @@ def test_where_no_thread_can_be_started_no_action_has_begun(
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    made = actions.Actions(Watched(lambda: store_of(*LETTERS), name="crm"))
+    made = actions.Actions(Resources(lambda: store_of(*LETTERS), name="crm"))
     drop = partial(made.start, "drop", Person("ann", "operator", sees_values=True))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
@@ -415,8 +415,8 @@ def test_dead_letters_of_a_queue_are_read_when_asked_and_redriven(
     config = Config(store="memory:", name="crm", presets=[], rule=(rules,))
     store = MemoryStore()
     with Runners(config, lambda: store, lambda job: ran.append(job.event.id)) as runners:
-        watched = Watched(lambda: store, name="crm", runners=runners, letters=uri)
-        with asking(watched) as asked:
+        resources = Resources(lambda: store, name="crm", runners=runners, letters=uri)
+        with asking(resources) as asked:
             first = asked.get("/letters").text
             assert "counts as a receive" in first
             assert 'id="count"' not in first, "nothing was received"

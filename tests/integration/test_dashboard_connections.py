@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard import Resources, dashboard, server
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, until
 
@@ -20,7 +20,7 @@ WAIT = 0.3
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
     monkeypatch.setattr(server, "HEAD", PATIENCE)
     monkeypatch.setattr(server, "CONNECTIONS", 12)
-    app = dashboard(Watched(MemoryStore, name="crm"))
+    app = dashboard(Resources(MemoryStore, name="crm"))
     with server.listen("0") as listening, server.serving(app, listening):
         url = server.url_of(listening)
         with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as client:
@@ -76,7 +76,7 @@ def test_what_follows_a_request_of_two_lengths_is_not_read(client: httpx.Client)
 def test_who_watches_leaves_room_for_others(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.dashboard.live.MOST_STREAMS", 2)
+    monkeypatch.setattr("eventonce.dashboard.event_stream.MOST_STREAMS", 2)
     with client.stream("GET", "/live") as first, client.stream("GET", "/live/store") as second:
         # Kept: an iterator that ends takes its stream along.
         streams = [first.iter_text(), second.iter_text()]

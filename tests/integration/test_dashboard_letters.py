@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from eventonce import Job, Rule
 from eventonce.cli import main
 from eventonce.config import Config, DashboardTable
-from eventonce.dashboard import Watched, dashboard, server
+from eventonce.dashboard import Resources, dashboard, server
 from eventonce.letters.runners import Runners
 from eventonce.stores import open_store
 from eventonce.types import Letter
@@ -99,7 +99,7 @@ def serve(tmp_path: Path) -> Serve:
         found = Letters(tmp_path, Site("", "", cast("Any", None)))
         config = Config(store=uri, name="crm", presets=[], rule=(RULE,))
         with Runners(config, lambda: open_store(uri), found.handle) as runners:
-            watched = Watched(
+            resources = Resources(
                 lambda: open_store(uri),
                 name="crm",
                 runners=runners if runs else None,
@@ -107,12 +107,12 @@ def serve(tmp_path: Path) -> Serve:
                 redrive_options=["--handler", "crm:take"],
                 store_options=["--store", uri],
             )
-            app = dashboard(watched, settings)
+            app = dashboard(resources, settings)
             with server.listen("0") as listening, server.serving(app, listening):
                 url = server.url_of(listening).rstrip("/")
                 found.site = Site(server.link_of(app, listening), url, cast("Any", None))
                 yield found
-            watched.close()
+            resources.close()
 
     return serve
 

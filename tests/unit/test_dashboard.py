@@ -18,12 +18,12 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.core.ports import Stats
-from eventonce.dashboard import Watched, asking, dashboard
-from eventonce.dashboard.asking import Asker, Away
+from eventonce.dashboard import Resources, blocking_calls, dashboard
+from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
+from eventonce.dashboard.event_stream import _events, event
 from eventonce.dashboard.health import Seen, health
-from eventonce.dashboard.live import _events, event
-from eventonce.dashboard.looks import LIVE
 from eventonce.dashboard.pages.store import size_of
+from eventonce.dashboard.snapshots import LIVE
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History
 from eventonce.history.summary import GROUP_OF, GROUPS
@@ -57,13 +57,13 @@ class World:
             self.consumer.process([ended(1, "c-1"), ended(2, "c-2"), ended(3, HOSTILE)])
             self.consumer.process([ended(1, "c-1")])
             self.consumer.process([ended(4, "c-1", fails=True)])
-        self.watched = Watched(
+        self.resources = Resources(
             lambda: self.consumer.store,
             name="crm",
             history=self.history,
             history_options=["--history", self.history],
         )
-        self.app = dashboard(self.watched)
+        self.app = dashboard(self.resources)
 
     @staticmethod
     def _handle(job: Job) -> None:
@@ -78,22 +78,22 @@ async def asked(app: Any, *paths: str) -> list[httpx.Response]:
     """The answers to all these at once, for who has the link."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=HERE, timeout=60) as client:
-        await client.get(app.state.board.access.link(f"{HERE}/"))
+        await client.get(app.state.context.access.link(f"{HERE}/"))
         return list(await asyncio.gather(*(client.get(path) for path in paths)))
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the store or the history is waited for, however busy the machine is."""
-    monkeypatch.setattr("eventonce.dashboard.looks.FIRST_WAIT", PATIENCE)
-    monkeypatch.setattr(Asker.__call__, "__defaults__", (PATIENCE,))
+    monkeypatch.setattr("eventonce.dashboard.snapshots.FIRST_WAIT", PATIENCE)
+    monkeypatch.setattr(BlockingCalls.__call__, "__defaults__", (PATIENCE,))
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
-    made.watched.close()
+    made.resources.close()
     made.consumer.close()
 
 
@@ -125,13 +125,13 @@ def test_the_record_of_shadow_mode_is_reported(tmp_path: Path, run: Run) -> None
     # One after the other: a copy beside its original would wait for it, and is no drop.
     for _ in range(2):
         assert run("run", "-c", config, "--from", capture).code == 0
-    watched = Watched(MemoryStore, shadow_log=str(record))
-    (answer,) = asyncio.run(asked(dashboard(watched), "/shadow"))
+    resources = Resources(MemoryStore, shadow_log=str(record))
+    (answer,) = asyncio.run(asked(dashboard(resources), "/shadow"))
     text = re.sub("<[^>]*>", "", answer.text).replace("\u00a0", " ")
     assert "4 events, of which the rules would drop 50.0" in text
     assert "Not enough yet to switch on." in text
     assert f"eventonce shadow report {record}" in text
-    missing = Watched(MemoryStore, shadow_log=str(tmp_path / "none.jsonl"))
+    missing = Resources(MemoryStore, shadow_log=str(tmp_path / "none.jsonl"))
     (answer,) = asyncio.run(asked(dashboard(missing), "/shadow"))
     assert (answer.status_code, "does not exist yet" in answer.text) == (503, True)
 
@@ -206,15 +206,15 @@ def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path:
     def away() -> Any:
         raise StoreUnavailable("redis://cache: no route to it")
 
-    watched = Watched(away, history=f"sqlite:///{tmp_path}/none.db")
-    answers = asyncio.run(asked(dashboard(watched), *PAGES))
+    resources = Resources(away, history=f"sqlite:///{tmp_path}/none.db")
+    answers = asyncio.run(asked(dashboard(resources), *PAGES))
     assert [one.status_code for one in answers] == [503, 503, 503, 503, 200, 200, 200]
     for answer in answers:
         assert "no route to it" in answer.text
         assert "Traceback" not in answer.text
         assert "sse-connect=" in answer.text, "the health is told anew once it is back"
     assert "there is no such file" in answers[0].text
-    without = asyncio.run(asked(dashboard(Watched(MemoryStore)), *PAGES))
+    without = asyncio.run(asked(dashboard(Resources(MemoryStore)), *PAGES))
     assert [one.status_code for one in without] == [200] * 7
     assert "No history is kept" in without[0].text
 
@@ -227,17 +227,17 @@ def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.M
             go_on.wait(PATIENCE)
 
     hanging = Hanging()
-    watched = Watched(lambda: hanging, history=world.history)
-    ask = Asker.__call__
+    resources = Resources(lambda: hanging, history=world.history)
+    ask = BlockingCalls.__call__
 
-    async def impatient(self: Asker, call: Callable[[], Any]) -> Any:
+    async def impatient(self: BlockingCalls, call: Callable[[], Any]) -> Any:
         # The history answers, however slow the machine is.
         return await ask(self, call, 0.05 if self._place == "store" else PATIENCE)
 
-    monkeypatch.setattr(Asker, "__call__", impatient)
+    monkeypatch.setattr(BlockingCalls, "__call__", impatient)
     try:
         pages = ["/store", "/", "/workers"] * 3
-        answers = asyncio.run(asked(dashboard(watched), *pages))
+        answers = asyncio.run(asked(dashboard(resources), *pages))
         assert [one.status_code for one in answers] == [200] * 9
         assert "The store did not answer within 0.05 seconds" in answers[0].text
     finally:
@@ -253,17 +253,17 @@ def test_a_place_that_hangs_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> 
         go_on.wait(PATIENCE)
 
     async def ask() -> list[Any]:
-        asker = Asker("store")
+        asker = BlockingCalls("store")
         calls = (asker(hang, 0.05) for _ in range(20))
         told = await asyncio.gather(*calls, return_exceptions=True)
         go_on.set()
         return [*told, await asker(lambda: "answer", PATIENCE)]
 
     *refused, last = asyncio.run(ask())
-    assert all(isinstance(one, Away) for one in refused)
+    assert all(isinstance(one, Unavailable) for one in refused)
     # A thread that was started may not have come so far yet.
-    until(lambda: len(begun) >= asking.MOST_CALLS)
-    assert len(begun) == asking.MOST_CALLS
+    until(lambda: len(begun) >= blocking_calls.MOST_CALLS)
+    assert len(begun) == blocking_calls.MOST_CALLS
     assert last == "answer"
 
 
@@ -271,8 +271,8 @@ def test_whatever_a_store_raises_is_no_answer_of_it(caplog: pytest.LogCaptureFix
     def broken() -> None:
         raise ValueError("a driver from elsewhere")
 
-    with pytest.raises(Away, match="The store cannot be asked: ValueError"):
-        asyncio.run(Asker("store")(broken))
+    with pytest.raises(Unavailable, match="The store cannot be asked: ValueError"):
+        asyncio.run(BlockingCalls("store")(broken))
     assert "a driver from elsewhere" in caplog.text
 
 
@@ -283,11 +283,11 @@ def test_where_no_thread_can_be_started_a_later_call_has_its_room(
         raise RuntimeError("can't start new thread")
 
     async def ask() -> str:
-        asker = Asker("store")
+        asker = BlockingCalls("store")
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refused)
-            for _ in range(asking.MOST_CALLS):
-                with pytest.raises(Away):
+            for _ in range(blocking_calls.MOST_CALLS):
+                with pytest.raises(Unavailable):
                     await asker(lambda: "answer")
         return await asker(lambda: "answer", PATIENCE)
 
@@ -320,17 +320,17 @@ def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return called
 
-    history = world.watched.looking
+    history = world.resources.looking
     monkeypatch.setattr(history, "counts", counted("counts", history.counts))
-    monkeypatch.setattr(world.watched, "stats", counted("stats", world.watched.stats))
-    monkeypatch.setattr(world.watched, "probe", counted("probe", world.watched.probe))
+    monkeypatch.setattr(world.resources, "stats", counted("stats", world.resources.stats))
+    monkeypatch.setattr(world.resources, "probe", counted("probe", world.resources.probe))
     return made
 
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, no look is too old to be shared."""
     clock = SimpleNamespace(monotonic=lambda: 1000.0)
-    monkeypatch.setattr("eventonce.dashboard.looks.time", clock)
+    monkeypatch.setattr("eventonce.dashboard.snapshots.time", clock)
 
 
 def test_many_who_watch_cost_no_more_than_one(
@@ -341,7 +341,7 @@ def test_many_who_watch_cost_no_more_than_one(
     world.asked("/")
     alone = sorted(made)
     made.clear()
-    second = dashboard(world.watched)
+    second = dashboard(world.resources)
     asyncio.run(asked(second, *["/"] * 40))
     assert sorted(made) == alone
 
@@ -356,7 +356,7 @@ def test_a_history_that_is_away_is_asked_by_one_for_all(
         raise StoreUnavailable("the history is away")
 
     stopped_clock(monkeypatch)
-    monkeypatch.setattr(world.watched.looking, "counts", away)
+    monkeypatch.setattr(world.resources.looking, "counts", away)
     answers = world.asked(*["/", "/workers"] * 20)
     assert {one.status_code for one in answers} == {503, 200}
     assert all("the history is away" in one.text for one in answers)
@@ -367,8 +367,10 @@ def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("eventonce.dashboard.looks.time", SimpleNamespace(monotonic=lambda: now[0]))
-    looks = world.app.state.board.looks
+    monkeypatch.setattr(
+        "eventonce.dashboard.snapshots.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
+    snapshots = world.app.state.context.snapshots
     numbers = iter(range(100, 200))
 
     def work(many: int) -> None:
@@ -381,14 +383,14 @@ def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_
         for seconds, many in ((0, 0), (2, 6), (2, 0), (3600, 50), (1, 4)):
             now[0] += seconds
             await asyncio.to_thread(work, many)
-            rates = (await looks.latest()).rates
+            rates = (await snapshots.latest()).rates
             found.append(rates["ran"] if rates is not None else None)
         return found
 
     assert asyncio.run(watch()) == [None, 3.0, 1.5, None, 4.0]
-    past = asyncio.run(looks.past(LIVE))
+    past = asyncio.run(snapshots.past(LIVE))
     # A minute's mean before the pause, and one point since.
-    assert len([at for at, _ in looks.plotted(LIVE, past) if at % 60_000 != 30_000]) <= 2
+    assert len([at for at, _ in snapshots.plotted(LIVE, past) if at % 60_000 != 30_000]) <= 2
 
 
 def test_nothing_is_asked_while_nobody_watches(
@@ -397,7 +399,7 @@ def test_nothing_is_asked_while_nobody_watches(
     made = counting(world, monkeypatch)
 
     async def look_and_go() -> None:
-        app = dashboard(world.watched)
+        app = dashboard(world.resources)
         await asked(app, "/static/dashboard.css")
         assert made == []
         await asked(app, "/")
@@ -415,15 +417,15 @@ def test_the_parts_of_a_page_stay_while_the_history_is_away(world: World) -> Non
     """A stream tells the health, and does not break."""
 
     async def watch() -> list[str]:
-        board = world.app.state.board
-        stream = _events(board, away)
+        context = world.app.state.context
+        stream = _events(context, away)
         told = [await anext(stream) for _ in range(2)]
-        board.looks.ended.set()
+        context.snapshots.ended.set()
         assert [one async for one in stream] == []
         return told
 
     async def away() -> dict[str, str]:
-        raise Away("The history did not answer.")
+        raise Unavailable("The history did not answer.")
 
     first, events = asyncio.run(watch())
     assert first.startswith("retry:")

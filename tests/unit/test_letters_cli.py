@@ -217,7 +217,7 @@ def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rewritten, it is the youngest; and it is read on while letters are run."""
-    monkeypatch.setattr("eventonce.letters.places.READ_TOGETHER", 1)
+    monkeypatch.setattr("eventonce.letters.sources.READ_TOGETHER", 1)
     monkeypatch.setattr("eventonce.letters.bulk.RUN_TOGETHER", 1)
     monkeypatch.setattr("eventonce.stores.sqlite.store.PAGE", 1)
     Path("failing.py").write_text("def fail(job):\n    raise ValueError('again')\n")

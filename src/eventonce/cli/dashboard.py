@@ -134,14 +134,14 @@ def _listening(
     consumer: Consumer | None = None,
     state: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[tuple[Any, socket.socket]]:
-    from eventonce.dashboard import Watched, server  # noqa: PLC0415  an extra
+    from eventonce.dashboard import Resources, server  # noqa: PLC0415  an extra
     from eventonce.dashboard import dashboard as pages  # noqa: PLC0415  likewise
 
     file = settings.file
     check_values(file, "history", "privacy")
     own = consumer if runners is None else runners.own
     options = _options(settings)
-    watched = Watched(
+    resources = Resources(
         settings.open_store if own is None else lambda: own.admin,
         name=own.name if own is not None else file.name,
         history=file.history.store,
@@ -157,8 +157,8 @@ def _listening(
         store_options=options["store_options"],
         history_options=options["history_options"],
     )
-    with closing(watched), server.listen(said) as listening:
-        app = pages(watched, file.dashboard)
+    with closing(resources), server.listen(said) as listening:
+        app = pages(resources, file.dashboard)
         notice(f"the dashboard is at {server.link_of(app, listening)}")
         yield app, listening
 

@@ -106,7 +106,7 @@ def _watched(listen: str) -> None:
         TemporaryDirectory(prefix="eventonce-demo-") as folder,
         live.playing(Path(folder)) as playing,
     ):
-        app = dashboard(playing.watched)
+        app = dashboard(playing.resources)
 
         def stop(why: str) -> None:
             ended.set()

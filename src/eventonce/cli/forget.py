@@ -25,8 +25,8 @@ from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.erasure import OTHERS, Conversation, Erasure
 from eventonce.history.decision import CONVERSATION, LONGEST, storable
 from eventonce.letters.bulk import Progress, audited
-from eventonce.letters.places import Place, Stored, open_queue
 from eventonce.letters.selection import unnamed
+from eventonce.letters.sources import LetterSource, StoreLetters, open_queue
 from eventonce.runtime.brief_results import result_key
 
 
@@ -94,7 +94,9 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
     file = settings.file
     audit = Audit(file.audit)
     with closing(settings.open_store()) as opened, looking_back(file) as history:
-        places: list[Callable[[], Place]] = [partial(Stored, opened, None, close=False)]
+        places: list[Callable[[], LetterSource]] = [
+            partial(StoreLetters, opened, None, close=False)
+        ]
         if file.letters:
             queue = partial(open_queue, file.letters, None, settings.sealer)
             places.append(partial(queue, to_change=not dry_run))

@@ -24,9 +24,9 @@ from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
-from eventonce.letters.places import STORE, Place, Stored, open_queue
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
+from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
 from eventonce.sinks import imported
 
 
@@ -38,7 +38,7 @@ class Chosen(msgspec.Struct):
     source: str | None
     limit: int | None
 
-    def open(self, *, to_change: bool = False, own: Consumer | None = None) -> Place:
+    def open(self, *, to_change: bool = False, own: Consumer | None = None) -> LetterSource:
         """The place that `--from` or the file names, or else the store. If `own` is to run the
         dead letters, it is its store: no other store knows what it does there."""
         name, consumer = self.settings.given_name, self.selection.consumer
@@ -49,11 +49,11 @@ class Chosen(msgspec.Struct):
             self.selection = msgspec.structs.replace(self.selection, consumer=consumer)
         where = self.source or self.settings.file.letters or STORE
         if where == STORE:
-            return Stored(self.settings.open_store() if own is None else own.admin, consumer)
+            return StoreLetters(self.settings.open_store() if own is None else own.admin, consumer)
         return open_queue(where, consumer, self.settings.sealer, to_change=to_change)
 
     def batches(
-        self, place: Place, progress: Progress, *, ordered: bool = False
+        self, place: LetterSource, progress: Progress, *, ordered: bool = False
     ) -> Iterator[list[Held]]:
         """Those of this place, in small batches."""
         return bulk.selected(place, self.selection, progress, self.limit, ordered=ordered)
@@ -76,7 +76,7 @@ class Chosen(msgspec.Struct):
             if on_terminal and progress.done:
                 click.echo(err=True)
 
-    def end(self, place: Place | None, progress: Progress, *, as_json: bool) -> int:
+    def end(self, place: LetterSource | None, progress: Progress, *, as_json: bool) -> int:
         """Report what was not found, or is left over; the exit code."""
         for begin in progress.missed:
             notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
@@ -89,7 +89,7 @@ class Chosen(msgspec.Struct):
         if not progress.stopped:
             return FAILED if progress.missed or progress.closed else 0
         left = "the others are in the queue still"
-        if isinstance(place, Stored):
+        if isinstance(place, StoreLetters):
             rest = sum(map(len, bulk.selected(place, self.selection, Progress())))
             left = f"{counted(rest, 'dead letter')} of this selection left"
         notice(f"stopped after {progress.done:,}; {left}", as_json=as_json)

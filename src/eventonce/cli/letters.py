@@ -33,8 +33,8 @@ from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
 from eventonce.letters.groups import grouped
-from eventonce.letters.places import STORE, Stored
 from eventonce.letters.runners import Runners
+from eventonce.letters.sources import STORE, StoreLetters
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job, Letter
 
@@ -149,7 +149,10 @@ def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
     if chosen.source not in (None, STORE):
         raise ConfigError("--from: a queue is not sealed again")
     store = chosen.settings.open_store()
-    with Stored(store, chosen.selection.consumer) as place, chosen.acting("reseal") as progress:
+    with (
+        StoreLetters(store, chosen.selection.consumer) as place,
+        chosen.acting("reseal") as progress,
+    ):
         bulk.reseal(store, chosen.batches(place, progress), progress)
         _tell("resealed", progress.counts["resealed"], as_json=as_json)
         return chosen.end(place, progress, as_json=as_json) or _unopened(progress, as_json=as_json)

@@ -13,6 +13,6 @@ except ModuleNotFoundError as error:
     raise ConfigError('dashboard needs: pip install "eventonce[dashboard]"') from error
 
 from eventonce.dashboard.app import dashboard
-from eventonce.dashboard.watched import Watched
+from eventonce.dashboard.resources import Resources
 
-__all__ = ["Watched", "dashboard"]
+__all__ = ["Resources", "dashboard"]

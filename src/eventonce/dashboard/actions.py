@@ -17,12 +17,12 @@ from typing import Final, Literal
 from eventonce.audit import Audit
 from eventonce.clock import wall_clock
 from eventonce.dashboard.access import Person
-from eventonce.dashboard.watched import Watched
+from eventonce.dashboard.resources import Resources
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
-from eventonce.letters.places import Place
 from eventonce.letters.selection import Selection
+from eventonce.letters.sources import LetterSource
 
 MOST_ACTIONS: Final = 2
 """Actions at the same time: each runs handlers, which have their own work beside."""
@@ -92,8 +92,8 @@ class Action:
 class Actions:
     """The actions of one dashboard."""
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
         self._lock = threading.Lock()
         self._all: dict[str, Action] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -112,7 +112,7 @@ class Actions:
         """Begin one; `TooMany` if that is not possible now. `id_` is the id that its form has: a
         form that is sent twice, as by a double click, begins one action."""
         # A place of the audit that cannot be written is an error before anything is done.
-        audit = Audit(self._watched.audit)
+        audit = Audit(self._resources.audit)
         id_ = id_ or new_id()
         action = Action(id_, kind, person.name, selection, limit, from_queue=from_queue)
         thread = threading.Thread(
@@ -154,7 +154,7 @@ class Actions:
         with self._lock:
             outlasting = [self._all[id_] for id_ in self._threads]
         for action in outlasting:
-            Audit(self._watched.audit).record(
+            Audit(self._resources.audit).record(
                 action.kind,
                 who=action.who,
                 via=VIA,
@@ -174,18 +174,18 @@ class Actions:
         audit: Audit,
         *,
         from_queue: bool,
-    ) -> Iterator[Place]:
+    ) -> Iterator[LetterSource]:
         """The place of the dead letters, and the audit line about what is done there."""
         scope = self._scope(selection, limit, from_queue=from_queue)
-        watched = self._watched
+        resources = self._resources
         with (
             bulk.audited(audit, kind, scope, progress, who=person, via=VIA),
-            watched.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
+            resources.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
         ):
             yield place
 
     def _scope(self, selection: Selection, limit: int, *, from_queue: bool) -> str:
-        return selection.scope(source=self._watched.source(from_queue=from_queue), limit=limit)
+        return selection.scope(source=self._resources.source(from_queue=from_queue), limit=limit)
 
     def _run(self, action: Action, audit: Audit) -> None:
         try:
@@ -209,8 +209,8 @@ class Actions:
             with self._lock:
                 del self._threads[action.id]
 
-    def _work(self, action: Action, place: Place) -> None:
-        progress, runners = action.progress, self._watched.runners
+    def _work(self, action: Action, place: LetterSource) -> None:
+        progress, runners = action.progress, self._resources.runners
         batches = bulk.selected(place, action.selection, progress, action.limit)
         if action.kind == "drop":
             bulk.drop(place, batches, progress)

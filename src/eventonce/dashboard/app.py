@@ -15,11 +15,11 @@ from starlette.routing import Route
 from eventonce.config import DashboardTable
 from eventonce.dashboard import headers
 from eventonce.dashboard.access import Guard
-from eventonce.dashboard.asking import Away
 from eventonce.dashboard.assets import static
-from eventonce.dashboard.board import Board
+from eventonce.dashboard.blocking_calls import Unavailable
+from eventonce.dashboard.context import Context
+from eventonce.dashboard.event_stream import live
 from eventonce.dashboard.layout import View, framed
-from eventonce.dashboard.live import live
 from eventonce.dashboard.pages import (
     letter,
     letter_actions,
@@ -30,7 +30,7 @@ from eventonce.dashboard.pages import (
     store,
     workers,
 )
-from eventonce.dashboard.watched import Watched
+from eventonce.dashboard.resources import Resources
 from eventonce.markup import tag
 
 log = logging.getLogger("eventonce.dashboard")
@@ -59,15 +59,15 @@ ROUTES: Final = [
 """A page is one line here, and one in `NAVIGATION` of `layout.py`."""
 
 
-def dashboard(watched: Watched, settings: DashboardTable | None = None) -> Starlette:
+def dashboard(resources: Resources, settings: DashboardTable | None = None) -> Starlette:
     """An app with the pages about what is watched, which stays the caller's, who closes it."""
-    board = Board(watched, settings or DashboardTable())
+    context = Context(resources, settings or DashboardTable())
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(headers.Headers), Middleware(Guard, access=board.access)],
-        exception_handlers={Away: _away, HTTPException: _refused, Exception: _broken},
+        middleware=[Middleware(headers.Headers), Middleware(Guard, access=context.access)],
+        exception_handlers={Unavailable: _away, HTTPException: _refused, Exception: _broken},
     )
-    app.state.board = board
+    app.state.context = context
     return app
 
 

@@ -10,8 +10,8 @@ from starlette.responses import HTMLResponse, Response
 
 import eventonce
 from eventonce.dashboard.assets import SCRIPTS, STYLE, asset
-from eventonce.dashboard.board import board_of
-from eventonce.dashboard.looks import Look
+from eventonce.dashboard.context import context_of
+from eventonce.dashboard.snapshots import Snapshot
 from eventonce.markup import Html, lead, tag
 
 NAVIGATION: Final = {
@@ -47,8 +47,8 @@ class View(NamedTuple):
 
 async def framed(request: Request, view: View, *, status: int = 200) -> Response:
     """The page of a view."""
-    board = board_of(request)
-    look = await board.looks.latest()
+    context = context_of(request)
+    snapshot = await context.snapshots.latest()
     nonce = request.state.nonce
     head = tag(
         "head",
@@ -66,7 +66,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
         tag("li", tag("a", name, href=to, aria_current=_current(path, to)))
         for to, name in NAVIGATION.items()
     ]
-    name = board.watched.name
+    name = context.resources.name
     body = tag(
         "body",
         tag("a", "Skip to the content", href="#content", class_="skip"),
@@ -74,9 +74,9 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
             "header",
             tag("p", tag("b", "eventonce"), f" {name}" if name else None, class_="brand"),
             tag("nav", tag("ul", *links), aria_label="Pages"),
-            tag("div", health(look), class_="health", sse_swap="health"),
+            tag("div", health(snapshot), class_="health", sse_swap="health"),
             # Told by a screen reader when it changes, as the numbers of the sentence always do.
-            tag("p", look.health.state, class_="unseen", role="status", sse_swap="state"),
+            tag("p", snapshot.health.state, class_="unseen", role="status", sse_swap="state"),
             class_="top",
         ),
         tag(
@@ -95,13 +95,13 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
     return HTMLResponse(page, status)
 
 
-def health(look: Look) -> Html:
+def health(snapshot: Snapshot) -> Html:
     """The sentence on top of every page."""
     return tag(
         "p",
-        lead(look.health.sentence),
+        lead(snapshot.health.sentence),
         id="health",
-        class_="harm" if look.health.harm else None,
+        class_="harm" if snapshot.health.harm else None,
     )
 
 

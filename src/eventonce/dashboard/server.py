@@ -55,7 +55,7 @@ def url_of(listening: socket.socket) -> str:
 def link_of(app: Starlette, listening: socket.socket) -> str:
     """The address to give to people; ConfigError if strangers could reach it, and nobody is asked
     for a password."""
-    access: Access = app.state.board.access
+    access: Access = app.state.context.access
     access.check(listening.getsockname()[0])
     return access.link(url_of(listening))
 
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, when what is under way is answered."""
         app: Any = self.config.app
-        app.state.board.looks.ended.set()
+        app.state.context.snapshots.ended.set()
         await super().shutdown(sockets)
 
 
@@ -118,7 +118,7 @@ def serving(app: Starlette, listening: socket.socket) -> Iterator[None]:
     finally:
         server.should_exit = True
         thread.join(DRAIN + 2)
-        app.state.board.actions.close()
+        app.state.context.actions.close()
 
 
 def _server(app: Starlette) -> Server:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from eventonce import presets
 from eventonce.config import Config
 from eventonce.consumer import Consumer
-from eventonce.dashboard import Watched
+from eventonce.dashboard import Resources
 from eventonce.demo import SCENARIO, deliveries
 from eventonce.history import History
 from eventonce.letters.runners import Runners
@@ -74,7 +74,7 @@ class Played(NamedTuple):
     """What the demo runs."""
 
     worker: Worker
-    watched: Watched
+    resources: Resources
     crm: CRM
 
 
@@ -95,7 +95,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
         consumer.observers += [crm, kept.observer(consumer.name, "file")]
         source = FileSource([capture], rate=rate)
         worker = Worker(consumer, source, WorkerSettings(8, 1, 5.0))
-        watched = Watched(
+        resources = Resources(
             lambda: consumer.store,
             name=consumer.name,
             history=history,
@@ -107,7 +107,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
             history_options=["--history", history],
         )
         try:
-            yield Played(worker, watched, crm)
+            yield Played(worker, resources, crm)
         finally:
-            watched.close()
+            resources.close()
             source.close()

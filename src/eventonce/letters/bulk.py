@@ -16,9 +16,9 @@ from eventonce.audit import Audit
 from eventonce.aws.dlq import Held
 from eventonce.core.sealed import key_of_letter
 from eventonce.errors import EventonceError
-from eventonce.letters.places import Place
 from eventonce.letters.runners import Runners, by_consumer, foreseen
 from eventonce.letters.selection import Selection
+from eventonce.letters.sources import LetterSource
 from eventonce.privacy import SealedStore
 from eventonce.sinks.json_lines import line_of
 
@@ -61,7 +61,7 @@ class Progress:
 
 
 def selected(
-    place: Place,
+    place: LetterSource,
     selection: Selection,
     progress: Progress,
     limit: int | None = None,
@@ -116,7 +116,7 @@ def audited(
         audit.record(action, who=who, via=via, selection=scope, counts=progress.counts, ended=ended)
 
 
-def redrive(place: Place, runners: Runners, batches: Batches, progress: Progress) -> None:
+def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: Progress) -> None:
     """Run them again, and drop those that are settled."""
     for held in batches:
         for consumer, some in by_consumer(held).items():
@@ -124,7 +124,7 @@ def redrive(place: Place, runners: Runners, batches: Batches, progress: Progress
             progress.add(outcome.status for outcome in outcomes)
 
 
-def drop(place: Place, batches: Batches, progress: Progress) -> None:
+def drop(place: LetterSource, batches: Batches, progress: Progress) -> None:
     """Delete them for good."""
     for held in batches:
         progress.add(["dropped"] * place.drop(held))

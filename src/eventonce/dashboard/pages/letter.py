@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import Person, person_of
-from eventonce.dashboard.board import Board, board_of
-from eventonce.dashboard.chosen import Chosen
+from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages.letters import (
     LETTERS_PATIENCE,
     chosen_in,
@@ -43,11 +43,11 @@ signs that no such name has."""
 
 async def page(request: Request) -> Response:
     """One dead letter, with its event."""
-    board, person = board_of(request), person_of(request)
+    context, person = context_of(request), person_of(request)
     chosen = chosen_in(request, request.query_params)
     if not chosen.selection.ids:
         raise HTTPException(400, "The link names no dead letter")
-    letter = await board.ask_letters(lambda: _letter(board, chosen), LETTERS_PATIENCE)
+    letter = await context.ask_letters(lambda: _letter(context, chosen), LETTERS_PATIENCE)
     if letter is None:
         raise HTTPException(404, "This dead letter is gone: it was redriven or dropped")
     event = event_of(letter)
@@ -73,20 +73,20 @@ async def page(request: Request) -> Response:
     if not person.sees_values:
         note = tag("p", "Values are shown to operators alone.", class_="note")
     body = joined(
-        offers(board, person, chosen, 1),
+        offers(context, person, chosen, 1),
         tag("table", tag("tbody", *rows), class_="letter"),
         tag("section", tag("h2", "Event"), note, listing(shown_event(letter, person))),
     )
-    command = command_about(board, chosen, "show")
+    command = command_about(context, chosen, "show")
     return await framed(request, View("Dead letter", body, command, live="/live"))
 
 
-def _letter(board: Board, chosen: Chosen) -> Letter | None:
+def _letter(context: Context, chosen: LetterQuery) -> Letter | None:
     (id_,) = chosen.selection.ids
     if not chosen.from_queue:
-        found: Letter | None = board.watched.store.letter(id_)
+        found: Letter | None = context.resources.store.letter(id_)
         return found
-    with board.watched.place(chosen.selection, from_queue=True, to_change=False) as place:
+    with context.resources.place(chosen.selection, from_queue=True, to_change=False) as place:
         for held in bulk.selected(place, chosen.selection, bulk.Progress(), 1):
             return held[0].letter
     return None

@@ -17,10 +17,10 @@ from eventonce.clock import wall_clock
 from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import person_of
 from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany, new_id
-from eventonce.dashboard.board import Board, board_of
-from eventonce.dashboard.chosen import Chosen, form_of
+from eventonce.dashboard.context import Context, context_of
+from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed
-from eventonce.dashboard.live import stream
+from eventonce.dashboard.letter_query import LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_PATIENCE,
     LOOKED_AT,
@@ -71,11 +71,11 @@ class Forecast(NamedTuple):
 
 async def dry_run(request: Request) -> Response:
     """What the action would do with the selection, and the form that confirms it."""
-    board, kind = board_of(request), _kind(request)
-    chosen = _for(kind, board, chosen_in(request, request.query_params))
+    context, kind = context_of(request), _kind(request)
+    chosen = _for(kind, context, chosen_in(request, request.query_params))
     if not person_of(request).may_act:
         raise HTTPException(403, "You may look and not act")
-    forecast = await board.ask_letters(lambda: _forecast(board, kind, chosen), LETTERS_PATIENCE)
+    forecast = await context.ask_letters(lambda: _forecast(context, kind, chosen), LETTERS_PATIENCE)
     body = joined(
         tag(
             "p",
@@ -101,22 +101,22 @@ async def dry_run(request: Request) -> Response:
     )
     limit = ["--limit", str(forecast.total)] if forecast.total else []
     dry = [] if kind == "export" else ["--dry-run"]
-    command = command_about(board, chosen, kind, *dry, *limit)
+    command = command_about(context, chosen, kind, *dry, *limit)
     return await framed(request, View(f"{kind.capitalize()}: dry run", body, command, live="/live"))
 
 
 async def act(request: Request) -> Response:
     """Begin what was confirmed."""
-    board, kind = board_of(request), _kind(request)
+    context, kind = context_of(request), _kind(request)
     form = await form_of(request)
-    chosen = _for(kind, board, chosen_in(request, form))
+    chosen = _for(kind, context, chosen_in(request, form))
     limit = _limit(form)
     person = person_of(request)
     if kind == "export":
-        return await _export(board, person.name, chosen, limit)
+        return await _export(context, person.name, chosen, limit)
 
     try:
-        action = board.actions.start(
+        action = context.actions.start(
             cast("Kind", kind),
             person,
             chosen.selection,
@@ -133,11 +133,11 @@ async def act(request: Request) -> Response:
 
 async def action(request: Request) -> Response:
     """One action: how far it is, and the button that stops it."""
-    board, found = board_of(request), _action(request)
+    context, found = context_of(request), _action(request)
     command, which = "", None
     # What was searched for in a reason may be what is masked elsewhere.
     if person_of(request).sees_values:
-        command = board.watched.letters_command(
+        command = context.resources.letters_command(
             found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
         )
         if not command:
@@ -182,11 +182,11 @@ async def actions(request: Request) -> Response:
             one.progress.done,
             data(_selected(one) if sees else "masked"),
         )
-        for one in board_of(request).actions.latest()
+        for one in context_of(request).actions.latest()
     ]
     head = ("began", "action", "who", "state", "dead letters", "which")
     none = tag("p", "There were none since the dashboard started.", class_="note")
-    audit = board_of(request).watched.audit
+    audit = context_of(request).resources.audit
     kept = (
         f"The audit has all of them: {audit}"
         if audit
@@ -207,9 +207,9 @@ def _kind(request: Request) -> str:
     return kind
 
 
-def _for(kind: str, board: Board, chosen: Chosen) -> Chosen:
+def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
     """The same; a redrive only of what can be run here."""
-    runners = board.watched.runners
+    runners = context.resources.runners
     if kind != "redrive":
         return chosen
     if runners is None:
@@ -221,7 +221,7 @@ def _for(kind: str, board: Board, chosen: Chosen) -> Chosen:
         raise HTTPException(
             409, f"{own.name} runs here, and cannot run dead letters of {name}: redrive them there"
         )
-    return Chosen(chosen.fields | {"consumer": own.name}, own.name)
+    return LetterQuery(chosen.fields | {"consumer": own.name}, own.name)
 
 
 def _limit(form: Mapping[str, str]) -> int:
@@ -238,15 +238,15 @@ def _id(form: Mapping[str, str]) -> str:
     return text
 
 
-def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
-    watched, progress = board.watched, bulk.Progress()
+def _forecast(context: Context, kind: str, chosen: LetterQuery) -> Forecast:
+    resources, progress = context.resources, bulk.Progress()
     would: Counter[tuple[str, str]] = Counter()
     total = sealed = 0
     common = ""
-    with watched.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
+    with resources.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
         for held in bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1):
-            if kind == "redrive" and total < FORETOLD and watched.runners is not None:
-                for one in bulk.foretell(watched.runners, [held]):
+            if kind == "redrive" and total < FORETOLD and resources.runners is not None:
+                for one in bulk.foretell(resources.runners, [held]):
                     would[one.would, "" if one.would == "run" else one.why] += 1
             if chosen.selection.group and not total:
                 common = normalised(held[0].letter.reason)
@@ -256,7 +256,7 @@ def _forecast(board: Board, kind: str, chosen: Chosen) -> Forecast:
     return Forecast(min(total, LOOKED_AT), more, would, sealed, progress.closed, common)
 
 
-def _which(chosen: Chosen) -> str:
+def _which(chosen: LetterQuery) -> str:
     told = [f"{name} {value}" for name, value in chosen.fields.items() if value and name != "from"]
     where = " in the queue" if chosen.from_queue else ""
     return f"{where}: {', '.join(told)}" if told else where
@@ -284,7 +284,7 @@ def _left_out(forecast: Forecast) -> Html | None:
     return tag("p", said, class_="harm")
 
 
-def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:
+def _confirm(kind: str, chosen: LetterQuery, forecast: Forecast) -> Html:
     """The form: the bound, and the moments since and until which dead letters are meant. What comes
     later was never seen by whoever confirms; and an hour ago is another moment by then. The form
     has the id of its action, so that a second click begins no second one beyond the bound."""
@@ -324,23 +324,23 @@ def _confirm(kind: str, chosen: Chosen, forecast: Forecast) -> Html:
     )
 
 
-async def _export(board: Board, who: str, chosen: Chosen, limit: int) -> Response:
+async def _export(context: Context, who: str, chosen: LetterQuery, limit: int) -> Response:
     try:
-        audit = Audit(board.watched.audit)
+        audit = Audit(context.resources.audit)
     except ConfigError as error:
         raise HTTPException(409, str(error)) from None
     progress = bulk.Progress()
     selection = chosen.selection
 
     def lines() -> Generator[bytes, None, None]:
-        with board.actions.audited(
+        with context.actions.audited(
             "export", who, selection, limit, progress, audit, from_queue=chosen.from_queue
         ) as place:
             yield from bulk.export(bulk.selected(place, selection, progress, limit), progress)
 
     some = lines()
     # Before the answer begins: a store that is away is told on a page, and not by a broken file.
-    first = await board.ask_letters(lambda: next(some, None), LETTERS_PATIENCE)
+    first = await context.ask_letters(lambda: next(some, None), LETTERS_PATIENCE)
 
     async def sent() -> AsyncIterator[bytes]:
         # In a thread, one batch at a time: the store may be slow, and a browser too.
@@ -357,7 +357,7 @@ async def _export(board: Board, who: str, chosen: Chosen, limit: int) -> Respons
 
 
 def _action(request: Request) -> Action:
-    found = board_of(request).actions.find(request.path_params["id"])
+    found = context_of(request).actions.find(request.path_params["id"])
     if found is None:
         raise HTTPException(
             404, "This action is not known here: the dashboard was started anew, or it is long ago"

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.actions import NO_RUNNERS
-from eventonce.dashboard.board import Board, board_of
-from eventonce.dashboard.chosen import QUEUE, Chosen
+from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.letter_query import QUEUE, LetterQuery
 from eventonce.history.story import moment
 from eventonce.letters import bulk
 from eventonce.letters.groups import Group, grouped
@@ -65,22 +65,22 @@ class Found(NamedTuple):
 
 async def page(request: Request) -> Response:
     """The groups and the latest of the selected dead letters."""
-    board, person = board_of(request), person_of(request)
+    context, person = context_of(request), person_of(request)
     chosen = chosen_in(request, request.query_params)
-    command = command_about(board, chosen, "groups")
-    begun = _under_way(board)
-    if board.watched.letters and "from" not in chosen.fields:
-        body = joined(begun, _places(board, chosen))
+    command = command_about(context, chosen, "groups")
+    begun = _under_way(context)
+    if context.resources.letters and "from" not in chosen.fields:
+        body = joined(begun, _places(context, chosen))
         return await framed(request, View("Dead letters", body, command, live="/live"))
-    found = await board.ask_letters(lambda: _found(board, chosen), LETTERS_PATIENCE)
+    found = await context.ask_letters(lambda: _found(context, chosen), LETTERS_PATIENCE)
     many = joined(tag("b", counted(found.total, "dead letter")), _more(found), ".")
     body = joined(
         begun,
-        _places(board, chosen) if board.watched.letters else None,
+        _places(context, chosen) if context.resources.letters else None,
         _filter(chosen, person),
         tag("p", many, id="count"),
         unopened(found.closed),
-        offers(board, person, chosen, found.total),
+        offers(context, person, chosen, found.total),
         _groups(chosen, person, found.groups),
         _latest(chosen, person, found),
     )
@@ -92,24 +92,24 @@ def when(at: int) -> str:
     return moment(at)[:-4]
 
 
-def chosen_in(request: Request, given: Mapping[str, str]) -> Chosen:
+def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
     """The dead letters that these fields of a query or a form name."""
     person = person_of(request)
     person.check_search(given)
-    chosen = Chosen(given, board_of(request).watched.name)
+    chosen = LetterQuery(given, context_of(request).resources.name)
     if chosen.from_queue:
         person.check_queue()
     return chosen
 
 
-def command_about(board: Board, chosen: Chosen, *words: str) -> str:
+def command_about(context: Context, chosen: LetterQuery, *words: str) -> str:
     """The command line about the same dead letters."""
-    return board.watched.letters_command(
+    return context.resources.letters_command(
         *words, selection=chosen.selection, from_queue=chosen.from_queue
     )
 
 
-def _found(board: Board, chosen: Chosen) -> Found:
+def _found(context: Context, chosen: LetterQuery) -> Found:
     latest: deque[Letter] = deque(maxlen=LISTED)
     seen: Counter[str] = Counter()
     progress = bulk.Progress()
@@ -123,7 +123,7 @@ def _found(board: Board, chosen: Chosen) -> Found:
                     latest.append(each.letter)
                     yield each.letter
 
-    with board.watched.place(
+    with context.resources.place(
         chosen.selection, from_queue=chosen.from_queue, to_change=False
     ) as place:
         groups = grouped(looked_at())
@@ -148,9 +148,9 @@ def _more(found: Found) -> str:
     return " at least; the oldest of them were looked at" if found.more else ""
 
 
-def _under_way(board: Board) -> Html | None:
+def _under_way(context: Context) -> Html | None:
     """The actions that are going on, and the last that ended."""
-    latest = board.actions.latest()
+    latest = context.actions.latest()
     going = [action for action in latest if not action.ended]
     if not latest:
         return None
@@ -166,7 +166,7 @@ def _under_way(board: Board) -> Html | None:
     return tag("p", words, *states, tag("a", "All actions", href="/actions"), class_="note")
 
 
-def _places(board: Board, chosen: Chosen) -> Html:
+def _places(context: Context, chosen: LetterQuery) -> Html:
     """Where to look, if there are two places."""
     here = chosen.fields.get("from")
     links = [
@@ -181,11 +181,11 @@ def _places(board: Board, chosen: Chosen) -> Html:
         )
         for name, words in (("store", "Those in the store"), (QUEUE, "Read the queue"))
     ]
-    said = f"New dead letters go to {board.watched.letters}. {QUEUE_NOTE}"
+    said = f"New dead letters go to {context.resources.letters}. {QUEUE_NOTE}"
     return tag("div", tag("ul", *links, class_="choices"), tag("p", said, class_="note"))
 
 
-def _filter(chosen: Chosen, person: Person) -> Html:
+def _filter(chosen: LetterQuery, person: Person) -> Html:
     """The filter, as a form whose link can be kept."""
     given = {"consumer": chosen.selection.consumer or ""} | chosen.fields
 
@@ -220,24 +220,26 @@ def _filter(chosen: Chosen, person: Person) -> Html:
     )
 
 
-def offers(board: Board, person: Person, chosen: Chosen, total: int) -> Html | None:
+def offers(context: Context, person: Person, chosen: LetterQuery, total: int) -> Html | None:
     """The actions on the selection, for those who may act."""
     if not person.may_act:
         return tag("p", "You may look and not act.", class_="note")
     if not total:
         return None
-    kinds = ["drop", "export"] if board.watched.runners is None else ["redrive", "drop", "export"]
+    kinds = (
+        ["drop", "export"] if context.resources.runners is None else ["redrive", "drop", "export"]
+    )
     links = [
         tag("a", f"{kind.capitalize()} …", href=chosen.link(f"/letters/{kind}"), class_="button")
         for kind in kinds
     ]
     missing = None
-    if board.watched.runners is None:
+    if context.resources.runners is None:
         missing = tag("p", "To redrive: ", NO_RUNNERS, class_="note")
     return joined(tag("div", *links, class_="offers"), missing)
 
 
-def _groups(chosen: Chosen, person: Person, groups: list[Group]) -> Html | None:
+def _groups(chosen: LetterQuery, person: Person, groups: list[Group]) -> Html | None:
     if not groups:
         return None
     if "group" in chosen.fields:
@@ -262,7 +264,7 @@ def _groups(chosen: Chosen, person: Person, groups: list[Group]) -> Html | None:
     )
 
 
-def _reason(chosen: Chosen, person: Person, group: Group) -> Html:
+def _reason(chosen: LetterQuery, person: Person, group: Group) -> Html:
     told = data(person.reason(group.reason))
     return tag("a", told, href=chosen.link("/letters", group=group.id)) if group.id else told
 
@@ -274,7 +276,7 @@ def _named(counts: Counter[str]) -> Html:
     return joined(dotted(first) if first else "none", tag("span", others, class_="soft"))
 
 
-def _latest(chosen: Chosen, person: Person, found: Found) -> Html | None:
+def _latest(chosen: LetterQuery, person: Person, found: Found) -> Html | None:
     if not found.latest:
         told = chosen.fields and not found.closed
         return tag("p", "There are none.", class_="note") if told else None
@@ -297,7 +299,7 @@ def _latest(chosen: Chosen, person: Person, found: Found) -> Html | None:
     return tag("section", tag("h2", title), table(head, rows))
 
 
-def _link_to(letter: Letter, chosen: Chosen) -> str:
+def _link_to(letter: Letter, chosen: LetterQuery) -> str:
     """The link to one dead letter: its reason and its time may change, its id does not."""
     place = {"from": chosen.fields["from"]} if "from" in chosen.fields else {}
     fields = {"id": letter.id, "consumer": letter.consumer, **place}

@@ -10,11 +10,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.context import Context, context_of
+from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section
-from eventonce.dashboard.live import stream
-from eventonce.dashboard.looks import LIVE, RANGES, Look, Past, Range
-from eventonce.dashboard.watched import NO_HISTORY
+from eventonce.dashboard.resources import NO_HISTORY
+from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
 from eventonce.history.summary import CAUSES, GROUPS, Busy
 from eventonce.markup import Html, dotted, joined, number, share, tag
 from eventonce.study.page.layout import UNKNOWN, table
@@ -25,33 +25,35 @@ STATUSES: Final = {"copies": "duplicate", "not settled": "failed", "dead letters
 
 async def page(request: Request) -> Response:
     """The first page."""
-    board = board_of(request)
-    watched = board.watched
-    if not watched.history:
+    context = context_of(request)
+    resources = context.resources
+    if not resources.history:
         body = tag("p", NO_HISTORY, class_="note")
-        return await framed(request, View("Overview", body, watched.command("stats"), live="/live"))
+        return await framed(
+            request, View("Overview", body, resources.command("stats"), live="/live")
+        )
     range_ = _range(request)
     paused = request.query_params.get("live") == "off"
-    look = await board.looks.latest()
-    past = await board.looks.past(range_)
-    parts = _parts(look, past, range_)
+    snapshot = await context.snapshots.latest()
+    past = await context.snapshots.past(range_)
+    parts = _parts(snapshot, past, range_)
     live_at = f"/live/overview?{urlencode({'range': range_.name})}"
     body = joined(
         _choices(range_, paused=paused),
         _plot(range_),
         *(tag("div", markup, sse_swap=name) for name, markup in parts.items()),
     )
-    command = watched.command("history", "--totals", "--since", range_.name)
+    command = resources.command("history", "--totals", "--since", range_.name)
     view = View("Overview", body, command, live="" if paused else live_at)
     return await framed(request, view)
 
 
 async def rates(request: Request) -> Response:
     """The points of the plot, for its script: seconds, then a list for each group."""
-    board = board_of(request)
+    context = context_of(request)
     range_ = _range(request)
-    past = await board.looks.past(range_)
-    points = board.looks.plotted(range_, past)
+    past = await context.snapshots.past(range_)
+    points = context.snapshots.plotted(range_, past)
     columns: list[list[float]] = [[at / 1000 for at, _ in points]]
     columns += [[round(one[group], 3) for _, one in points] for group in GROUPS]
     return Response(msgspec.json.encode(columns), media_type="application/json")
@@ -59,19 +61,19 @@ async def rates(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     """The parts of the page, and the newest point of its plot."""
-    board, range_ = board_of(request), _range(request)
+    context, range_ = context_of(request), _range(request)
 
     async def parts() -> Mapping[str, str]:
-        return await _told(board, range_)
+        return await _told(context, range_)
 
     return stream(request, parts)
 
 
-async def _told(board: Board, range_: Range) -> Mapping[str, str]:
-    look = await board.looks.latest()
-    past = await board.looks.past(range_)
-    told: dict[str, str] = dict(_parts(look, past, range_))
-    at, rates_ = board.looks.plotted(range_, past)[-1]
+async def _told(context: Context, range_: Range) -> Mapping[str, str]:
+    snapshot = await context.snapshots.latest()
+    past = await context.snapshots.past(range_)
+    told: dict[str, str] = dict(_parts(snapshot, past, range_))
+    at, rates_ = context.snapshots.plotted(range_, past)[-1]
     point = [at / 1000, *(round(rates_[group], 3) for group in GROUPS)]
     told["rates"] = msgspec.json.encode(point).decode()
     return told
@@ -124,18 +126,18 @@ def _plot(range_: Range) -> Html:
     )
 
 
-def _parts(look: Look, past: Past, range_: Range) -> dict[str, Html]:
+def _parts(snapshot: Snapshot, past: Past, range_: Range) -> dict[str, Html]:
     """What is kept up to date, by the names of the events."""
     since = range_.name
     return {
-        "outcomes": _outcomes(look, past, range_, since),
+        "outcomes": _outcomes(snapshot, past, range_, since),
         "causes": _causes(past, since),
         "types": _busiest("Busiest types", "type", past.summary.types, since),
         "rules": _busiest("Busiest rules", "rule", past.summary.rules, since),
     }
 
 
-def _outcomes(look: Look, past: Past, range_: Range, since: str) -> Html:
+def _outcomes(snapshot: Snapshot, past: Past, range_: Range, since: str) -> Html:
     total = past.summary.events
     rows = []
     for place, (group, words) in enumerate(GROUPS.items()):
@@ -147,7 +149,7 @@ def _outcomes(look: Look, past: Past, range_: Range, since: str) -> Html:
         rows.append(
             (
                 joined(tag("span", class_=f"key k{place}", aria_hidden="true"), name),
-                f"{look.rates[group]:.1f}" if look.rates is not None else UNKNOWN,
+                f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN,
                 number(many),
                 share(many, total),
                 tag("span", words, class_="soft"),

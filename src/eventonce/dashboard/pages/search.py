@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from eventonce.core.status import MEANINGS
 from eventonce.dashboard.access import Person, person_of
-from eventonce.dashboard.asked import MOST_DECISIONS, Asked, read
-from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
-from eventonce.dashboard.watched import NO_HISTORY
+from eventonce.dashboard.resources import NO_HISTORY
+from eventonce.dashboard.search_query import MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision
 from eventonce.history.story import Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
@@ -40,56 +40,56 @@ KEY: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 async def page(request: Request) -> Response:
     """The form and what it found: the latest decisions, unless more is asked for."""
-    board, person = board_of(request), person_of(request)
-    asked = read(request)
-    command = board.watched.command("history", *asked.options())
-    if not board.watched.history:
+    context, person = context_of(request), person_of(request)
+    query = read(request)
+    command = context.resources.command("history", *query.options())
+    if not context.resources.history:
         view = View("Search", tag("p", NO_HISTORY, class_="note"))
         return await framed(request, view)
-    if asked.fault:
-        body = joined(_form(asked, person), tag("p", asked.fault, class_="harm", role="alert"))
+    if query.fault:
+        body = joined(_form(query, person), tag("p", query.fault, class_="harm", role="alert"))
         return await framed(request, View("Search", body), status=400)
-    person.check_search(asked.given)
+    person.check_search(query.given)
     found = [
         replace(one, reason=person.reason(one.reason))
-        for one in await board.ask_history(lambda: _found(board, asked), SEARCH_PATIENCE)
+        for one in await context.ask_history(lambda: _found(context, query), SEARCH_PATIENCE)
     ]
-    results = _story(found) if asked.one else _decisions(found)
-    body = joined(_form(asked, person), _said(asked, found), results)
-    return await framed(request, View(_title(asked), body, command, live="/live"))
+    results = _story(found) if query.one else _decisions(found)
+    body = joined(_form(query, person), _said(query, found), results)
+    return await framed(request, View(_title(query), body, command, live="/live"))
 
 
-def _found(board: Board, asked: Asked) -> list[Decision]:
-    with board.watched.searching() as history:
-        return history.find(asked.search, asked.limit)
+def _found(context: Context, query: SearchQuery) -> list[Decision]:
+    with context.resources.searching() as history:
+        return history.find(query.search, query.limit)
 
 
-def _title(asked: Asked) -> str:
-    if asked.search.conversation:
-        return f"Conversation {asked.search.conversation[:60]}"
-    if asked.search.id:
-        return f"Event {asked.search.id[:60]}"
+def _title(query: SearchQuery) -> str:
+    if query.search.conversation:
+        return f"Conversation {query.search.conversation[:60]}"
+    if query.search.id:
+        return f"Event {query.search.id[:60]}"
     return "Search"
 
 
-def _form(asked: Asked, person: Person) -> Html:
+def _form(query: SearchQuery, person: Person) -> Html:
     first = [name for name in FIRST if person.may_search(name)]
     folded = tag(
         "details",
         tag("summary", "More fields"),
         tag(
             "div",
-            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in MORE),
+            *(field(name, query.given.get(name, ""), HINTS.get(name)) for name in MORE),
             class_="fields",
         ),
-        open=any(name in asked.given for name in MORE),
+        open=any(name in query.given for name in MORE),
     )
     return tag(
         "form",
         tag(
             "div",
-            *(field(name, asked.given.get(name, ""), HINTS.get(name)) for name in first),
-            choice("status", MEANINGS, asked.given.get("status", "")),
+            *(field(name, query.given.get(name, ""), HINTS.get(name)) for name in first),
+            choice("status", MEANINGS, query.given.get("status", "")),
             tag("button", "Search", type="submit", class_="main"),
             class_="fields",
         ),
@@ -100,16 +100,16 @@ def _form(asked: Asked, person: Person) -> Html:
     )
 
 
-def _said(asked: Asked, found: Sequence[Decision]) -> Html:
+def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
     if not found:
         return tag("p", "The history has no such decision.", class_="note")
     many = counted(len(found), "decision")
-    if len(found) < asked.limit:
+    if len(found) < query.limit:
         return tag("p", f"{many}.", class_="note")
     said = tag("span", f"The latest {many}. ")
-    if asked.limit == MOST_DECISIONS:
+    if query.limit == MOST_DECISIONS:
         return tag("p", said, "Name more fields to see older ones.", class_="note")
-    more = urlencode({**asked.given, "limit": MOST_DECISIONS})
+    more = urlencode({**query.given, "limit": MOST_DECISIONS})
     link = tag("a", f"Show {counted(MOST_DECISIONS, 'decision')}", href=f"/search?{more}")
     return tag("p", said, link, class_="note")
 
@@ -162,9 +162,9 @@ def _conversation(one: Decision) -> Html | None:
     return link(data(short), conversation=one.conversation, title=one.conversation)
 
 
-def link(words: object, *, title: str | None = None, **asked: str) -> Html:
+def link(words: object, *, title: str | None = None, **query: str) -> Html:
     """A link to a search."""
-    return tag("a", words, href=f"/search?{urlencode(asked)}", title=title)
+    return tag("a", words, href=f"/search?{urlencode(query)}", title=title)
 
 
 def _story(found: Sequence[Decision]) -> Html:

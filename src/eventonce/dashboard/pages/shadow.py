@@ -9,9 +9,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.dashboard.board import board_of
+from eventonce.dashboard.context import context_of
 from eventonce.dashboard.layout import View, framed
-from eventonce.dashboard.looks import Shared
+from eventonce.dashboard.snapshots import Shared
 from eventonce.errors import ConfigError
 from eventonce.markup import Html, joined, lead, tag
 
@@ -30,18 +30,18 @@ NO_RECORD: Final = (
 
 async def page(request: Request) -> Response:
     """The report on the record, and whether it is safe to switch on."""
-    board = board_of(request)
-    path = board.watched.shadow_log
+    context = context_of(request)
+    path = context.resources.shadow_log
     if not path:
         view = View("Shadow mode", tag("p", NO_RECORD, class_="note"), live="/live")
         return await framed(request, view)
 
     async def ask() -> Html:
-        return await board.ask_shadow(lambda: _report(Path(path)), REPORT_PATIENCE)
+        return await context.ask_shadow(lambda: _report(Path(path)), REPORT_PATIENCE)
 
-    if board.shadow is None:
-        board.shadow = Shared(ask, REPORT_INTERVAL)
-    body = await board.shadow.get()
+    if context.shadow is None:
+        context.shadow = Shared(ask, REPORT_INTERVAL)
+    body = await context.shadow.get()
     command = shlex.join(["eventonce", "shadow", "report", path])
     return await framed(request, View("Shadow mode", body, command, live="/live"))
 

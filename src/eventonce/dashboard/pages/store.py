@@ -9,10 +9,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.context import Context, context_of
+from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed
-from eventonce.dashboard.live import stream
-from eventonce.dashboard.looks import STORE_INTERVAL, StoreLook
+from eventonce.dashboard.snapshots import STORE_INTERVAL, StoreSnapshot
 from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
 from eventonce.markup import THIN, Html, joined, number, tag
@@ -23,37 +23,37 @@ UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 async def page(request: Request) -> Response:
     """The store now, and how fast it answered in the last minutes."""
-    board = board_of(request)
-    body = tag("div", await _told(board), sse_swap="store")
+    context = context_of(request)
+    body = tag("div", await _told(context), sse_swap="store")
     return await framed(
-        request, View("Store", body, board.watched.command("stats"), live="/live/store")
+        request, View("Store", body, context.resources.command("stats"), live="/live/store")
     )
 
 
 async def live(request: Request) -> Response:
     """The same, kept up to date."""
-    board = board_of(request)
+    context = context_of(request)
 
     async def parts() -> Mapping[str, str]:
-        return {"store": await _told(board)}
+        return {"store": await _told(context)}
 
     return stream(request, parts)
 
 
-async def _told(board: Board) -> Html:
-    look = await board.looks.store()
-    if look.fault:
-        return tag("p", look.fault, class_="harm", role="alert")
-    return tag("div", _facts(look, list(board.looks.store_looks)), class_="facts")
+async def _told(context: Context) -> Html:
+    snapshot = await context.snapshots.store()
+    if snapshot.fault:
+        return tag("p", snapshot.fault, class_="harm", role="alert")
+    return tag("div", _facts(snapshot, list(context.snapshots.store_snapshots)), class_="facts")
 
 
-def _facts(look: StoreLook, before: list[StoreLook]) -> Html:
+def _facts(snapshot: StoreSnapshot, before: list[StoreSnapshot]) -> Html:
     known = [one.latency for one in before if one.latency is not None]
-    stats = look.stats
+    stats = snapshot.stats
     rows: list[tuple[object, object, object]] = [
         (
             "Latency",
-            f"{look.latency:.1f}{THIN}ms" if look.latency is not None else "unknown",
+            f"{snapshot.latency:.1f}{THIN}ms" if snapshot.latency is not None else "unknown",
             tag(
                 "div",
                 f"One claim that writes nothing, every {STORE_INTERVAL:g} seconds while somebody "
@@ -78,7 +78,7 @@ def _facts(look: StoreLook, before: list[StoreLook]) -> Html:
                 ),
             ),
             ("Size", size, "On disk or in memory, where the store can tell."),
-            ("Seen", moment(look.at)[11:19], "When the store was last asked."),
+            ("Seen", moment(snapshot.at)[11:19], "When the store was last asked."),
         ]
     return entries(rows)
 

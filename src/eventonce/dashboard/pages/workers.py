@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eventonce.core.plan import Run
-from eventonce.dashboard.asking import Away
-from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.blocking_calls import Unavailable
+from eventonce.dashboard.context import Context, context_of
+from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section
-from eventonce.dashboard.live import stream
-from eventonce.dashboard.looks import WorkerLook
+from eventonce.dashboard.snapshots import WorkerSnapshot
 from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
@@ -29,35 +29,35 @@ ELSEWHERE: Final = (
 
 async def page(request: Request) -> Response:
     """The workers and their leases."""
-    board = board_of(request)
-    parts = await _parts(board)
+    context = context_of(request)
+    parts = await _parts(context)
     body = joined(*(tag("div", markup, sse_swap=name) for name, markup in parts.items()))
-    command = board.watched.command("history", "--totals", "--since", "1h")
+    command = context.resources.command("history", "--totals", "--since", "1h")
     return await framed(request, View("Workers", body, command, live="/live/workers"))
 
 
 async def live(request: Request) -> Response:
     """The same, kept up to date."""
-    board = board_of(request)
+    context = context_of(request)
 
     async def parts() -> Mapping[str, str]:
-        return await _parts(board)
+        return await _parts(context)
 
     return stream(request, parts)
 
 
-async def _parts(board: Board) -> dict[str, Html]:
+async def _parts(context: Context) -> dict[str, Html]:
     try:
-        seen = _seen(await board.looks.workers())
-    except Away as error:
+        seen = _seen(await context.snapshots.workers())
+    except Unavailable as error:
         seen = tag("p", str(error), class_="note")
     return {
         "workers": section("In the last hour", seen),
-        "leases": section("Leases of this process", _leases(board)),
+        "leases": section("Leases of this process", _leases(context)),
     }
 
 
-def _seen(workers: list[WorkerLook]) -> Html:
+def _seen(workers: list[WorkerSnapshot]) -> Html:
     if not workers:
         return tag("p", "No worker has decided anything.", class_="note")
     rows = [
@@ -81,13 +81,13 @@ def _seen(workers: list[WorkerLook]) -> Html:
     return table(head, rows)
 
 
-def _leases(board: Board) -> Html:
-    consumer = board.watched.consumer
+def _leases(context: Context) -> Html:
+    consumer = context.resources.consumer
     if consumer is None:
         return tag("p", ELSEWHERE, class_="note")
     now = time.monotonic()
     held = sorted(consumer.runtime.gate.held(), key=lambda run: run.started or now)
-    said = [_said(board.watched.state() if board.watched.state is not None else {})]
+    said = [_said(context.resources.state() if context.resources.state is not None else {})]
     if not held:
         return joined(*said, tag("p", "No lease is held.", class_="note"))
     head = ("event", "rule", "attempt", "runs for", "renewed", "lease", "")

@@ -32,7 +32,7 @@ MOST_DECISIONS: Final = 1000
 """Decisions on a page."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SearchQuery(msgspec.Struct, frozen=True):
     """A search as it was asked for."""
 
     given: Mapping[str, str]
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True):
         ]
 
 
-def read(request: Request) -> Asked:
+def read(request: Request) -> SearchQuery:
     """The search of a query."""
     params = request.query_params
     given = {name: value for name in TEXTS if (value := params.get(name, "").strip())}
@@ -72,7 +72,7 @@ def read(request: Request) -> Asked:
         if limit.isdecimal() and len(limit) < 6
         else USUAL_DECISIONS
     )
-    return Asked(given, Search(**fields), many, fault)
+    return SearchQuery(given, Search(**fields), many, fault)
 
 
 def _value(name: str, value: str) -> Any:

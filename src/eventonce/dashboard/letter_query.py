@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from eventonce.clock import wall_clock
-from eventonce.letters.places import STORE
 from eventonce.letters.selection import Selection
+from eventonce.letters.sources import STORE
 from eventonce.rules.instants import asked
 
 FILTERS: Final = ("status", "rule", "type", "reason", "group", "conversation")
@@ -22,7 +22,7 @@ QUEUE: Final = "queue"
 """The name of the queue of dead letters in a link: its address stays on the server."""
 
 
-class Chosen:
+class LetterQuery:
     """The dead letters that a page is about, as its link names them."""
 
     def __init__(self, given: Mapping[str, str], consumer: str) -> None:

@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from eventonce.dashboard.asking import Away
-from eventonce.dashboard.board import Board, board_of
+from eventonce.dashboard.blocking_calls import Unavailable
+from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.layout import health
-from eventonce.dashboard.looks import LOOK_INTERVAL
+from eventonce.dashboard.snapshots import SNAPSHOT_INTERVAL
 
 STREAM: Final = {"content-type": "text/event-stream", "cache-control": "no-store"}
 
@@ -36,30 +36,30 @@ async def live(request: Request) -> Response:
 
 def stream(request: Request, parts: Parts) -> Response:
     """Send the health and these parts, each when it has changed, until the reader goes."""
-    board = board_of(request)
-    if board.streams >= MOST_STREAMS:
+    context = context_of(request)
+    if context.streams >= MOST_STREAMS:
         raise HTTPException(503, "Too many pages are watched at once: this one is not live")
-    return StreamingResponse(_events(board, parts), headers=STREAM)
+    return StreamingResponse(_events(context, parts), headers=STREAM)
 
 
-async def _events(board: Board, parts: Parts) -> AsyncIterator[str]:
-    board.streams += 1
+async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
+    context.streams += 1
     try:
         sent: dict[str, str] = {}
         yield "retry: 2000\n\n"
-        while not board.looks.ended.is_set():
-            look = await board.looks.latest()
-            told: dict[str, str] = {"health": health(look), "state": look.health.state}
-            with suppress(Away):  # The health says who is away; the parts stay as they were.
+        while not context.snapshots.ended.is_set():
+            snapshot = await context.snapshots.latest()
+            told: dict[str, str] = {"health": health(snapshot), "state": snapshot.health.state}
+            with suppress(Unavailable):  # The health says who is away; the parts stay as they were.
                 told |= await parts()
             changed = {name: text for name, text in told.items() if sent.get(name) != text}
             if changed:
                 sent |= changed
                 yield "".join(event(name, text) for name, text in changed.items())
             with suppress(TimeoutError):
-                await asyncio.wait_for(board.looks.ended.wait(), LOOK_INTERVAL)
+                await asyncio.wait_for(context.snapshots.ended.wait(), SNAPSHOT_INTERVAL)
     finally:
-        board.streams -= 1
+        context.streams -= 1
 
 
 def event(name: str, text: str) -> str:

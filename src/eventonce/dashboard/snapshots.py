@@ -1,4 +1,4 @@
-"""Looks: what is seen at one moment, shared by all who watch: many cost no more than one."""
+"""Snapshots: what is seen at one moment, shared by all who watch: many cost no more than one."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ import msgspec
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Stats
-from eventonce.dashboard.asking import Asker, Away
+from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.health import MINUTES, Health, Seen, health
-from eventonce.dashboard.watched import Watched
+from eventonce.dashboard.resources import Resources
 from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
-LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks while somebody watches; there are none otherwise."""
+SNAPSHOT_INTERVAL: Final = 1.0
+"""Seconds between two snapshots while somebody watches; there are none otherwise."""
 
 STORE_INTERVAL: Final = 5.0
-"""Seconds between two looks at the store."""
+"""Seconds between two snapshots of the store."""
 
 COST: Final = 20
-"""A look that takes long is repeated after so many times as long."""
+"""A snapshot that takes long is repeated after so many times as long."""
 
 LONGEST: Final = 15.0
-"""Seconds after which every look is repeated, however long it takes: what was away comes back."""
+"""Seconds after which every snapshot is repeated, however long it takes: an outage may be over."""
 
 SMOOTH: Final = 5.0
 """Seconds that a rate is the mean of: a history is written once a second."""
 
 PAUSE: Final = 15.0
-"""Seconds without a look after which rates begin anew: nobody watched, and the history knows what
-was meanwhile by the minute."""
+"""Seconds without a snapshot after which rates begin anew: nobody watched, and of that time the
+history knows the counts by the minute."""
 
 POINTS: Final = 600
-"""Looks whose rates are remembered for the plot: ten minutes."""
+"""Snapshots whose rates are remembered for the plot: ten minutes."""
 
 HOUR: Final = 60
 """Minutes that the page of workers is about."""
 
-STORE_LOOKS: Final = 120
-"""Looks at the store that are remembered: ten minutes."""
+STORE_SNAPSHOTS: Final = 120
+"""Snapshots at the store that are remembered: ten minutes."""
 
 FIRST_WAIT: Final = 0.4
-"""Seconds that a page waits for the first look at the store; it is shown later otherwise."""
+"""Seconds that a page waits for the first snapshot of the store; it is shown later otherwise."""
 
 Found = TypeVar("Found")
 
 
-class StoreLook(msgspec.Struct, frozen=True):
+class StoreSnapshot(msgspec.Struct, frozen=True):
     """What was seen of the store."""
 
     at: int = 0
@@ -63,14 +63,14 @@ class StoreLook(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
-class Look(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """What was seen at one moment."""
 
     at: int
     health: Health
     rates: Mapping[str, float] | None
-    """Events a second, by group of outcomes; None at the first look, which knows no difference."""
-    store: StoreLook
+    """Events a second, by group of outcomes; None at the first, which knows no difference."""
+    store: StoreSnapshot
     fault: str = ""
     """Why the history says nothing; empty if it does."""
 
@@ -100,7 +100,7 @@ LIVE: Final = RANGES["10m"]
 """The range whose plot has a point a second while somebody watches."""
 
 
-class WorkerLook(msgspec.Struct, frozen=True):
+class WorkerSnapshot(msgspec.Struct, frozen=True):
     """What the history knows of one worker in the last hour."""
 
     name: str
@@ -130,7 +130,7 @@ class Shared(Generic[Found]):
         self._interval = interval
         self._lock = asyncio.Lock()
         self._due = -inf
-        self._away: Away | None = None
+        self._away: Unavailable | None = None
         self.last: Found | None = None
 
     async def get(self) -> Found:
@@ -141,63 +141,65 @@ class Shared(Generic[Found]):
                 began = time.monotonic()
                 try:
                     self.last, self._away = await self._ask(), None
-                except Away as error:
+                except Unavailable as error:
                     self._away = error
                 now = time.monotonic()
                 self._due = now + max(self._interval, min(COST * (now - began), LONGEST))
             if self._away is not None:
-                raise Away(str(self._away)) from self._away
+                raise Unavailable(str(self._away)) from self._away
             assert self.last is not None
             return self.last
 
 
-class Looks:
-    """The looks of one dashboard."""
+class Snapshots:
+    """The snapshots of one dashboard."""
 
-    def __init__(self, watched: Watched, ask_store: Asker, ask_history: Asker) -> None:
-        self._watched = watched
+    def __init__(
+        self, resources: Resources, ask_store: BlockingCalls, ask_history: BlockingCalls
+    ) -> None:
+        self._resources = resources
         self._ask_store = ask_store
         self._ask_history = ask_history
-        self._looks = Shared(self._look, LOOK_INTERVAL * 0.9)
+        self._snapshots = Shared(self._take_snapshot, SNAPSHOT_INTERVAL * 0.9)
         self._store = Shared(self._look_at_store, STORE_INTERVAL)
         self._past = {
-            name: Shared(self._asking(one), LOOK_INTERVAL * 0.9) for name, one in RANGES.items()
+            name: Shared(self._asking(one), SNAPSHOT_INTERVAL * 0.9) for name, one in RANGES.items()
         }
-        self._workers = Shared(self._ask_for_workers, LOOK_INTERVAL * 0.9)
-        self._at_store: asyncio.Task[StoreLook] | None = None
+        self._workers = Shared(self._ask_for_workers, SNAPSHOT_INTERVAL * 0.9)
+        self._at_store: asyncio.Task[StoreSnapshot] | None = None
         self._known: dict[tuple[int, str], int] = {}
         self._deltas: deque[tuple[float, Counter[str]]] = deque()
         self._points: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=POINTS)
-        self.store_looks: deque[StoreLook] = deque(maxlen=STORE_LOOKS)
-        """The last looks at the store."""
+        self.store_snapshots: deque[StoreSnapshot] = deque(maxlen=STORE_SNAPSHOTS)
+        """The last snapshots of the store."""
         self.ended = asyncio.Event()
         """Set when the server ends: whoever watches stops."""
 
-    async def latest(self) -> Look:
-        """A look that is about a second old at most."""
-        return await self._looks.get()
+    async def latest(self) -> Snapshot:
+        """A snapshot that is about a second old at most."""
+        return await self._snapshots.get()
 
-    async def store(self) -> StoreLook:
-        """The look at the store; about five seconds old at most."""
+    async def store(self) -> StoreSnapshot:
+        """The snapshot of the store; about five seconds old at most."""
         return await self._store.get()
 
-    async def workers(self) -> list[WorkerLook]:
-        """The workers of the last hour, the busiest first; `Away` without a history."""
+    async def workers(self) -> list[WorkerSnapshot]:
+        """The workers of the last hour, the busiest first; `Unavailable` without a history."""
         return await self._workers.get()
 
     async def past(self, range_: Range) -> Past:
-        """What was decided in this range; `Away` without a history."""
+        """What was decided in this range; `Unavailable` without a history."""
         return await self._past[range_.name].get()
 
-    async def _look(self) -> Look:
+    async def _take_snapshot(self) -> Snapshot:
         store = await self._store_for_now()
         now = wall_clock()
         recent: Counter[str] = Counter()
         fault = ""
-        if self._watched.history:
+        if self._resources.history:
             try:
                 counted = await self._ask_history(lambda: self._counted(now))
-            except Away as error:
+            except Unavailable as error:
                 fault = str(error)
             else:
                 for _, (status,), events, _ in counted:
@@ -209,18 +211,18 @@ class Looks:
         seen = Seen(
             recent=recent,
             rate=sum(rates.values()) if rates is not None else None,
-            no_history=not self._watched.history,
+            no_history=not self._resources.history,
             history_fault=fault,
             store_fault=store.fault,
             stats=store.stats,
-            queue=bool(self._watched.letters),
+            queue=bool(self._resources.letters),
             worker_fault=self._worker_fault(),
         )
-        return Look(now, health(seen), rates, store, fault)
+        return Snapshot(now, health(seen), rates, store, fault)
 
     def _counted(self, now: int) -> list[tuple[int, tuple[Any, ...], int, int]]:
         since = now - (MINUTES - 1) * MINUTE
-        return self._watched.looking.counts(since, now + MINUTE, ("status",))
+        return self._resources.looking.counts(since, now + MINUTE, ("status",))
 
     def _take_rates(self, counted: list[tuple[int, tuple[Any, ...], int, int]]) -> None:
         known, self._known = (
@@ -250,38 +252,38 @@ class Looks:
             total.update(delta)
         return {group: total[group] / took for group in GROUPS}
 
-    async def _store_for_now(self) -> StoreLook:
-        """The last look at the store; a new one goes on while nobody waits."""
+    async def _store_for_now(self) -> StoreSnapshot:
+        """The last snapshot of the store; a new one goes on while nobody waits."""
         if self._at_store is None or self._at_store.done():
             self._at_store = asyncio.ensure_future(self._store.get())
             await asyncio.wait(
                 [self._at_store], timeout=FIRST_WAIT if self._store.last is None else 0
             )
-        return self._store.last or StoreLook()
+        return self._store.last or StoreSnapshot()
 
-    async def _look_at_store(self) -> StoreLook:
+    async def _look_at_store(self) -> StoreSnapshot:
         try:
-            latency = await self._ask_store(self._watched.probe)
-            stats = await self._ask_store(self._watched.stats)
-        except Away as error:
-            found = StoreLook(wall_clock(), fault=str(error))
+            latency = await self._ask_store(self._resources.probe)
+            stats = await self._ask_store(self._resources.stats)
+        except Unavailable as error:
+            found = StoreSnapshot(wall_clock(), fault=str(error))
         else:
-            found = StoreLook(wall_clock(), latency, stats)
-        self.store_looks.append(found)
+            found = StoreSnapshot(wall_clock(), latency, stats)
+        self.store_snapshots.append(found)
         return found
 
-    async def _ask_for_workers(self) -> list[WorkerLook]:
+    async def _ask_for_workers(self) -> list[WorkerSnapshot]:
         return await self._ask_history(self._read_workers)
 
-    def _read_workers(self) -> list[WorkerLook]:
+    def _read_workers(self) -> list[WorkerSnapshot]:
         now = wall_clock()
         since = (now // MINUTE - HOUR + 1) * MINUTE
         fields = ("worker", "consumer", "channel", "status")
         found: dict[str, list[tuple[int, tuple[str, ...], int]]] = {}
-        for at, kind, events, _ in self._watched.looking.counts(since, now + MINUTE, fields):
+        for at, kind, events, _ in self._resources.looking.counts(since, now + MINUTE, fields):
             found.setdefault(kind[0], []).append((at, kind, events))
-        looks = [_worker(name, rows, since) for name, rows in found.items()]
-        return sorted(looks, key=lambda one: -sum(one.minutes))
+        snapshots = [_worker(name, rows, since) for name, rows in found.items()]
+        return sorted(snapshots, key=lambda one: -sum(one.minutes))
 
     def _asking(self, range_: Range) -> Callable[[], Awaitable[Past]]:
         async def ask() -> Past:
@@ -292,7 +294,7 @@ class Looks:
     def _read_past(self, range_: Range) -> Past:
         now = wall_clock()
         since = (now - range_.span) // range_.step * range_.step
-        counted = self._watched.looking.counts(since, now + MINUTE, FIELDS, range_.step)
+        counted = self._resources.looking.counts(since, now + MINUTE, FIELDS, range_.step)
         by_step: dict[int, Counter[str]] = {}
         for begin, (status, *_), events, _ in counted:
             by_step.setdefault(begin, Counter())[GROUP_OF[status]] += events
@@ -316,7 +318,7 @@ class Looks:
         return points
 
     def _worker_fault(self) -> str:
-        state = self._watched.state() if self._watched.state is not None else {}
+        state = self._resources.state() if self._resources.state is not None else {}
         if state.get("draining"):
             return "The worker is ending."
         if not state.get("live", True):
@@ -326,7 +328,7 @@ class Looks:
         return ""
 
 
-def _worker(name: str, rows: list[tuple[int, tuple[str, ...], int]], since: int) -> WorkerLook:
+def _worker(name: str, rows: list[tuple[int, tuple[str, ...], int]], since: int) -> WorkerSnapshot:
     minutes = [0] * HOUR
     groups: Counter[str] = Counter()
     for at, (*_, status), events in rows:
@@ -334,4 +336,4 @@ def _worker(name: str, rows: list[tuple[int, tuple[str, ...], int]], since: int)
         groups[GROUP_OF[status]] += events
     consumers, channels = (tuple(sorted({kind[at] for _, kind, _ in rows})) for at in (1, 2))
     last = max(at for at, _, _ in rows)
-    return WorkerLook(name, consumers, channels, last, tuple(minutes), groups)
+    return WorkerSnapshot(name, consumers, channels, last, tuple(minutes), groups)

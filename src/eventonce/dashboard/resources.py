@@ -1,4 +1,5 @@
-"""The watched: everything that a dashboard looks at and acts on. All calls here may block."""
+"""Resources: the store, the history and the dead letters that a dashboard shows and acts on. All
+calls here may block."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from eventonce.consumer import Consumer
 from eventonce.core.ports import Stats
 from eventonce.errors import ConfigError
 from eventonce.history import History
-from eventonce.letters.places import STORE, Place, Stored, open_queue
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
+from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
 from eventonce.privacy import Sealer
 from eventonce.stores import PROBE
 
@@ -26,7 +27,7 @@ NO_HISTORY: Final = (
 )
 
 
-class Watched:
+class Resources:
     """A store, and what belongs to it."""
 
     def __init__(
@@ -114,10 +115,10 @@ class Watched:
         found: Stats = self.store.stats()
         return found
 
-    def place(self, selection: Selection, *, from_queue: bool, to_change: bool) -> Place:
+    def place(self, selection: Selection, *, from_queue: bool, to_change: bool) -> LetterSource:
         """The place of dead letters: the store, or their queue."""
         if not from_queue:
-            return Stored(self.store, selection.consumer, close=False)
+            return StoreLetters(self.store, selection.consumer, close=False)
         if not self.letters:
             raise ConfigError("`letters` of eventonce.toml names no queue")
         sealer = self._sealer or Sealer([])

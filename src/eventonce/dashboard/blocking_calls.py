@@ -22,11 +22,11 @@ MOST_CALLS: Final = 4
 Answer = TypeVar("Answer")
 
 
-class Away(Exception):
+class Unavailable(Exception):
     """A place did not answer; the text says which, and why."""
 
 
-class Asker:
+class BlockingCalls:
     """Asks one place, such as the store."""
 
     def __init__(self, place: str) -> None:
@@ -34,7 +34,7 @@ class Asker:
         self._room = asyncio.Semaphore(MOST_CALLS)
 
     async def __call__(self, call: Callable[[], Answer], within: float = ANSWER_PATIENCE) -> Answer:
-        """The answer of the call; `Away` if it fails, or does not come in time.
+        """The answer of the call; `Unavailable` if it fails, or does not come in time.
 
         The thread of a call that does not return keeps its room: a place that hangs has
         `MOST_CALLS` threads and no more, and they do not keep the process from its end.
@@ -70,11 +70,13 @@ class Asker:
                     raise
                 return await answer
         except TimeoutError:
-            raise Away(f"The {self._place} did not answer within {within:g} seconds.") from None
+            raise Unavailable(
+                f"The {self._place} did not answer within {within:g} seconds."
+            ) from None
         except (EventonceError, OSError) as error:
-            raise Away(f"The {self._place} cannot be asked: {error}") from error
+            raise Unavailable(f"The {self._place} cannot be asked: {error}") from error
         except Exception as error:
             # A driver of somebody's own may raise anything.
             log.exception("the %s cannot be asked", self._place)
             said = f"{type(error).__name__}; the log of the dashboard says more"
-            raise Away(f"The {self._place} cannot be asked: {said}") from error
+            raise Unavailable(f"The {self._place} cannot be asked: {said}") from error
