@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,12 +140,13 @@ Plant = Callable[[Account], Any]
 
 
 @contextmanager
-def attribute(account: Account, name: str, value: str) -> Iterator[None]:
+def attribute(account: Account, name: str, value: str, queue: str = NAME) -> Iterator[None]:
     sqs = account.client("sqs")
-    held = sqs.get_queue_attributes(QueueUrl=account.url, AttributeNames=["All"])["Attributes"]
-    account.attribute(**{name: value})
+    url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    held = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={name: value})
     yield
-    account.attribute(**{name: held[name]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={name: held[name]})
 
 
 @contextmanager
@@ -175,22 +176,31 @@ def twice(account: Account) -> Iterator[None]:
 
 
 @contextmanager
+def admitting(account: Account, queue: str, rule: str) -> Iterator[None]:
+    """The queue with a policy that admits this rule, too."""
+    sqs = account.client("sqs")
+    url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    held = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]
+    policy = json.loads(held["Policy"])
+    own = policy["Statement"][0]
+    other = own | {"Sid": "Other", "Condition": {"ArnEquals": {"aws:SourceArn": rule}}}
+    with attribute(account, "Policy", json.dumps(policy | {"Statement": [own, other]}), queue):
+        yield
+
+
+@contextmanager
 def rule(account: Account, pattern: str, bus: str = "default") -> Iterator[None]:
-    """Another rule that reaches the queue, which the queue admits."""
+    """Another rule that reaches the queue, which this queue and that for undelivered events
+    admit."""
     events = account.client("events")
     if bus != "default":
         events.create_event_bus(Name=bus)
     where = {"EventBusName": bus}
     made = events.put_rule(Name="another", EventPattern=pattern, **where)["RuleArn"]
     events.put_targets(Rule="another", Targets=[account.target], **where)
-    policy = json.loads(
-        account.client("sqs").get_queue_attributes(QueueUrl=account.url, AttributeNames=["Policy"])[
-            "Attributes"
-        ]["Policy"]
-    )
-    own = policy["Statement"][0]
-    other = own | {"Sid": "Other", "Condition": {"ArnEquals": {"aws:SourceArn": made}}}
-    with attribute(account, "Policy", json.dumps(policy | {"Statement": [own, other]})):
+    with ExitStack() as policies:
+        for queue in (NAME, f"{NAME}-undelivered"):
+            policies.enter_context(admitting(account, queue, made))
         yield
     events.remove_targets(Rule="another", Ids=["queue"], **where)
     events.delete_rule(Name="another", **where)
@@ -319,6 +329,16 @@ PLANTED: dict[str, tuple[Plant, str, str]] = {
         "drops events that it could not deliver",
         "DeadLetterConfig",
     ),
+    "undelivered gone": (
+        partial(target, DeadLetterConfig={"Arn": f"arn:aws:sqs:{REGION}:000000000000:gone"}),
+        "the queue for undelivered events gone does not exist",
+        "create",
+    ),
+    "undelivered refused": (
+        partial(attribute, name="Policy", value=NOT_THE_RULE, queue=f"{NAME}-undelivered"),
+        f"the policy of the queue {NAME}-undelivered for undelivered events does not let the rule",
+        "an event that could not be delivered is lost",
+    ),
     "two targets": (twice, "has two targets for the same events", "--ids again"),
     "two rules": (
         partial(rule, pattern=json.dumps({"source": [{"prefix": "com.example"}]})),
@@ -374,12 +394,13 @@ def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
 ) -> None:
     events, queued = account.client("events"), account.target
     function = account.client("lambda").get_function_configuration(FunctionName=NAME)
-    events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')
+    made = events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')["RuleArn"]
     direct = {**queued, "Id": "function", "Arn": function["FunctionArn"]}
     events.put_targets(Rule="direct", Targets=[direct])
     try:
-        assert doctor.faults() == []
-        ((what, fix),) = doctor.faults(text='override = {lease = "5m"}')
+        with admitting(account, f"{NAME}-undelivered", made):
+            assert doctor.faults() == []
+            ((what, fix),) = doctor.faults(text='override = {lease = "5m"}')
     finally:
         events.remove_targets(Rule="direct", Ids=["function"])
         events.delete_rule(Name="direct")

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from eventonce import envelope
 from eventonce.core.ports import Finding
-from eventonce.doctor.facts import RETRIES, RETRY_AGE, BusTarget, Facts, FileFacts, judged
+from eventonce.doctor.facts import (
+    RETRIES,
+    RETRY_AGE,
+    BusTarget,
+    Facts,
+    FileFacts,
+    QueueFacts,
+    judged,
+)
 from eventonce.doctor.patterns import Pattern, overlap, shared_type
 from eventonce.doctor.policies import may_send
 from eventonce.errors import EnvelopeError
@@ -53,7 +61,7 @@ def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         )
         yield judged(
             one.dead != "",
-            f"the {one} keeps undelivered events"
+            f"the {one} names a queue for undelivered events"
             if one.dead
             else f"the {one} drops events that it could not deliver",
             "give the target a DeadLetterConfig with a standard queue: after its last retry "
@@ -62,30 +70,38 @@ def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def admitted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The queue's policy against each rule that sends to it."""
-    queue = facts.queue
+    """The policy of each queue against the rules that send to it: their events, or those that they
+    could not deliver."""
+    undelivered = {it.arn: it for it in facts.undelivered}
     for one in facts.targets:
-        if queue is None or one.to != queue.arn:
-            continue
-        if one.role:
-            yield Finding(
-                f"whether the {one} may send: it does so as {one.role}, whose rights were not "
-                f"looked at",
-                unchecked=True,
-            )
-            continue
-        answer = may_send(queue.policy, queue.arn, one.arn)
-        if answer.may is None:
-            yield Finding(
-                f"whether the queue's policy lets the {one} send: its statement {answer.statement} "
-                f"has a condition or a principal that cannot be judged from here",
-                unchecked=True,
-            )
-        else:
-            yield Finding(
-                f"the queue's policy {'lets' if answer.may else 'does not let'} the {one} send",
-                "" if answer.may else _admit(one, answer.statement),
-            )
+        queue = facts.queue
+        if queue is not None and one.to == queue.arn:
+            if one.role:
+                yield Finding(
+                    f"whether the {one} may send: it does so as {one.role}, whose rights were not "
+                    f"looked at",
+                    unchecked=True,
+                )
+            else:
+                yield _admitted(one, queue, "the queue", "every event of this rule is refused")
+        kept = undelivered.get(one.dead)
+        if kept is not None:
+            lost = "an event that could not be delivered is lost"
+            yield _admitted(one, kept, f"the queue {kept.name} for undelivered events", lost)
+
+
+def _admitted(one: BusTarget, queue: QueueFacts, name: str, loss: str) -> Finding:
+    answer = may_send(queue.policy, queue.arn, one.arn)
+    if answer.may is None:
+        return Finding(
+            f"whether the policy of {name} lets the {one} send: its statement {answer.statement} "
+            f"has a condition or a principal that cannot be judged from here",
+            unchecked=True,
+        )
+    return Finding(
+        f"the policy of {name} {'lets' if answer.may else 'does not let'} the {one} send",
+        "" if answer.may else _admit(one, answer.statement, loss),
+    )
 
 
 def encrypted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
@@ -194,15 +210,14 @@ def _transformed(one: BusTarget) -> str:
     return STRINGS_AND_VARIABLES.sub(filled, one.template)
 
 
-def _admit(one: BusTarget, denied: str) -> str:
+def _admit(one: BusTarget, denied: str, loss: str) -> str:
     """The remedy for a rule that may not send, with the statement that denies it, if one does."""
     if denied:
         return (
             f"let the statement {denied} of the queue's policy, which denies it, except "
-            f"events.amazonaws.com where aws:SourceArn is {one.arn}: every event of this rule is "
-            f"refused"
+            f"events.amazonaws.com where aws:SourceArn is {one.arn}: {loss}"
         )
     return (
         f"allow sqs:SendMessage to events.amazonaws.com where aws:SourceArn is {one.arn}, the "
-        f"rule's ARN and not the bus': every event of this rule is refused"
+        f"rule's ARN and not the bus': {loss}"
     )

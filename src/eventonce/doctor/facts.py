@@ -137,6 +137,8 @@ class Facts(msgspec.Struct, frozen=True):
     denied: tuple[Denied, ...] = ()
     unseen: tuple[tuple[str, Finding], ...] = ()
     """Findings of the look itself, by area."""
+    undelivered: tuple[QueueFacts, ...] = ()
+    """The queues in which targets keep what they could not deliver."""
     hidden: bool = False
     """Whether a queue is named whose attributes were not seen."""
 

@@ -59,7 +59,7 @@ def look(subject: Subject) -> Facts:
             asked.unchecked("account", "this machine's clock: AWS did not say its time")
         queue = _queue(asked, subject.queue, "queue") if subject.queue else None
         arn = queue.arn if queue else _derived(asked, subject, identity)
-        dead = _dead(asked, queue) if queue and queue.dead else None
+        dead = _queue_of(asked, queue.dead, "dead-letter queue") if queue and queue.dead else None
         letters = _letters(asked, subject.letters, subject.access) if subject.letters else None
         mappings = _mappings(asked, arn) if arn else []
         names = dict.fromkeys([*subject.functions, *(it.function for it in mappings)])
@@ -70,6 +70,8 @@ def look(subject: Subject) -> Facts:
         targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
         if (subject.queue or subject.functions) and not targets:
             asked.unchecked("buses", "how events come in: no rule that was seen brings them")
+        kept = dict.fromkeys(it.dead for it in targets if it.dead)
+        undelivered = [_queue_of(asked, it, "queue for undelivered events") for it in kept]
         principals, denied = _rights(asked, subject.topology, identity, functions)
     return Facts(
         identity,
@@ -83,6 +85,7 @@ def look(subject: Subject) -> Facts:
         tuple(principals),
         tuple(denied),
         tuple(asked.unseen),
+        undelivered=tuple(filter(None, undelivered)),
         hidden=subject.queue is not None and queue is None,
     )
 
@@ -136,9 +139,9 @@ def _queue(asked: Asked, address: Address, noun: str, **owner: str) -> QueueFact
     )
 
 
-def _dead(asked: Asked, queue: QueueFacts) -> QueueFacts | None:
-    *_, account, name = queue.dead.split(":")
-    return _queue(asked, Address(name), "dead-letter queue", QueueOwnerAWSAccountId=account)
+def _queue_of(asked: Asked, arn: str, noun: str) -> QueueFacts | None:
+    *_, account, name = arn.split(":")
+    return _queue(asked, Address(name), noun, QueueOwnerAWSAccountId=account)
 
 
 def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | None:

@@ -146,7 +146,7 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
 
 def _doctor(topology: Topology, place: Place) -> list[Statement]:
     """The rights to look at a set-up, and to try the store out."""
-    queues = [place.queue(topology.queue), place.queue(topology.dead)]
+    queues = [place.queue(name) for name in (topology.queue, topology.dead, topology.undelivered)]
     if topology.letters is not None:
         queues.append(queue_arn(topology.letters, place))
     rules = ("DescribeRule", "ListTargetsByRule")
