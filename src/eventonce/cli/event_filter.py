@@ -25,7 +25,7 @@ from eventonce.core.status import COPIES
 from eventonce.errors import EnvelopeError, StoreError
 from eventonce.rules import Ruleset
 from eventonce.runtime.gate import Gate
-from eventonce.runtime.runtime import new_nonce
+from eventonce.runtime.nonces import new_nonce
 from eventonce.types import Claim, Settlement, Verdict
 
 RECENT_FACTS: Final = 50_000

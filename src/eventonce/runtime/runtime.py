@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from math import inf
-from os import urandom
 from typing import TYPE_CHECKING, Final
 
 from eventonce.arguments import check_function, check_iterable
@@ -22,6 +21,7 @@ from eventonce.log import log
 from eventonce.runtime.brief_results import BriefResults
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
+from eventonce.runtime.nonces import new_nonce
 from eventonce.runtime.retention import Retention
 from eventonce.runtime.unhandled import Unhandled
 from eventonce.runtime.visit import CopyWait, Tracer
@@ -200,9 +200,3 @@ class Runtime:
             self.retention.wait()
         while self._closing:
             self._closing.pop()()
-
-
-def new_nonce() -> int:
-    """From the system's randomness: a process restored from a snapshot, as SnapStart does it, has
-    Python's generator in the very state that others restored from it have."""
-    return int.from_bytes(urandom(7)) >> 4 | 1

@@ -1,0 +1,60 @@
+"""Nonces: each names who asks for a claim. Two who ask with one nonce would both be granted it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from time import time_ns
+from typing import Final
+
+AT_ONCE: Final = 32
+"""Nonces that are drawn together: Python lets go of its lock while it asks the system, and in a
+receiver each time costs as much as a system call and a change of threads."""
+
+FRESH: Final = 10_000_000
+"""Nanoseconds for which drawn nonces are used. What is restored from a snapshot has the memory that
+others restored from it have, and its clock tells the difference."""
+
+
+class Nonces:
+    """Nonces from the system's randomness: Python's generator would go on as that of every process
+    restored from the same snapshot."""
+
+    def __init__(self, at_once: int, clock: Callable[[], int] = time_ns) -> None:
+        self._at_once = at_once
+        self._clock = clock
+        self.discard()
+
+    def new(self) -> int:
+        """A nonce that nobody else has; safe in many threads."""
+        now = self._clock()
+        if not self._drawn <= now < self._drawn + FRESH:
+            self._draw(now)
+        while True:
+            try:
+                # In one step: no two threads get the same.
+                return self._spare.pop()
+            except IndexError:
+                self._draw(now)
+
+    def discard(self) -> None:
+        """Use none of those that were drawn: the child of a fork has those of its parent."""
+        self._drawn = 0
+        self._spare: deque[int] = deque()
+
+    def _draw(self, now: int) -> None:
+        drawn = os.urandom(7 * self._at_once)
+        # Another one, not the same filled anew: a thread may still take from it.
+        self._spare = deque(
+            int.from_bytes(drawn[at : at + 7]) >> 4 | 1 for at in range(0, len(drawn), 7)
+        )
+        self._drawn = now
+
+
+# Lambda takes snapshots by itself (SnapStart), and has one event at a time.
+_here: Final = Nonces(1 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else AT_ONCE)
+new_nonce: Final = _here.new
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_here.discard)

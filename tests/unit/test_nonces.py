@@ -1,0 +1,81 @@
+"""Nonces: nobody gets one that somebody else has, in threads, after a fork and from a snapshot."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eventonce.runtime.nonces import AT_ONCE, FRESH, Nonces, new_nonce
+from eventonce.types import MAX_ORDER
+
+
+def test_threads_share_none() -> None:
+    drawn = Nonces(3)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: drawn.new(), range(20_000)))
+    assert len(set(found)) == len(found)
+
+
+def test_a_nonce_is_a_number_that_lua_can_hold_and_never_0() -> None:
+    assert all(0 < new_nonce() < MAX_ORDER for _ in range(1_000))
+
+
+def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    urandom = os.urandom
+
+    def counted(size: int) -> bytes:
+        asked.append(size)
+        return urandom(size)
+
+    monkeypatch.setattr(os, "urandom", counted)
+    drawn = Nonces(AT_ONCE, clock=lambda: 1_000)
+    for _ in range(AT_ONCE + 1):
+        drawn.new()
+    assert asked == [7 * AT_ONCE] * 2
+
+
+@pytest.mark.parametrize("later", [FRESH, -1])
+def test_what_is_restored_from_a_snapshot_uses_none_of_its_memory(later: int) -> None:
+    """Whether its clock was put forward or back."""
+    now = [FRESH * 100]
+    drawn = Nonces(AT_ONCE, clock=lambda: now[0])
+    drawn.new()
+    now[0] += later
+    restored = [copy.deepcopy(drawn) for _ in range(2)]
+    first, second = ({one.new() for _ in range(AT_ONCE - 1)} for one in restored)
+    assert not first & second
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+def test_parent_and_child_of_a_fork_share_none() -> None:
+    new_nonce()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, " ".join(str(new_nonce()) for _ in range(AT_ONCE)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = {int(one) for one in os.read(reading, 10_000).split()}
+    os.close(reading)
+    os.close(writing)
+    assert len(theirs) == AT_ONCE
+    assert not theirs & {new_nonce() for _ in range(AT_ONCE)}
+
+
+def test_lambda_draws_each_by_itself() -> None:
+    code = "from eventonce.runtime.nonces import _here; _here.new(); print(len(_here._spare))"
+    for given, spare in ((os.environ, AT_ONCE - 1), ({"AWS_LAMBDA_FUNCTION_NAME": "f"}, 0)):
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(ended.stdout) == spare
