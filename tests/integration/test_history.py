@@ -508,6 +508,7 @@ def test_ever_new_types_do_not_fill_the_disk(
         ("1e5", ""),
         ("null", ""),
         ('""', ""),
+        ('null}, "to": {"contactId": "c-2"', "c-2"),
     ],
 )
 def test_the_conversation_is_the_one_that_the_event_names(written: str, conversation: str) -> None:

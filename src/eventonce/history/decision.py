@@ -138,10 +138,11 @@ def _text(plain: bytes | None, escaped: bytes | None, number: bytes | None) -> s
 def _named_in(text: bytes) -> str:
     for name in _NAMES:
         at = text.find(name)
-        if at >= 0:
+        while at >= 0:
             found = _VALUE.match(text, at + len(name))
             if found:
                 return storable(_text(*found.groups()))
+            at = text.find(name, at + 1)
     return ""
 
 
