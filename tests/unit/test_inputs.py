@@ -341,6 +341,9 @@ def test_links_and_pipes_of_a_folder_are_named_and_none_is_followed_for_ever(
 
 FULL = """
 import resource, sys
+# Of a module that is compiled now, the file would have as many bytes as there is room for, and
+# every later process would read it.
+sys.dont_write_bytecode = True
 from eventonce.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 main(["diagnose", sys.argv[1]])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,10 @@ def studying(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
     os.mkfifo(capture)
     command = [sys.executable, "-m", "eventonce", "diagnose", str(capture)]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    with subprocess.Popen(command, env=environment) as study, capture.open("wb") as pipe:
+    with (
+        subprocess.Popen(command, env=environment) as study,
+        os.fdopen(_opened(capture, study), "wb") as pipe,
+    ):
         pipe.write((call(1) + b"\n") * (INLINE + 10_000))
         pipe.flush()
         until(lambda: len(helpers(study.pid)) >= 2)
@@ -42,6 +45,22 @@ def studying(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield study
         finally:
             study.kill()
+
+
+def _opened(capture: Path, study: subprocess.Popen[bytes]) -> int:
+    """The capture, once it is read. To open it at once would wait for ever for a study that has
+    ended."""
+    found: list[int] = []
+
+    def is_read() -> bool:
+        assert study.poll() is None
+        with suppress(OSError):
+            found.append(os.open(capture, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    until(is_read)
+    os.set_blocking(found[0], True)
+    return found[0]
 
 
 def helpers(process: int) -> list[int]:

@@ -59,6 +59,7 @@ def test_a_disk_that_takes_a_part_of_a_line_keeps_none_of_it(tmp_path: Path) -> 
     sink(job(call(1)))
     code = (
         "import resource, sys\n"
+        "sys.dont_write_bytecode = True\n"
         "from tests.unit.test_sinks_kept import call, job, JSONLines\n"
         "room = len(call(1)) + 1 + 10\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))\n"
