@@ -367,12 +367,18 @@ def test_a_planted_fault_is_found_by_itself(name: str, doctor: Doctor, account: 
     assert fix in remedy
 
 
+def state(lease: str) -> str:
+    """A rule for a state with this lease."""
+    fields = 'name = "own", subject = "body.id", order = "body.version"'
+    return f'rule = [{{{fields}, lease = "{lease}"}}]'
+
+
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
         ('override = {remember = "1d"}', "remembers for 1 day, and a copy", 'remember = "'),
         ('override = {timeout = "2m"}', "may run for 60 s, a handler for 120 s", "above 120 s"),
-        ('override = {lease = "10m"}', "the longest lease is 600 s", "VisibilityTimeout to 600"),
+        (state("10m"), "the longest lease of a state is 600 s", "VisibilityTimeout to 600"),
         ("override = {attempts = 200}", "after 200 attempts", "maxReceiveCount to 400"),
         ('sink = [{match = "v2.detail.events", to = "stdout:"}]', "matches no", "correct the"),
         ('letters = "sqs://nowhere"', "dead letters nowhere does not exist", "infra apply"),
@@ -400,11 +406,15 @@ def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
     try:
         with admitting(account, f"{NAME}-undelivered", made):
             assert doctor.faults() == []
-            ((what, fix),) = doctor.faults(text='override = {lease = "5m"}')
+            assert doctor.faults(text='override = {lease = "5m"}') == []
+            ((what, fix),) = doctor.faults(text=state("5m"))
     finally:
         events.remove_targets(Rule="direct", Ids=["function"])
         events.delete_rule(Name="direct")
-    assert "retries a lost run of doctored 120 s after it began, the longest lease is 300 s" in what
+    assert (
+        "retries a lost run of doctored 120 s after it began, the longest lease of a state is 300 s"
+        in what
+    )
     assert "set the rule's lease to 60 s" in fix
 
 

@@ -88,6 +88,12 @@ def changed(**fields: Any) -> FileFacts:
     return replace(SETTINGS, rules=[Rule(name="own", key="id", **fields), *rules])
 
 
+def state(**fields: Any) -> FileFacts:
+    """With a rule for a state, too."""
+    own = Rule(name="own", subject="body.id", order="body.version", **fields)
+    return replace(SETTINGS, rules=[own, *SETTINGS.rules])
+
+
 def charged(remember: str) -> FileFacts:
     """With the rule of Stripe's webhooks alone, for another time."""
     (rule,) = [it for it in load("stripe").rules if it.name == "stripe.webhook"]
@@ -298,9 +304,10 @@ def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "facts", "what", "fix"),
     [
-        (changed(lease="10m"), SOUND, "longest lease is 600 s (own)", "VisibilityTimeout to 600"),
+        (state(lease="10m"), SOUND, "of a state is 600 s (own)", "VisibilityTimeout to 600"),
         (changed(lease="2m"), WORKER, "the longest lease is 120 s (own)", 'visibility = "120s"'),
-        (changed(lease="5m"), DIRECT, "120 s after it began", "lease to 60 s"),
+        (state(lease="2m"), WORKER, "the longest lease is 120 s (own)", 'visibility = "120s"'),
+        (state(lease="5m"), DIRECT, "120 s after it began", "lease to 60 s"),
         (changed(timeout="60s"), SOUND, "a handler for 60 s (own)", "above 60 s"),
         (changed(attempts=100), SOUND, "after 100 attempts", "set maxReceiveCount to 200"),
         (charged("2d"), Facts(), "webhook remembers for 2 days,", 'remember = "4d"'),
@@ -313,6 +320,11 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
     ((said, remedy),) = faults(facts, settings)
     assert what in said
     assert fix in remedy
+
+
+@pytest.mark.parametrize("facts", [SOUND, DIRECT])
+def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
+    assert faults(facts, changed(lease="1h")) == []
 
 
 @pytest.mark.parametrize(

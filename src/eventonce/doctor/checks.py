@@ -104,9 +104,9 @@ def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     queue = facts.queue
     if queue is None:
         return
-    longest = max(file.rules, key=lambda rule: rule.lease)
-    lease = longest.lease / 1000
     if not facts.mappings:
+        longest = max(file.rules, key=lambda rule: rule.lease)
+        lease = longest.lease / 1000
         yield judged(
             file.visibility >= lease,
             f"a worker hides its messages for {file.visibility:g} s, the longest lease is "
@@ -115,13 +115,16 @@ def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
             f"come back while its leases still run, and are only pushed back",
         )
         return
-    yield judged(
-        queue.visibility >= lease,
-        f"the queue hides a message for {queue.visibility} s, the longest lease is {lease:g} s "
-        f"({longest.name})",
-        f"set the queue's VisibilityTimeout to {lease:g} or the rule's lease to "
-        f"{queue.visibility} s: a retry after a lost run finds the event busy",
-    )
+    outlasting = _outlasting(file)
+    if outlasting is not None:
+        lease = outlasting.lease / 1000
+        yield judged(
+            queue.visibility >= lease,
+            f"the queue hides a message for {queue.visibility} s, the longest lease of a state is "
+            f"{lease:g} s ({outlasting.name})",
+            f"set the queue's VisibilityTimeout to {lease:g} or the rule's lease to "
+            f"{queue.visibility} s: a retry after a lost run finds the event busy",
+        )
     for function in _mapped(facts):
         needed = VISIBILITY_TIMEOUTS * function.timeout
         yield judged(
@@ -177,7 +180,7 @@ def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """Each function: its timeout against handlers and leases, and its concurrency."""
     slowest = max(file.rules, key=lambda rule: rule.timeout)
-    longest = max(file.rules, key=lambda rule: rule.lease)
+    outlasting = _outlasting(file)
     for one in facts.functions:
         allowed = slowest.timeout / 1000
         yield judged(
@@ -191,12 +194,12 @@ def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
             f"set the function's timeout above {allowed:g} s, or a shorter timeout of the "
             f"rule: Lambda ends the process before the handler's time is up",
         )
-        if any(it.to == one.arn for it in facts.targets):
-            lease, back = longest.lease / 1000, one.timeout + RETRY_PAUSE
+        if outlasting is not None and any(it.to == one.arn for it in facts.targets):
+            lease, back = outlasting.lease / 1000, one.timeout + RETRY_PAUSE
             yield judged(
                 lease <= back,
                 f"Lambda retries a lost run of {one.name} {back} s after it began, the longest "
-                f"lease is {lease:g} s ({longest.name})",
+                f"lease of a state is {lease:g} s ({outlasting.name})",
                 f"set the rule's lease to {one.timeout} s: the retry finds the event busy, "
                 f"and there are only two",
             )
@@ -283,6 +286,13 @@ AREAS: Final = ("account", "store", "queue", "buses", "function", "rights", "rul
 def _mapped(facts: Facts) -> list[FunctionFacts]:
     names = {it.function for it in facts.mappings}
     return [it for it in facts.functions if it.name in names]
+
+
+def _outlasting(file: FileFacts) -> Rule | None:
+    """The rule with the longest lease that outlasts a killed function: the lease of a state. That
+    of a fact ends with the invocation."""
+    states = (rule for rule in file.rules if rule.kind == "state")
+    return max(states, key=lambda rule: rule.lease, default=None)
 
 
 def _horizon(rule: Rule) -> int:
