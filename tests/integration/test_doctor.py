@@ -395,27 +395,75 @@ def test_a_file_that_does_not_fit_the_stack_is_found(
             assert fix in remedy
 
 
+@contextmanager
+def direct(account: Account, **invoked: Any) -> Iterator[None]:
+    """A rule that invokes the function itself, which Lambda does in this way."""
+    events, queued, client = account.client("events"), account.target, account.client("lambda")
+    function = client.get_function_configuration(FunctionName=NAME)
+    made = events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')["RuleArn"]
+    to_function = {**queued, "Id": "function", "Arn": function["FunctionArn"]}
+    events.put_targets(Rule="direct", Targets=[to_function])
+    if invoked:
+        client.put_function_event_invoke_config(FunctionName=NAME, **invoked)
+    try:
+        with admitting(account, f"{NAME}-undelivered", made):
+            yield
+    finally:
+        if invoked:
+            client.delete_function_event_invoke_config(FunctionName=NAME)
+        events.remove_targets(Rule="direct", Ids=["function"])
+        events.delete_rule(Name="direct")
+
+
+ON_FAILURE = {"OnFailure": {"Destination": f"arn:aws:sqs:{REGION}:000000000000:{NAME}-dead"}}
+
+
 def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
     doctor: Doctor, account: Account
 ) -> None:
-    events, queued = account.client("events"), account.target
-    function = account.client("lambda").get_function_configuration(FunctionName=NAME)
-    made = events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')["RuleArn"]
-    direct = {**queued, "Id": "function", "Arn": function["FunctionArn"]}
-    events.put_targets(Rule="direct", Targets=[direct])
-    try:
-        with admitting(account, f"{NAME}-undelivered", made):
-            assert doctor.faults() == []
-            assert doctor.faults(text='override = {lease = "5m"}') == []
-            ((what, fix),) = doctor.faults(text=state("5m"))
-    finally:
-        events.remove_targets(Rule="direct", Ids=["function"])
-        events.delete_rule(Name="direct")
+    with direct(account, DestinationConfig=ON_FAILURE):
+        assert doctor()["sound"] is True
+        assert doctor.faults(text='override = {lease = "5m"}') == []
+        ((what, fix),) = doctor.faults(text=state("5m"))
     assert (
         "retries a lost run of doctored 120 s after it began, the longest lease of a state is 300 s"
         in what
     )
     assert "set the rule's lease to 60 s" in fix
+
+
+@pytest.mark.parametrize(
+    ("invoked", "what", "fix"),
+    [
+        ({}, "that Lambda gives up after 3 attempts", "an on-failure destination"),
+        ({"MaximumRetryAttempts": 0}, "gives up after 1 attempt", "an on-failure destination"),
+        (
+            {"MaximumEventAgeInSeconds": 60, "DestinationConfig": ON_FAILURE},
+            "invoke the function doctored for 60 s",
+            "--maximum-event-age-in-seconds 21600",
+        ),
+    ],
+)
+def test_an_event_that_lambda_gives_up_is_not_lost_in_silence(
+    doctor: Doctor, account: Account, invoked: dict[str, Any], what: str, fix: str
+) -> None:
+    with direct(account, **invoked):
+        ((said, remedy),) = doctor.faults()
+    assert what in said
+    assert fix in remedy
+
+
+def test_a_dead_letter_queue_of_the_function_keeps_what_lambda_gives_up(
+    doctor: Doctor, account: Account
+) -> None:
+    client = account.client("lambda")
+    dead = ON_FAILURE["OnFailure"]["Destination"]
+    client.update_function_configuration(FunctionName=NAME, DeadLetterConfig={"TargetArn": dead})
+    try:
+        with direct(account):
+            assert doctor.faults() == []
+    finally:
+        client.update_function_configuration(FunctionName=NAME, DeadLetterConfig={"TargetArn": ""})
 
 
 def test_a_handler_for_no_known_topic_is_found(doctor: Doctor) -> None:
@@ -529,6 +577,7 @@ class Refuses(Handler):
         ("AWSEvents.ListEventBuses", "buses", "the list of buses"),
         ("/event-source-mappings", "function", "the functions that receive from arn:aws:sqs"),
         ("/concurrency", "function", "the concurrency of the function doctored"),
+        ("/event-invoke-config", "function", "the asynchronous invocations of the function doc"),
     ],
 )
 def test_what_may_not_be_looked_at_is_not_checked(

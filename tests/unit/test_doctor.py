@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from eventonce.doctor import patterns
 from eventonce.doctor.checks import ahead_of, findings
 from eventonce.doctor.facts import (
+    AsyncFacts,
     BusTarget,
     Denied,
     Facts,
@@ -139,9 +140,20 @@ def fifo(*, deduplicates: bool, group: str) -> Facts:
     return replace(SOUND, queue=queue, targets=(replace(DELIVERY, to=FIFO_ARN, group=group),))
 
 
-DIRECT = replace(
-    SOUND, queue=None, dead=None, mappings=(), targets=(replace(DELIVERY, to=FUNCTION.arn),)
-)
+def direct(**fields: Any) -> Facts:
+    """A rule that invokes the function itself."""
+    how = AsyncFacts(**({"dead": f"{QUEUE_ARN}-failed"} | fields))
+    return replace(
+        SOUND,
+        queue=None,
+        dead=None,
+        mappings=(),
+        functions=(replace(FUNCTION, invoked=how),),
+        targets=(replace(DELIVERY, to=FUNCTION.arn),),
+    )
+
+
+DIRECT = direct()
 
 FAULTS = {
     "a clock that is ahead": (replace(SOUND, ahead=9_000), "9 s ahead of that of AWS", "NTP"),
@@ -275,6 +287,21 @@ FAULTS = {
         "a reserved concurrency of 0",
         "delete-function-concurrency",
     ),
+    "an event that Lambda gives up is lost": (
+        direct(dead=""),
+        "the function calls has no place for an event that Lambda gives up after 3 attempts",
+        "give it an on-failure destination",
+    ),
+    "an event that Lambda tries once is lost": (
+        direct(attempts=1, dead=""),
+        "gives up after 1 attempt",
+        "give it an on-failure destination",
+    ),
+    "Lambda gives an event up soon": (
+        direct(age=60),
+        "Lambda tries to invoke the function calls for 60 s",
+        "--maximum-event-age-in-seconds 21600",
+    ),
     "a missing right": (
         replace(SOUND, denied=(Denied(ROLE, "sqs:DeleteMessage", QUEUE_ARN),)),
         f"{ROLE} may not sqs:DeleteMessage on {QUEUE_ARN}",
@@ -351,6 +378,8 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
         of_two_organisations(),
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
+        # A queue alone brings the events of this one.
+        replace(SOUND, functions=(replace(FUNCTION, invoked=AsyncFacts(1, 60)),)),
     ],
 )
 def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
@@ -363,6 +392,7 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
         (Facts(hidden=True), "how late a copy can come"),
+        (direct(attempts=2), "needs lambda_handler(consumer, attempts=2)"),
         *(
             (queue(policy=it), f"lets the rule calls of bus default send: its statement {which}")
             for it, which in (

@@ -38,15 +38,25 @@ class Asked:
         self.unseen.append((area, Finding(what, unchecked=True)))
 
     def ask(
-        self, area: str, service: str, operation: str, what: str, *, has: str = "", **asked: Any
+        self,
+        area: str,
+        service: str,
+        operation: str,
+        what: str,
+        *,
+        has: str = "",
+        absent: Answer | None = None,
+        **asked: Any,
     ) -> Answer:
         """The answer; empty, with a finding about `what`, if there is none, or none that has this
-        field."""
+        field. `absent` answers for a thing that does not exist, and need not."""
         try:
             answer: Answer = getattr(self.client(service), operation)(**asked)
         except EventonceError:
             raise  # the driver is not installed
         except Exception as error:  # noqa: BLE001  every other failure is a finding
+            if absent is not None and errors.kind_of(error) == "absent":
+                return absent
             # As a policy names it: get_queue_url is sqs:GetQueueUrl.
             action = f"{service}:{operation.title().replace('_', '')}"
             self._unanswered(area, action, what, error)

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.core.ports import Finding
 from eventonce.doctor.buses import admitted, encrypted, overlapping, retried, shaped
-from eventonce.doctor.facts import RETRY_AGE, Facts, FileFacts, FunctionFacts, judged
+from eventonce.doctor.facts import (
+    INVOKE_AGE,
+    RETRY_AGE,
+    AsyncFacts,
+    Facts,
+    FileFacts,
+    FunctionFacts,
+    judged,
+)
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
 
@@ -211,6 +220,41 @@ def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
             )
 
 
+def invoked(facts: Facts, _: FileFacts) -> Iterator[Finding]:
+    """Each function that a rule invokes: how long Lambda tries, and what becomes of the rest."""
+    reached = {it.to for it in facts.targets}
+    for one in facts.functions:
+        if one.arn in reached and one.invoked is not None:
+            yield from _invoked(one.name, one.invoked)
+
+
+def _invoked(name: str, how: AsyncFacts) -> Iterator[Finding]:
+    tries = f"{how.attempts} {'attempt' if how.attempts == 1 else 'attempts'}"
+    yield judged(
+        how.dead != "",
+        f"the function {name} keeps an event that Lambda gives up after {tries}"
+        if how.dead
+        else f"the function {name} has no place for an event that Lambda gives up after {tries}",
+        "give it an on-failure destination, a standard queue (DestinationConfig.OnFailure of its "
+        "EventInvokeConfig), or let the rule send to a queue: an event whose last attempt "
+        "crashes, or finds the store away, is lost",
+    )
+    yield judged(
+        how.age >= INVOKE_AGE,
+        f"Lambda tries to invoke the function {name} for {how.age} s",
+        f"aws lambda update-function-event-invoke-config --function-name {name} "
+        f"--maximum-event-age-in-seconds {INVOKE_AGE}: an event that is throttled, or waits for "
+        f"its retry, is given up sooner than Lambda can do",
+    )
+    if how.attempts < LAMBDA_ATTEMPTS:
+        yield Finding(
+            f"whether the function {name} knows that Lambda makes {tries} and not "
+            f"{LAMBDA_ATTEMPTS}: it needs lambda_handler(consumer, attempts={how.attempts}), or "
+            f"the last one keeps no dead letter",
+            unchecked=True,
+        )
+
+
 def rights(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     """The rights of the principals that run the consumer."""
     # A principal may lack a right and not be among those of whom every right is known.
@@ -273,6 +317,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("buses", overlapping),
     ("function", batches),
     ("function", functions),
+    ("function", invoked),
     ("rights", rights),
     ("rules", windows),
     ("rules", unknown_patterns),

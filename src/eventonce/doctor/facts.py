@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.core.ports import Finding
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
@@ -16,6 +17,9 @@ RETRIES: Final = 185
 """The times that EventBridge tries to deliver an event, unless its target says otherwise."""
 RETRY_AGE: Final = 86_400
 """Seconds for which it tries, unless its target says otherwise."""
+INVOKE_AGE: Final = 21_600
+"""Seconds for which Lambda tries to invoke a function asynchronously, unless the function says
+otherwise."""
 
 
 def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  it stands first
@@ -98,6 +102,17 @@ class SourceMapping(msgspec.Struct, frozen=True):
     """Whether the function may report single messages of a batch as failed."""
 
 
+class AsyncFacts(msgspec.Struct, frozen=True):
+    """How Lambda invokes a function asynchronously, as a rule of a bus asks it to."""
+
+    attempts: int = LAMBDA_ATTEMPTS
+    """The first invocation and its retries."""
+    age: int = INVOKE_AGE
+    dead: str = ""
+    """The ARN of the on-failure destination, or of the function's own dead-letter queue; empty
+    without either."""
+
+
 class FunctionFacts(msgspec.Struct, frozen=True):
     """A function that runs the consumer."""
 
@@ -107,6 +122,8 @@ class FunctionFacts(msgspec.Struct, frozen=True):
     concurrency: int | None = None
     """The reserved concurrency, None without one."""
     role: str = ""
+    invoked: AsyncFacts | None = None
+    """None if its settings were not seen."""
 
 
 class Denied(msgspec.Struct, frozen=True):

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address
 from eventonce.clock import wall_clock
 from eventonce.doctor.asking import Answer, Asked
 from eventonce.doctor.checks import ahead_of
 from eventonce.doctor.facts import (
+    INVOKE_AGE,
     RETRIES,
     RETRY_AGE,
+    AsyncFacts,
     BusTarget,
     Denied,
     Facts,
@@ -106,7 +109,7 @@ def _date(answer: Answer) -> int | None:
     return int(parsedate_to_datetime(date).timestamp() * 1000) + 500 if date else None
 
 
-def _queue(asked: Asked, address: Address, noun: str, **owner: str) -> QueueFacts | None:
+def _queue(asked: Asked, address: Address, noun: str, **owner: Any) -> QueueFacts | None:
     what = f"the {noun} {address.name}"
     url = address.url or asked.ask(
         "queue", "sqs", "get_queue_url", what, has="QueueUrl", QueueName=address.name, **owner
@@ -216,12 +219,36 @@ def _function(asked: Asked, name: str) -> FunctionFacts | None:
         int(told["Timeout"]),
         reserved.get("ReservedConcurrentExecutions"),
         told.get("Role", ""),
+        _invoked(asked, name, told),
+    )
+
+
+def _invoked(asked: Asked, name: str, function: Answer) -> AsyncFacts | None:
+    told = asked.ask(
+        "function",
+        "lambda",
+        "get_function_event_invoke_config",
+        f"the asynchronous invocations of the function {name}",
+        has="FunctionArn",
+        # A function for which nobody set anything has no such settings.
+        absent={"FunctionArn": function["FunctionArn"]},
+        FunctionName=name,
+    )
+    if not told:
+        return None
+    retries = told.get("MaximumRetryAttempts")
+    failed = (told.get("DestinationConfig") or {}).get("OnFailure") or {}
+    dead = function.get("DeadLetterConfig") or {}
+    return AsyncFacts(
+        LAMBDA_ATTEMPTS if retries is None else 1 + retries,
+        told.get("MaximumEventAgeInSeconds") or INVOKE_AGE,
+        failed.get("Destination") or dead.get("TargetArn") or "",
     )
 
 
 def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
     """The targets of the rules of this bus that reach this ARN."""
-    place = {"EventBusName": bus}
+    place: Answer = {"EventBusName": bus}
     what = f"the rules of bus {bus}"
     names = asked.pages(
         "buses", "events", "list_rule_names_by_target", "RuleNames", what, TargetArn=to, **place

@@ -150,7 +150,11 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
     if topology.letters is not None:
         queues.append(queue_arn(topology.letters, place))
     rules = ("DescribeRule", "ListTargetsByRule")
-    functions = ("GetFunctionConcurrency", "GetFunctionConfiguration")
+    functions = (
+        "GetFunctionConcurrency",
+        "GetFunctionConfiguration",
+        "GetFunctionEventInvokeConfig",
+    )
     found = [
         {"Sid": "Lists", "Effect": "Allow", "Action": [*LISTS], "Resource": "*"},
         _allow("Queues", "sqs", ["GetQueueAttributes", "GetQueueUrl"], queues),
