@@ -152,7 +152,11 @@ def attribute(account: Account, name: str, value: str, queue: str = NAME) -> Ite
 @contextmanager
 def mapping(account: Account, **wrong: Any) -> Iterator[None]:
     one, client = account.mapping, account.client("lambda")
-    right = {"Enabled": True, "FunctionResponseTypes": one["FunctionResponseTypes"]}
+    right = {
+        "Enabled": True,
+        "FunctionResponseTypes": one["FunctionResponseTypes"],
+        "FilterCriteria": {"Filters": []},
+    }
     client.update_event_source_mapping(UUID=one["UUID"], **wrong)
     yield
     client.update_event_source_mapping(UUID=one["UUID"], **right)
@@ -309,6 +313,11 @@ PLANTED: dict[str, tuple[Plant, str, str]] = {
         "ReportBatchItemFailures",
     ),
     "off": (partial(mapping, Enabled=False), "is disabled", "--enabled"),
+    "filter": (
+        partial(mapping, FilterCriteria={"Filters": [{"Pattern": '{"body": {"n": [1]}}'}]}),
+        "has a filter that loses events",
+        "--filter-criteria '{}'",
+    ),
     "transformer": (
         partial(target, InputTransformer=TRANSFORMER),
         "drops the event's id",

@@ -130,6 +130,11 @@ def of_two_organisations() -> Facts:
     return replace(facts, targets=(replace(one, bus=bus), other))
 
 
+def filtered(*patterns: dict[str, Any], **fields: Any) -> Facts:
+    """The mapping has these filters, and the delivery these fields."""
+    return replace(delivery(**fields), mappings=(replace(MAPPING, filters=patterns),))
+
+
 ID_AND_DETAIL = {"id": "$.id", "detail": "$.detail", "n": "$.detail.n[0]"}
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
 VPC = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
@@ -282,6 +287,30 @@ FAULTS = {
         "does not take partial batch responses",
         "ReportBatchItemFailures",
     ),
+    "a filter": (
+        filtered({"body": {"detail": {"direction": ["inbound"]}}}),
+        "the mapping from the queue to the function calls has a filter that loses events",
+        "--uuid 1-2-3 --filter-criteria '{}'",
+    ),
+    "a filter of the same field": (
+        filtered({"body": {"source": ["aws.partner/genesys.com"]}}),
+        "has a filter that loses events",
+        "--filter-criteria",
+    ),
+    "a filter for a queue that no rule was seen for": (
+        replace(filtered({"body": DELIVERY.pattern}), targets=()),
+        "has a filter that loses events",
+        "--filter-criteria",
+    ),
+    "a filter for what the rule does not send": (
+        filtered(
+            {"body": DELIVERY.pattern},
+            template='{"id": <id>, "detail": <detail>}',
+            paths=ID_AND_DETAIL,
+        ),
+        "has a filter that loses events",
+        "--filter-criteria",
+    ),
     "no concurrency": (
         replace(SOUND, functions=(replace(FUNCTION, concurrency=0),)),
         "a reserved concurrency of 0",
@@ -378,6 +407,7 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
         of_two_organisations(),
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
+        filtered({"body": {"x": ["y"]}}, {"body": {"source": ["x", *DELIVERY.pattern["source"]]}}),
         # A queue alone brings the events of this one.
         replace(SOUND, functions=(replace(FUNCTION, invoked=AsyncFacts(1, 60)),)),
     ],
@@ -392,6 +422,10 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
         (Facts(hidden=True), "how late a copy can come"),
+        (
+            replace(SOUND, mappings=(replace(MAPPING, filter_key="1-2-3"),)),
+            "whether the mapping from the queue to the function calls has a filter: the key 1-2-3",
+        ),
         (direct(attempts=2), "needs lambda_handler(consumer, attempts=2)"),
         *(
             (queue(policy=it), f"lets the rule calls of bus default send: its statement {which}")
@@ -467,6 +501,25 @@ def test_patterns_overlap_where_an_event_may_match_both(
 ) -> None:
     assert patterns.overlap(one, other) is both
     assert patterns.overlap(other, one) is both
+
+
+COVERED = [
+    ({}, {"source": ["a"]}, True),
+    ({"source": ["a"]}, {}, False),
+    ({"source": ["a", "b"]}, {"source": ["b"], "detail-type": ["t"]}, True),
+    ({"source": ["a"]}, {"source": ["a", "b"]}, False),
+    ({"detail": {"n": [{"numeric": [">", 1]}]}}, {"detail": {"n": [{"numeric": [">", 1]}]}}, True),
+    ({"detail": {"n": [1]}}, {"detail": {"m": [1]}}, False),
+    ({"$or": [{"source": ["a"]}, {"source": ["b"]}]}, {"source": ["b"]}, True),
+    ({"source": ["a"]}, {"$or": [{"source": ["a"]}, {"detail-type": ["t"]}]}, False),
+]
+
+
+@pytest.mark.parametrize(("wide", "narrow", "covered"), COVERED)
+def test_a_pattern_covers_another_where_each_event_of_that_one_matches(
+    wide: dict[str, Any], narrow: dict[str, Any], covered: bool
+) -> None:
+    assert patterns.covers(wide, narrow) is covered
 
 
 def test_a_type_is_named_only_where_a_pattern_names_types() -> None:

@@ -15,8 +15,10 @@ from eventonce.doctor.facts import (
     Facts,
     FileFacts,
     FunctionFacts,
+    SourceMapping,
     judged,
 )
+from eventonce.doctor.patterns import covers
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
 
@@ -184,6 +186,18 @@ def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
             f"{update} --function-response-types ReportBatchItemFailures: without it a "
             f"function that names failed messages has its whole batch deleted, the failed ones too",
         )
+        if one.filter_key:
+            yield Finding(
+                f"whether {name} has a filter: the key {one.filter_key} hides it", unchecked=True
+            )
+            continue
+        fine = not one.filters or _all_pass(facts, one)
+        yield judged(
+            fine,
+            f"{name} passes every event on" if fine else f"{name} has a filter that loses events",
+            f"{update} --filter-criteria '{{}}', and choose events by the patterns of the rules: "
+            f"Lambda deletes a message that matches no filter, and nobody is told",
+        )
 
 
 def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
@@ -331,6 +345,15 @@ AREAS: Final = ("account", "store", "queue", "buses", "function", "rights", "rul
 def _mapped(facts: Facts) -> list[FunctionFacts]:
     names = {it.function for it in facts.mappings}
     return [it for it in facts.functions if it.name in names]
+
+
+def _all_pass(facts: Facts, mapping: SourceMapping) -> bool:
+    """Whether the filters of this mapping match every event that the rules bring to the queue."""
+    brought = [it for it in facts.targets if facts.queue and it.to == facts.queue.arn]
+    return bool(brought) and all(
+        not one.reshaped and any(covers(it, {"body": one.pattern}) for it in mapping.filters)
+        for one in brought
+    )
 
 
 def _outlasting(file: FileFacts) -> Rule | None:

@@ -88,6 +88,11 @@ class BusTarget(msgspec.Struct, frozen=True):
     role: str = ""
     """The role in whose name the rule sends; without one the queue's policy decides."""
 
+    @property
+    def reshaped(self) -> bool:
+        """Whether something else than the event as it is comes to the target."""
+        return bool(self.input or self.template or self.path not in ("", "$"))
+
     def __str__(self) -> str:
         return f"rule {self.rule} of bus {self.bus}"
 
@@ -100,6 +105,10 @@ class SourceMapping(msgspec.Struct, frozen=True):
     enabled: bool = True
     partial: bool = True
     """Whether the function may report single messages of a batch as failed."""
+    filters: tuple[dict[str, Any], ...] = ()
+    """The patterns of its filter criteria, one of which a message has to match."""
+    filter_key: str = ""
+    """The KMS key by which a filter is hidden; empty if none is."""
 
 
 class AsyncFacts(msgspec.Struct, frozen=True):

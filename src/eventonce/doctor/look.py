@@ -184,9 +184,16 @@ def _mappings(asked: Asked, arn: str) -> list[SourceMapping]:
             _function_name(it["FunctionArn"]),
             it.get("State", "Enabled") in ON,
             "ReportBatchItemFailures" in (it.get("FunctionResponseTypes") or ()),
+            _filters(it),
+            "" if it.get("FilterCriteria") else it.get("KMSKeyArn") or "",
         )
         for it in found
     ]
+
+
+def _filters(mapping: Answer) -> tuple[dict[str, Any], ...]:
+    told = (mapping.get("FilterCriteria") or {}).get("Filters") or ()
+    return tuple(msgspec.json.decode(it.get("Pattern") or "{}") for it in told)
 
 
 def _function_name(arn: str) -> str:

@@ -36,6 +36,12 @@ def overlap(one: Pattern, other: Pattern) -> bool:
     return any(_meet(some, others) for some in _choices(one) for others in _choices(other))
 
 
+def covers(wide: Pattern, narrow: Pattern) -> bool:
+    """Whether each event that matches the narrow pattern is sure to match the wide one: every
+    field that the wide one is about has some of the same matchers in the narrow one."""
+    return all(any(_within(one, its) for its in _choices(wide)) for one in _choices(narrow))
+
+
 def shared_type(one: Pattern, other: Pattern) -> str:
     """A known event type that both patterns match; empty if neither names a type, or no known type
     is among them."""
@@ -80,6 +86,13 @@ def _meet(one: Fields, other: Fields) -> bool:
     return all(
         any(_same(some, its) for some in one[path] for its in other[path])
         for path in one.keys() & other.keys()
+    )
+
+
+def _within(narrow: Fields, wide: Fields) -> bool:
+    return all(
+        path in narrow and all(one in matchers for one in narrow[path])
+        for path, matchers in wide.items()
     )
 
 
