@@ -212,6 +212,23 @@ FAULTS = {
         "drops the event's id",
         "remove the target's Input",
     ),
+    "the name of the rule in the place of the id": (
+        delivery(
+            template='{"id": <aws.events.rule-name>, "detail": <detail>}', paths=ID_AND_DETAIL
+        ),
+        "drops the event's id",
+        "remove the target's Input",
+    ),
+    "an event that quotation marks break": (
+        delivery(template='{"id": <id>, "detail": "<aws.events.event.json>"}', paths=ID_AND_DETAIL),
+        "drops the event's id",
+        "remove the target's Input",
+    ),
+    "the envelope alone": (
+        delivery(template="<aws.events.event>"),
+        "the input transformer of the rule calls of bus default drops the event's detail",
+        "remove the target's Input",
+    ),
     "an id in a sentence": (
         delivery(template='"the event <id> came"', paths=ID_AND_DETAIL),
         "drops the event's id",
@@ -388,6 +405,7 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
     [
         fifo(deduplicates=True, group="all"),
         delivery(template="<aws.events.event.json>"),
+        delivery(template='{"id": <id>, "detail": <aws.events.event.json>}', paths=ID_AND_DETAIL),
         delivery(template='{"id": <id>, "detail": <detail>}', paths=ID_AND_DETAIL),
         delivery(template='{"id": "<id>", "detail": {"said": "\\"<n>\\""}}', paths=ID_AND_DETAIL),
         delivery(template='{"detail": <all>, "id": <id>}', paths={"all": "$", "id": "$.id"}),

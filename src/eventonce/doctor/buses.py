@@ -39,7 +39,13 @@ PREDEFINED: Final = {
     "aws.events.event": {name: value for name, value in TRIAL.items() if name != "detail"},
     "aws.events.event.json": TRIAL,
 }
-"""EventBridge's own variables of an input transformer that hold parts of the event."""
+"""EventBridge's own variables of an input transformer that hold parts of the event. The others,
+such as `aws.events.rule-name`, hold nothing of it."""
+
+ENVELOPE: Final = frozenset(
+    ("account", "detail-type", "id", "region", "resources", "source", "time", "version")
+)
+"""The fields that EventBridge itself gives an event."""
 
 STRINGS_AND_VARIABLES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>', re.DOTALL)
 
@@ -129,8 +135,8 @@ def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
             what = f"the {one} replaces every event by a constant"
         elif one.path not in ("", "$"):
             what = f"the {one} delivers {one.path} alone, without the event's id"
-        elif one.template and not _keeps_id(one):
-            what = f"the input transformer of the {one} drops the event's id"
+        elif one.template and (dropped := _dropped(one)):
+            what = f"the input transformer of the {one} drops the event's {dropped}"
         else:
             continue
         yield Finding(
@@ -179,16 +185,21 @@ def _patterns(one: BusTarget) -> Iterator[Pattern]:
         yield {"source": [{"prefix": one.bus}]}
 
 
-def _keeps_id(one: BusTarget) -> bool:
-    """Whether a consumer finds the id where it looks for one: under another name it is lost."""
+def _dropped(one: BusTarget) -> str:
+    """The part of the event that a consumer does not find where it looks for it; empty if it finds
+    all. An id under another name is lost."""
     try:
-        return envelope.read(_transformed(one)).id == TRIAL_ID
+        found = envelope.read(_transformed(one))
     except EnvelopeError:
-        return False
+        return "id"
+    if found.id != TRIAL_ID:
+        return "id"
+    return "detail" if found.detail.keys() <= ENVELOPE else ""
 
 
 def _transformed(one: BusTarget) -> str:
-    """The trial as the transformer makes it; a variable in quotation marks stands for its text."""
+    """The trial as the transformer makes it; a variable in quotation marks stands for its text.
+    EventBridge's own ones are not escaped there, and break the text."""
 
     def value(name: str) -> Any:
         if name not in one.paths:
@@ -200,6 +211,8 @@ def _transformed(one: BusTarget) -> str:
 
     def quoted(variable: re.Match[str]) -> str:
         found = value(variable[1])
+        if variable[1] in PREDEFINED:
+            return json.dumps(found)
         return json.dumps(found if isinstance(found, str) else json.dumps(found))[1:-1]
 
     def filled(match: re.Match[str]) -> str:
