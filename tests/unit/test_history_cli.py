@@ -178,6 +178,21 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     assert "found under the name 'other'" in by_event.err
 
 
+def test_show_looks_into_the_history_that_it_is_given(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    event = tmp_path / "event.json"
+    event.write_bytes(call(1))
+    run("run", "-c", config, "--from", event)
+    away = ["--store", f"sqlite:///{tmp_path}/store.db", "--name", "crm"]
+    bare = run("show", event, *away)
+    assert (bare.code, "ran at " in bare.out) == (0, False)
+    found = run("show", event, *away, "--history", f"sqlite:///{tmp_path}/history.db")
+    assert (found.code, "ran at " in found.out) == (0, True)
+    missing = run("show", event, *away, "--history", f"sqlite:///{tmp_path}/nothing.db")
+    assert (missing.code, "nothing.db" in missing.err) == (2, True)
+
+
 @pytest.mark.parametrize("id", ["of a copy that nobody delivered", ""])
 def test_show_finds_an_event_by_its_key_whoever_the_consumer_is(
     run: Run, config: Path, tmp_path: Path, id: str

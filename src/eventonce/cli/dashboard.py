@@ -12,12 +12,11 @@ from typing import Any, Final
 import click
 import msgspec
 
-from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of
+from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of, history_option
 from eventonce.cli.letter_options import runners_of
 from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
     Settings,
-    configured,
     handler_option,
     with_settings,
 )
@@ -44,12 +43,7 @@ dashboard_option = click.option(
     metavar="[HOST:]PORT",
     help=f"The address to listen on; port 0 takes a free one.  [default: {LISTEN}]",
 )
-@configured(
-    "--history",
-    "uri",
-    metavar="URI",
-    help="The history, such as sqlite:///history.db.  [default: store of the file's [history]]",
-)
+@history_option
 @handler_option
 @log_format_option
 @with_settings("store", "name", "config")

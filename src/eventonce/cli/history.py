@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.history_options import history_of
-from eventonce.cli.options import Settings, configured, filled, instant, json_option, with_settings
+from eventonce.cli.history_options import history_of, history_option
+from eventonce.cli.options import Settings, filled, instant, json_option, with_settings
 from eventonce.cli.output import counted, emit, notice, one_line, table
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
@@ -59,12 +59,7 @@ NOT_KEPT: Final = (
     show_default=True,
     help="The latest decisions, at most so many.",
 )
-@configured(
-    "--history",
-    "uri",
-    metavar="URI",
-    help="The history, such as sqlite:///history.db.  [default: store of the file's [history]]",
-)
+@history_option
 @with_settings("name", "config")
 @json_option
 def history(

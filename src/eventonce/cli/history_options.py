@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from eventonce.cli.options import configured
 from eventonce.config import Config
 from eventonce.consumer import Consumer
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
 DASHBOARD_HISTORY: Final = "sqlite:///eventonce-history.db"
 """The history of a worker that has a dashboard and names none."""
+
+
+history_option: Final = configured(
+    "--history",
+    "uri",
+    metavar="URI",
+    help="The history, such as sqlite:///history.db.  [default: store of the file's [history]]",
+)
 
 
 def history_of(file: Config) -> str:
@@ -34,12 +43,13 @@ def open_history(file: Config, uri: str) -> History:
 
 
 @contextmanager
-def looking_back(file: Config) -> Iterator[History | None]:
-    """The history, to look at; None without one, or before it is begun."""
+def looking_back(file: Config, given: str | None = None) -> Iterator[History | None]:
+    """The history, to look at: the one that is given, or else the file's; None without one, or
+    before the file's is begun."""
     from eventonce.history import History, recorder  # noqa: PLC0415  for those who keep one
 
-    uri = history_of(file)
-    if not uri or not recorder.exists(uri):
+    uri = given or history_of(file)
+    if not uri or not (given or recorder.exists(uri)):
         yield None
         return
     table, secrets = file.history, file.secret_bytes

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.history_options import looking_back
+from eventonce.cli.history_options import history_option, looking_back
 from eventonce.cli.options import (
     Settings,
     config_option,
@@ -135,9 +135,10 @@ def stats(settings: Settings, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("what", metavar="KEY|FILE")
+@history_option
 @with_settings("store", "presets", "rules", "name", "config")
 @json_option
-def show(settings: Settings, what: str, *, as_json: bool) -> int:
+def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> int:
     """Show the record of a KEY in hexadecimal, or of the event in FILE (- is stdin).
 
     The consumer's name is part of every key, and a store keeps no list of names: an event is
@@ -147,7 +148,7 @@ def show(settings: Settings, what: str, *, as_json: bool) -> int:
     event = event_in(what)
     key = key_in(what) if event is None else b""
     tried: list[str] = []
-    with closing(settings.open_store()) as opened, looking_back(settings.file) as history:
+    with closing(settings.open_store()) as opened, looking_back(settings.file, uri) as history:
         met = _answered(history.consumers) if history is not None else None
         for name in _names(settings, opened, met or []) if event is not None else [""]:
             if event is not None:
