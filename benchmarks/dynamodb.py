@@ -27,9 +27,9 @@ from botocore.config import Config
 from benchmarks import Figure
 from benchmarks.yardstick import EVENT
 from eventonce import Consumer
-from eventonce.aws.direct import Endpoint
+from eventonce.aws.direct import Endpoint, ServiceClient
 from eventonce.stores.dynamodb import DynamoDBStore
-from eventonce.stores.dynamodb.client import DynamoDBClient
+from eventonce.stores.dynamodb.client import DYNAMODB
 from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
 
 ROUNDS = 5
@@ -256,8 +256,12 @@ def _ways(endpoint: str) -> Iterator[Figure]:
         ]
         list(side_by_side.map(lambda ask: quick.put_item(**ask), asks))
 
-    own = DynamoDBClient(
-        Endpoint("dynamodb", REGION, endpoint), connect_timeout=2.0, read_timeout=20.0, attempts=1
+    own = ServiceClient(
+        DYNAMODB,
+        Endpoint("dynamodb", REGION, endpoint),
+        connect_timeout=2.0,
+        read_timeout=20.0,
+        attempts=1,
     )
 
     def lean(_: list[int]) -> None:

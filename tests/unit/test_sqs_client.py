@@ -14,9 +14,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from eventonce.aws.direct import Endpoint, ServiceError, endpoint_as_found, endpoint_of
+from eventonce.aws.direct import (
+    Endpoint,
+    ServiceClient,
+    ServiceError,
+    endpoint_as_found,
+    endpoint_of,
+)
 from eventonce.aws.sessions import Access, connect, connected
-from eventonce.aws.sqs_client import SQSClient, connect_sqs
+from eventonce.aws.sqs_client import connect_sqs
 from tests.helpers import PATIENCE
 from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
@@ -93,7 +99,7 @@ def test_a_request_goes_where_botocore_would_send_it(
     assert endpoint is not None
     ours = urlsplit(endpoint.url).netloc, f"{endpoint.region}/{endpoint.service}"
     assert ours == asked_by_botocore(access)
-    assert isinstance(made(access), SQSClient)
+    assert isinstance(made(access), ServiceClient)
     if not said and endpoint_of("sqs", access) is not None:
         assert endpoint.url.rstrip("/") == endpoint_of("sqs", access).url  # type: ignore[union-attr]
 
@@ -123,7 +129,7 @@ def test_a_request_that_needs_more_is_sent_by_botocore(
         (tmp_path / "settings").write_text(said["AWS_CONFIG_FILE"])
         said = {"AWS_CONFIG_FILE": str(tmp_path / "settings")}
     environment(**FUNCTION, **said)
-    assert isinstance(made(Access(endpoint=endpoint)), SQSClient) is ours
+    assert isinstance(made(Access(endpoint=endpoint)), ServiceClient) is ours
 
 
 def test_a_system_that_cannot_tell_a_closed_connection_is_botocores(
@@ -131,13 +137,13 @@ def test_a_system_that_cannot_tell_a_closed_connection_is_botocores(
 ) -> None:
     environment(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="true")
     monkeypatch.delattr(select, "poll")
-    assert not isinstance(made(Access()), SQSClient)
+    assert not isinstance(made(Access()), ServiceClient)
 
 
 def test_without_credentials_botocore_says_so(environment: Any) -> None:
     environment(AWS_REGION=REGION, AWS_EC2_METADATA_DISABLED="true")
     client = made(Access())
-    assert not isinstance(client, SQSClient)
+    assert not isinstance(client, ServiceClient)
     with pytest.raises(Exception, match="Unable to locate credentials"):
         client.list_queues()
 
@@ -158,7 +164,7 @@ def test_credentials_that_botocore_renews_sign_the_next_request(
     environment(AWS_CONFIG_FILE=str(settings))
     with serving() as service:
         client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
-        assert isinstance(client, SQSClient)
+        assert isinstance(client, ServiceClient)
         client.list_queues()
         client.list_queues()
         client.close()
@@ -202,7 +208,7 @@ def test_a_role_that_is_assumed_signs_the_requests(
         )
         environment(AWS_CONFIG_FILE=str(settings), AWS_ENDPOINT_URL_STS=f"http://127.0.0.1:{port}")
         client = connect_sqs(Access(endpoint=service.url), read_timeout=5, attempts=1)
-        assert isinstance(client, SQSClient)
+        assert isinstance(client, ServiceClient)
         client.list_queues()
         client.close()
     (asked,) = service.asked
@@ -219,7 +225,7 @@ def test_the_certificates_of_the_settings_are_trusted(environment: Any, tmp_path
     environment(**KEYS, AWS_CONFIG_FILE=str(settings))
     with serving(context) as service:
         client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
-        assert isinstance(client, SQSClient)
+        assert isinstance(client, ServiceClient)
         assert client.list_queues()["ResponseMetadata"]["HTTPStatusCode"] == 200
         client.close()
 

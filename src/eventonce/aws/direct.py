@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
@@ -356,17 +356,80 @@ def _error(reply: Reply) -> dict[str, Any]:
         code = older[0]
     return {
         "Error": {"Code": code, "Message": said.message or said.Message},
-        "ResponseMetadata": metadata(reply),
+        "ResponseMetadata": _metadata(reply),
         "Body": reply.body,
     }
 
 
+class Service(NamedTuple):
+    """One service: how its operations are named, written and read."""
+
+    target: str
+    """The beginning of every operation's name in a request."""
+    encode: Callable[[dict[str, Any]], bytes]
+    decode: Callable[[str, bytes], dict[str, Any]]
+    """From an operation and the body of its answer; empty for a body that is not the service's."""
+    refusal: Callable[[bytes], dict[str, Any]] = lambda _: {}
+    """From the body of an error: more than its code and its message."""
+    headers: Mapping[str, str] = _NONE
+
+
+class Meta(NamedTuple):
+    """The part of a boto3 client's `meta` that is used here."""
+
+    endpoint_url: str
+    region_name: str
+
+
+class ServiceClient:
+    """A client of one service. Each operation is a method, such as `put_item`, that takes and gives
+    what boto3's does, so that nobody sees which of the two is called."""
+
+    def __init__(
+        self,
+        service: Service,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float,
+        read_timeout: float,
+        attempts: int,
+    ) -> None:
+        self.meta = Meta(endpoint.url, endpoint.region)
+        self.service = service
+        self._direct = DirectClient(
+            endpoint,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            attempts=attempts,
+            headers=service.headers,
+        )
+
+    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
+        if operation.startswith("_"):
+            raise AttributeError(operation)
+        return partial(self._call, _operation_of(operation))
+
+    def close(self) -> None:
+        """Close the connections; the next call opens another."""
+        self._direct.close()
+
+    def _call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
+        service = self.service
+        try:
+            reply = self._direct.post(service.target + operation, service.encode(asked))
+        except ServiceError as error:
+            error.response |= service.refusal(error.response["Body"])
+            raise
+        answer = service.decode(operation, reply.body)
+        return {**answer, "ResponseMetadata": _metadata(reply)}
+
+
 @cache
-def operation_of(method: str) -> str:
+def _operation_of(method: str) -> str:
     """The operation behind a method of boto3: `PutItem` for `put_item`."""
     return "".join(map(str.title, method.split("_")))
 
 
-def metadata(reply: Reply) -> dict[str, Any]:
+def _metadata(reply: Reply) -> dict[str, Any]:
     """The metadata that botocore gives beside the content of an answer."""
     return {"HTTPStatusCode": reply.status, "HTTPHeaders": reply.headers}

@@ -1,24 +1,14 @@
-"""SQS' own client for `direct`: its operations by the names, and in the forms, that boto3's client
-has, so that `sqs` does not see which of the two it calls."""
+"""SQS for `direct`: how its operations are written and read, and which client `sqs` calls."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from eventonce.aws.direct import (
-    DirectClient,
-    Endpoint,
-    endpoint_as_found,
-    endpoint_of,
-    metadata,
-    operation_of,
-)
+from eventonce.aws.direct import Service, ServiceClient, endpoint_as_found, endpoint_of
 from eventonce.aws.sessions import CONNECT_TIMEOUT, Access, connected
 
 _HEADERS: Final = {"x-amzn-query-mode": "true"}
@@ -36,39 +26,13 @@ def connect_sqs(access: Access, *, read_timeout: float, attempts: int) -> Any:
         return client
     if client is not None:
         client.close()
-    return SQSClient(endpoint, read_timeout=read_timeout, attempts=attempts)
-
-
-class SQSClient:
-    """Each operation is a method, such as `receive_message`, that takes and gives what boto3's
-    does."""
-
-    def __init__(self, endpoint: Endpoint, *, read_timeout: float, attempts: int) -> None:
-        self._direct = DirectClient(
-            endpoint,
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=read_timeout,
-            attempts=attempts,
-            headers=_HEADERS,
-        )
-
-    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
-        if operation.startswith("_"):
-            raise AttributeError(operation)
-        return partial(self._call, operation_of(operation))
-
-    def close(self) -> None:
-        """Close the connections; the next call opens another."""
-        self._direct.close()
-
-    def _call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
-        reply = self._direct.post("AmazonSQS." + operation, _encoded(asked))
-        answer = _decoded(reply.body)
-        for message in answer.get("Messages") or ():
-            for attribute in (message.get("MessageAttributes") or {}).values():
-                if attribute.get("BinaryValue"):
-                    attribute["BinaryValue"] = b64decode(attribute["BinaryValue"])
-        return {**answer, "ResponseMetadata": metadata(reply)}
+    return ServiceClient(
+        SQS,
+        endpoint,
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=read_timeout,
+        attempts=attempts,
+    )
 
 
 def _encoded(asked: dict[str, Any]) -> bytes:
@@ -77,6 +41,15 @@ def _encoded(asked: dict[str, Any]) -> bytes:
     except UnicodeEncodeError:
         # Half of a character, which SQS refuses by itself.
         return json.dumps(asked).encode()
+
+
+def _answer(_: str, body: bytes) -> dict[str, Any]:
+    answer = _decoded(body)
+    for message in answer.get("Messages") or ():
+        for attribute in (message.get("MessageAttributes") or {}).values():
+            if attribute.get("BinaryValue"):
+                attribute["BinaryValue"] = b64decode(attribute["BinaryValue"])
+    return answer
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
@@ -90,3 +63,6 @@ def _decoded(body: bytes) -> dict[str, Any]:
         except (ValueError, RecursionError):
             return {}
     return found if isinstance(found, dict) else {}
+
+
+SQS: Final = Service("AmazonSQS.", _encoded, _answer, headers=_HEADERS)

@@ -12,8 +12,8 @@ import pytest
 from botocore.client import BaseClient
 from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
 
-from eventonce.aws.sqs_client import SQSClient
-from eventonce.stores.dynamodb.client import DynamoDBClient
+from eventonce.aws.direct import ServiceClient
+from eventonce.aws.sqs_client import SQS
 from tests.integration.infra.account import HERE
 from tests.servers.aws import REGION
 
@@ -44,18 +44,17 @@ def asking(*others: Any) -> Iterator[set[Asked]]:
             found.update(_rights(client.meta.service_model.service_name, operation, params))
         return call(client, operation, params)
 
-    def noting_direct(service: str, call: Any) -> Any:
-        def noting(client: Any, operation: str, /, **params: Any) -> Any:
-            if client not in others:
-                found.update(_rights(service, operation, params))
-            return call(client, operation, **params)
+    call_direct = ServiceClient._call
 
-        return noting
+    def noting_direct(client: Any, operation: str, /, **params: Any) -> Any:
+        if client not in others:
+            service = "sqs" if client.service is SQS else "dynamodb"
+            found.update(_rights(service, operation, params))
+        return call_direct(client, operation, **params)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseClient, "_make_api_call", noting)
-        patch.setattr(DynamoDBClient, "_call", noting_direct("dynamodb", DynamoDBClient._call))
-        patch.setattr(SQSClient, "_call", noting_direct("sqs", SQSClient._call))
+        patch.setattr(ServiceClient, "_call", noting_direct)
         yield found
 
 

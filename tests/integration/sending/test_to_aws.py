@@ -15,8 +15,8 @@ import pytest
 from botocore.client import BaseClient
 
 from eventonce import sending
+from eventonce.aws.direct import ServiceClient
 from eventonce.aws.limits import EVENTBRIDGE_BATCH_BYTES
-from eventonce.aws.sqs_client import SQSClient
 from tests.integration.sending.sent import Send, event
 from tests.servers.aws import REGION
 
@@ -242,7 +242,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
         ]
         return {"Successful": taken, "Failed": failed}
 
-    monkeypatch.setattr(SQSClient, "_call", call)
+    monkeypatch.setattr(ServiceClient, "_call", call)
     url = f"https://sqs.{REGION}.amazonaws.com/000000000000/q"
     result = send("--queue", url, events=[event(1), event(2), event(3)])
     assert (result.code, result.out) == (0, "3 events, 1 copy: 3 accepted\n")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from eventonce.aws.direct import ServiceClient
 from eventonce.aws.sessions import Access, connect
-from eventonce.aws.sqs_client import SQSClient, connect_sqs
+from eventonce.aws.sqs_client import connect_sqs
 from tests.integration.worker.conftest import Servers
 
 
@@ -18,7 +19,7 @@ def both(servers: Servers) -> Iterator[tuple[Any, Any]]:
     access = Access(endpoint=servers.aws)
     ours = connect_sqs(access, read_timeout=25, attempts=1)
     botocores = connect("sqs", access, read_timeout=25, attempts=1)
-    assert isinstance(ours, SQSClient)
+    assert isinstance(ours, ServiceClient)
     yield ours, botocores
     ours.close()
     botocores.close()

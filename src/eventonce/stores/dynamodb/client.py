@@ -1,25 +1,14 @@
-"""DynamoDB's own client for `aws.direct`: its operations by the names, and in the forms, that
-boto3's client has, so that `table` does not see which of the two it calls."""
+"""DynamoDB for `aws.direct`: how its operations are written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, TypedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, TypedDict
 
 import msgspec
 
-from eventonce.aws.direct import (
-    DirectClient,
-    Endpoint,
-    Reply,
-    ServiceError,
-    metadata,
-    operation_of,
-)
-
-_TARGET: Final = "DynamoDB_20120810."
-"""The version of the protocol, which every operation's name begins with."""
+from eventonce.aws.direct import Service
 
 
 class Value(TypedDict, total=False):
@@ -79,65 +68,32 @@ _ANSWER_TYPES: Final[Mapping[str, Any]] = {
 """The answers with items in them; all others hold nothing binary."""
 
 
-class Meta(NamedTuple):
-    """The part of a boto3 client's `meta` that is used here."""
-
-    endpoint_url: str
-    region_name: str
-
-
-class DynamoDBClient:
-    """Each operation is a method, such as `put_item`, that takes and gives what boto3's does."""
-
-    def __init__(
-        self, endpoint: Endpoint, *, connect_timeout: float, read_timeout: float, attempts: int
-    ) -> None:
-        self.meta = Meta(endpoint.url, endpoint.region)
-        self._direct = DirectClient(
-            endpoint,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            attempts=attempts,
-        )
-
-    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
-        if operation.startswith("_"):
-            raise AttributeError(operation)
-        return partial(self._call, operation_of(operation))
-
-    def close(self) -> None:
-        """Close the connections; the next call opens another."""
-        self._direct.close()
-
-    def _call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
-        try:
-            reply = self._direct.post(_TARGET + operation, _encode(asked))
-        except ServiceError as error:
-            # The item that stood in the way of a conditional write.
-            conflict = _decoded(error.response["Body"], _Conflict) or {}
-            error.response |= conflict
-            raise
-        return self._answer(operation, reply)
-
-    @staticmethod
-    def _answer(operation: str, reply: Reply) -> dict[str, Any]:
-        # Whatever cannot be read is not DynamoDB's answer: `table` finds nothing in it.
-        answer = _decoded(reply.body, _ANSWER_TYPES.get(operation, dict)) or {}
-        return {**answer, "ResponseMetadata": metadata(reply)}
-
-
 _encode: Final = msgspec.json.Encoder().encode
 """Binary values become base64 here."""
 
 
-def _decoded(body: bytes, kind: Any) -> dict[str, Any] | None:
+def _answer(operation: str, body: bytes) -> dict[str, Any]:
+    # Whatever cannot be read is not DynamoDB's answer: `table` finds nothing in it.
+    return _decoded(body, _ANSWER_TYPES.get(operation, dict))
+
+
+def _conflict(body: bytes) -> dict[str, Any]:
+    """The item that stood in the way of a conditional write."""
+    return _decoded(body, _Conflict)
+
+
+def _decoded(body: bytes, kind: Any) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = _decoder(kind).decode(body)
+        found: dict[str, Any] | None = _decoder(kind).decode(body)
     except (ValueError, RecursionError):
-        return None
-    return found
+        return {}
+    return found or {}
 
 
 @lru_cache(16)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+DYNAMODB: Final = Service("DynamoDB_20120810.", _encode, _answer, _conflict)
+"""The version of the protocol is the beginning of every operation's name."""

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from eventonce.aws.direct import endpoint_of
+from eventonce.aws.direct import ServiceClient, endpoint_of
 from eventonce.aws.sessions import Access, connect
 from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError
-from eventonce.stores.dynamodb.client import DynamoDBClient
+from eventonce.stores.dynamodb.client import DYNAMODB
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY, OWN_ATTRIBUTES, Layout
 from eventonce.stores.dynamodb.errors import TableRef
 from eventonce.stores.uri import Seconds, parse_uri
@@ -66,7 +66,7 @@ class Address(msgspec.Struct, frozen=True):
         }
         endpoint = endpoint_of("dynamodb", access)
         if endpoint is not None:
-            return DynamoDBClient(endpoint, **limits)
+            return ServiceClient(DYNAMODB, endpoint, **limits)
         return connect("dynamodb", access, **limits)
 
 
