@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -30,7 +32,7 @@ from eventonce.metrics import Meter, measure, names
 from eventonce.metrics.causes import cause_of
 from eventonce.metrics.meter import Histogram
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Verdict
+from eventonce.types import Claim, Verdict, VerdictKind
 from tests.helpers import WatchedStore, away, call, ruled, statuses, until
 
 
@@ -132,6 +134,42 @@ def judged(status: Any, verdict: Verdict, claim: Claim = CLAIM, **more: Any) -> 
 def test_every_status_has_a_cause_of_the_table(outcome: Outcome, cause: str) -> None:
     assert cause_of(outcome) == cause
     assert cause in names.CAUSES or cause == "SourceUnavailable"
+
+
+@pytest.mark.parametrize(
+    ("status", "fixed"),
+    [
+        ("busy", [NOT_ALONE, f"{SAME_BATCH} failed"]),
+        ("dead", [forgotten(EVENT, CLAIM, 1)]),
+        ("fenced", [NOT_STARTED, *REFUSED.values()]),
+    ],
+)
+def test_each_sentence_of_a_status_has_a_cause_of_its_own(status: Any, fixed: list[str]) -> None:
+    """A sentence with new words would be counted under the cause of another."""
+    if status in get_args(VerdictKind):
+        answered = product((None, 4), (0, 2), (True, False, None), (0, 7))
+        verdicts = (
+            Verdict(status, order=order, attempt=attempt, same_id=same_id, wait=wait)
+            for order, attempt, same_id, wait in answered
+        )
+        fact = msgspec.structs.replace(CLAIM, order=None)
+        fixed = [
+            *fixed,
+            *(reason(claim, verdict) for verdict in verdicts for claim in (CLAIM, fact)),
+        ]
+    # The numbers of versions and attempts are no words.
+    sentences = {re.sub(r"\d+|None", "1", it): it for it in fixed}
+    causes = {cause_of(Outcome(EVENT, status, it, key=b"k")) for it in sentences.values()}
+    assert len(causes) == len(sentences), sentences
+
+
+def test_a_copy_of_an_event_that_failed_in_the_same_batch_has_its_cause() -> None:
+    def fail(_: Job) -> None:
+        raise KeyError
+
+    consumer, meter = metered(handler=fail)
+    consumer.process([call(1), call(1)])
+    assert events(meter) == {("failed", "KeyError"): 1, ("busy", "same_batch"): 1}
 
 
 def test_no_status_is_without_a_cause() -> None:
