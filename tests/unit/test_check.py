@@ -173,6 +173,29 @@ def test_a_command_names_all_that_is_wrong_before_it_begins(
     )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("sweep", "forget --conversation c --dry-run"),
+        *(f"letters {verb}" for verb in ("list", "groups", "show", "export", "redrive", "drop")),
+    ],
+)
+def test_a_command_for_what_is_kept_names_all_that_is_wrong_too(
+    check: Run, run: Run, command: str
+) -> None:
+    check(
+        "store = 'nowhere:'\nletters = 'sqs://'\nkeep_letters = '0d'\n"
+        "[history]\nkeep = 'soon'\nstore = 'redis://r'\n[privacy]\nsealing_keys = ['a']\n"
+    )
+    refused = run(*command.split(), "--config", "my.toml")
+    assert refused.code == 2
+    said = refused.err.removeprefix("eventonce: ").splitlines()
+    assert [line.partition(": ")[0] for line in said] == [
+        *("store", "letters", "keep_letters"),
+        *("privacy.sealing_keys[0]", "history.store", "history.keep"),
+    ]
+
+
 @pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
 def test_the_faults_too_are_json_where_json_is_asked_for(check: Run, text: str) -> None:
     complaint = check(text).err.removeprefix("eventonce: ").strip()

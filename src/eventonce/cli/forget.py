@@ -22,6 +22,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import counted, emit, table
 from eventonce.cli.store import event_in, key_in, keyed
+from eventonce.config.checks import check_values
 from eventonce.erasure import OTHERS, Conversation, Erasure
 from eventonce.history.decision import CONVERSATION, LONGEST, storable
 from eventonce.letters.bulk import Progress, audited
@@ -92,6 +93,7 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bo
 
 def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     file = settings.file
+    check_values(file, "history", "privacy")
     audit = Audit(file.audit)
     with closing(settings.open_store()) as opened, looking_back(file) as history:
         places: list[Callable[[], LetterSource]] = [

@@ -18,6 +18,7 @@ from eventonce.cli.history_options import history_of, open_history
 from eventonce.cli.options import Settings, filled, instant, options, with_settings
 from eventonce.cli.output import counted, notice
 from eventonce.cli.signals import ended_by_signals
+from eventonce.config.checks import check_values
 from eventonce.consumer import Consumer
 from eventonce.core.plan import Handler
 from eventonce.core.status import DEAD_LETTERS
@@ -106,6 +107,7 @@ def selects(function: Any) -> Any:
 
     @wraps(function)
     def command(settings: Settings, source: str | None, limit: int | None, **given: Any) -> Any:
+        check_values(settings.file, "history", "privacy")
         fields = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
         selection = Selection(consumer=settings.file.name or None, **fields)
         return function(Chosen(settings, selection, source, limit), **given)

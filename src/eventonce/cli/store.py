@@ -28,6 +28,7 @@ from eventonce.cli.options import (
 from eventonce.cli.output import counted, emit, notice, table, with_table
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
+from eventonce.config.checks import check_values
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
 from eventonce.envelope import read
@@ -287,6 +288,7 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
     for them. Dead letters are deleted if the file has keep_letters, decisions if it has a
     [history].
     """
+    check_values(settings.file, "history", "privacy")
     swept = 0
     keep = kept_for("keep_letters", settings.file.keep_letters)
     name = settings.file.name or DEFAULT_NAME
