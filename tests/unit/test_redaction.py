@@ -396,6 +396,34 @@ def test_a_reason_has_no_value_of_a_redacted_field(value: str, before: str, afte
     assert value not in said.replace("[redacted]", "")
 
 
+@pytest.mark.parametrize(
+    "value", [49170123456, "+49170123456", "+49 (170) 12-34-56", "49/170123456"]
+)
+@pytest.mark.parametrize(
+    "written",
+    ["+49 170 123-456", "49170123456", "+49 (170) 123 456", "49.170.123.456", "49\u2011170123456"],
+)
+def test_a_reason_has_no_number_however_its_digits_are_grouped(value: Any, written: str) -> None:
+    event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": value}})
+    said = redaction.without_values(f"no answer from {written}, twice", event, ["detail.caller"])
+    assert said == "no answer from [redacted], twice"
+
+
+def test_a_short_number_is_looked_for_as_it_is() -> None:
+    event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": 123456}})
+    said = redaction.without_values("12-34-56 or 123456", event, ["detail.caller"])
+    assert said == "12-34-56 or [redacted]"
+
+
+def test_a_reason_has_no_name_of_a_field_within_a_redacted_object_unless_it_is_a_word() -> None:
+    caller = {"Anna Lee": {"+49 170": [{"anna@example.com": 1}]}, "firstName": None}
+    event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": caller}})
+    text = "KeyError: 'Anna Lee', '+49 170', 'anna@example.com', 'firstName', 'call'"
+    said = redaction.without_values(text, event, ["detail.caller"])
+    hidden = "'[redacted]', '[redacted]', '[redacted]'"
+    assert said == f"KeyError: {hidden}, 'firstName', 'call'"
+
+
 RULES = Ruleset([ruled(redact=["detail.caller"])], name="crm")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -30,6 +30,14 @@ MOST_LISTS: Final = 8
 
 _WORD: Final = re.compile("[0-9A-Za-z]+")
 """A part of a value that every spelling of it has."""
+
+SHORTEST_NUMBER: Final = 7
+"""Digits of a number that is looked for however its digits are grouped: fewer stand in any text."""
+
+_BETWEEN: Final = r"[\s()./\u2010-\u2015-]"
+"""A character that groups the digits of a number."""
+
+_NUMBER: Final = re.compile(rf"\+?(?:[0-9]|{_BETWEEN})*")
 
 _NO_VALUES: Final = (b"null", b"true", b"false")
 _VALUE: Final = msgspec.Raw(msgspec.json.encode(REDACTED))
@@ -68,12 +76,25 @@ def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
     found = {value for steps in _steps(detail, paths) for value in _values(detail, steps)}
     # Only those that the text has: an expression of all values of a large event takes a second.
     near = (it for it in found if all(word in text for word in _WORD.findall(it)))
-    values = {it for value in near for it in _spellings(value) if it in text}
+    values = {it: re.escape(it) for value in near for it in _spellings(value) if it in text}
+    values |= _grouped(found, text)
     if not values:
         return text
     # In one pass, the longest first: what stands for one value is no part of another.
     longest_first = sorted(values, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, longest_first)), REDACTED, text)
+    return re.sub("|".join(map(values.__getitem__, longest_first)), REDACTED, text)
+
+
+def _grouped(values: Iterable[str], text: str) -> dict[str, str]:
+    """The digits of the numbers that the text has, each with the expression that finds it however
+    its digits are grouped: `49170123456` is `+49 170 123-456`, too."""
+    bare = re.sub(_BETWEEN, "", text)
+    numbers = (re.sub("[^0-9]", "", it) for it in values if _NUMBER.fullmatch(it))
+    return {
+        digits: rf"\+?{f'{_BETWEEN}{{0,2}}'.join(digits)}"
+        for digits in numbers
+        if len(digits) >= SHORTEST_NUMBER and digits in bare
+    }
 
 
 def _spellings(value: str) -> set[str]:
@@ -173,6 +194,8 @@ def _values(value: bytes, steps: Steps) -> Iterator[str]:
                 if not steps
                 else [fields[it] for it in steps[:1] if it in fields]
             )
+            if not steps:
+                yield from filter(_is_content, fields)
             waiting += [(bytes(item), steps[1:]) for item in named]
         elif found is not None:
             waiting += [(bytes(item), steps) for item in found]
@@ -182,6 +205,12 @@ def _values(value: bytes, steps: Steps) -> Iterator[str]:
                 waiting.append((text, steps))
             if not steps and value not in _NO_VALUES:
                 yield from (it for it in _written(value) if len(it) >= SHORTEST)
+
+
+def _is_content(name: str) -> bool:
+    """Whether the name of a field within a redacted object may be a value itself, such as a number
+    or a person's name. A programmer's word, such as `firstName`, says what is missing or wrong."""
+    return len(name) >= SHORTEST and not (name.isascii() and name.isidentifier())
 
 
 def _written(value: bytes) -> set[str]:
