@@ -29,6 +29,7 @@ from eventonce.dashboard.actions import Action
 from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History, Search
+from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
@@ -189,6 +190,16 @@ def test_the_dead_letters_of_all_consumers_have_no_command_that_means_those_of_o
         one = asked.get(f"/letters/one?id={other.id}").text
         (group,) = re.findall('href="(/letters[?][^"]*group=[^"]*)"', one)
         assert "1\u00a0dead letter<" in asked.get(group.replace("&amp;", "&")).text
+
+
+def test_a_link_to_a_group_has_the_id_that_the_secret_gives() -> None:
+    secrets = [b"the secret of a test"]
+    store = store_of(*LETTERS, letter(99, "no customer for 17"))
+    with asking(Resources(lambda: store, name="crm", secrets=secrets)) as asked:
+        for path in (f"/letters/one?id={letter(99).id}", "/letters"):
+            links = re.findall('href="(/letters[?][^"]*group=([^"&]*)[^"]*)"', asked.get(path).text)
+            (link,) = [it for it, group in links if group == grouping(secrets)("no customer for 3")]
+            assert "1\u00a0dead letter<" in asked.get(link.replace("&amp;", "&")).text
 
 
 def test_a_viewer_reads_no_number_that_is_the_name_of_a_field() -> None:

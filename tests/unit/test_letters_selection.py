@@ -111,6 +111,26 @@ def test_any_reason_belongs_to_a_group(reason: str) -> None:
     assert len(normalised(reason)) <= LONGEST_REASON + 1
 
 
+def test_with_a_secret_nobody_without_it_can_guess_a_reason_from_the_id_of_its_group(
+    run: Run,
+) -> None:
+    store = SQLiteStore("store.db")
+    store.put_letters(LETTERS)
+    store.close()
+    said = 'name = "crm"\nstore = "sqlite:///store.db"\n'
+    ids = []
+    for number, secrets in enumerate(("[]", '["the first secret"]', '["the second secret"]')):
+        path = Path(f"{number}.toml")
+        path.write_text(f"{said}secrets = {secrets}\n")
+        found = run("letters", "groups", "-c", path, "--json").documents
+        (group,) = [it["id"] for it in found if it["reason"] == "no answer for …"]
+        listed = run("letters", "list", "-c", path, "--group", group, "--json").documents
+        assert [it["reason"][:9] for it in listed] == ["no answer"] * 2
+        ids.append(group)
+    assert ids[0] == group_of("no answer for 99")
+    assert len(set(ids)) == 3
+
+
 def test_groups_are_counted_with_their_types_and_rules() -> None:
     first, *others = grouped(LETTERS)
     assert (first.reason, first.count, first.example) == ("no customer", 6, "0008-id")

@@ -25,6 +25,7 @@ from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
+from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
 from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
@@ -109,7 +110,8 @@ def selects(function: Any) -> Any:
     def command(settings: Settings, source: str | None, limit: int | None, **given: Any) -> Any:
         check_values(settings.file, "history", "privacy")
         fields = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
-        selection = Selection(consumer=settings.file.name or None, **fields)
+        group_of = grouping(settings.file.secret_bytes)
+        selection = Selection(consumer=settings.file.name or None, group_of=group_of, **fields)
         return function(Chosen(settings, selection, source, limit), **given)
 
     return options(

@@ -82,7 +82,8 @@ def group_letters(chosen: Chosen, *, as_json: bool) -> int:
     progress = Progress()
     with chosen.open() as place:
         batches = chosen.batches(place, progress)
-        groups = grouped(one.letter for held in batches for one in held)
+        letters = (one.letter for held in batches for one in held)
+        groups = grouped(letters, chosen.selection.group_of)
     if as_json:
         for group in groups:
             echo_json(form.group_document(group))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -25,9 +25,11 @@ QUEUE: Final = "queue"
 class LetterQuery:
     """The dead letters that a page is about, as its link names them."""
 
-    def __init__(self, given: Mapping[str, str], consumer: str) -> None:
+    def __init__(
+        self, given: Mapping[str, str], consumer: str, group_of: Callable[[str], str]
+    ) -> None:
         """`consumer` is the one whose dead letters are meant if the link names none; an empty name
-        means those of all."""
+        means those of all. `group_of` names the group of a reason."""
         names = ("id", "consumer", *FILTERS, "since", "until", "from")
         self.fields = {
             name: given[name].strip()
@@ -41,6 +43,7 @@ class LetterQuery:
             consumer=self.fields.get("consumer", consumer) or None,
             since=self._instant("since"),
             until=self._instant("until"),
+            group_of=group_of,
             **{name: self.fields.get(name) for name in FILTERS},
         )
         self.from_queue: Final = self.fields.get("from") == QUEUE

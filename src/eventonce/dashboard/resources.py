@@ -15,6 +15,7 @@ from eventonce.consumer import Consumer
 from eventonce.core.ports import Stats
 from eventonce.errors import ConfigError
 from eventonce.history import History
+from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
 from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
@@ -49,13 +50,15 @@ class Resources:
         history_options: Sequence[str] = (),
     ) -> None:
         """`store` opens the store, both a `Store` and a `StoreAdmin`. `history` is its URI, empty
-        for none, and `secrets` are those of its digests. `consumer` and `state` are those of the
-        worker or receiver of this process, None elsewhere. `runners` run dead letters again:
-        without them the consumer does, or nothing. `letters` is the queue of dead letters, empty
-        for none, and `sealer` opens what is sealed there. `audit` is the file for audit lines,
-        empty for the log alone. The options name the same store, the same history and the handler
-        of a redrive on a command line; None if no command has that handler."""
+        for none, and `secrets` are those of its digests and of the ids of groups. `consumer` and
+        `state` are those of the worker or receiver of this process, None elsewhere. `runners` run
+        dead letters again: without them the consumer does, or nothing. `letters` is the queue of
+        dead letters, empty for none, and `sealer` opens what is sealed there. `audit` is the file
+        for audit lines, empty for the log alone. The options name the same store, the same history
+        and the handler of a redrive on a command line; None if no command has that handler."""
         self.name = name
+        self.group_of = grouping(secrets)
+        """From the reason of a dead letter to the id of its group."""
         self.consumer = consumer
         self.state = state
         self.history = history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -37,8 +37,9 @@ class Group(msgspec.Struct):
     """The id of its latest dead letter."""
 
 
-def grouped(letters: Iterable[Letter]) -> list[Group]:
-    """The groups, the largest first; no dead letter is held."""
+def grouped(letters: Iterable[Letter], group_of: Callable[[str], str] = group_of) -> list[Group]:
+    """The groups, the largest first; no dead letter is held. `group_of` names the group of a
+    reason."""
     found: dict[str, Group] = {}
     for letter in letters:
         name = group_of(letter.reason)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
+
+from eventonce.rules.keys import hasher
 
 LONGEST_REASON: Final = 300
 """Characters of a reason that count: what follows is the answer of some server, or a trace."""
@@ -58,7 +60,18 @@ def veiled(reason: str) -> str:
     return _REPEATED.sub(VARYING, _NAMES.sub(VARYING, normalised(reason)))
 
 
-@lru_cache(maxsize=4096)
-def group_of(reason: str) -> str:
-    """The id of the group that a reason belongs to."""
-    return blake2b(normalised(reason).encode(errors="replace"), digest_size=4).hexdigest()
+def grouping(secrets: Sequence[bytes]) -> Callable[[str], str]:
+    """A function from a reason to the id of its group: a digest, keyed with the first secret if
+    there is one. It stands in links and in the audit, and without a key a person's name that a
+    reason has could be guessed from it."""
+    digest = hasher(4, next(iter(secrets), b""))
+
+    @lru_cache(maxsize=4096)
+    def group_of(reason: str) -> str:
+        return digest(b"letters group\0" + normalised(reason).encode(errors="replace")).hex()
+
+    return group_of
+
+
+group_of: Final = grouping(())
+"""The id of the group that a reason belongs to, where there are no secrets."""

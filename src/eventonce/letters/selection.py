@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -18,7 +19,7 @@ from eventonce.types import Event, Letter
 _LATEST: Final = 1 << 62
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The dead letters of which all this is true; all of them if nothing is given."""
 
     ids: tuple[str, ...] = ()
@@ -34,6 +35,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     since: int | None = None
     until: int | None = None
+    group_of: Callable[[str], str] = group_of
+    """From a reason to the id of its group."""
 
     def matches(self, letter: Letter) -> bool:
         """Whether this dead letter is selected. Its event is read only if that is needed."""
@@ -44,7 +47,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and self.rule in (None, letter.rule)
             and (self.reason or "") in letter.reason
             and (self.since or 0) <= letter.at < (_LATEST if self.until is None else self.until)
-            and (self.group is None or self.group == group_of(letter.reason))
+            and (self.group is None or self.group == self.group_of(letter.reason))
         ):
             return False
         if self.type is None and self.conversation is None:

@@ -25,7 +25,6 @@ from eventonce.dashboard.pages.letters import (
 )
 from eventonce.history.decision import conversation_of
 from eventonce.letters import bulk
-from eventonce.letters.reasons import group_of
 from eventonce.letters.selection import event_of
 from eventonce.markup import counted, data, dotted, joined, number, tag
 from eventonce.study.page.layout import listing
@@ -53,7 +52,7 @@ async def page(request: Request) -> Response:
     event = event_of(letter)
     conversation = conversation_of(event) if event is not None else ""
     story = f"/search?{urlencode({'conversation': conversation})}"
-    group = group_of(letter.reason)
+    group = chosen.selection.group_of(letter.reason)
     alike = {"id": None, "consumer": letter.consumer, "group": group}
     facts: list[tuple[str, object]] = [
         ("reason", data(person.reason(letter.reason))),

@@ -221,7 +221,8 @@ def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
         raise HTTPException(
             409, f"{own.name} runs here, and cannot run dead letters of {name}: redrive them there"
         )
-    return LetterQuery(chosen.fields | {"consumer": own.name}, own.name)
+    fields = chosen.fields | {"consumer": own.name}
+    return LetterQuery(fields, own.name, chosen.selection.group_of)
 
 
 def _limit(form: Mapping[str, str]) -> int:

@@ -96,7 +96,8 @@ def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
     """The dead letters that these fields of a query or a form name."""
     person = person_of(request)
     person.check_search(given)
-    chosen = LetterQuery(given, context_of(request).resources.name)
+    resources = context_of(request).resources
+    chosen = LetterQuery(given, resources.name, resources.group_of)
     if chosen.from_queue:
         person.check_queue()
     return chosen
@@ -126,7 +127,7 @@ def _found(context: Context, chosen: LetterQuery) -> Found:
     with context.resources.place(
         chosen.selection, from_queue=chosen.from_queue, to_change=False
     ) as place:
-        groups = grouped(looked_at())
+        groups = grouped(looked_at(), chosen.selection.group_of)
     total = min(seen["all"], LOOKED_AT)
     newest = sorted(latest, key=lambda letter: letter.at, reverse=True)
     return Found(groups, newest, total, seen["all"] > LOOKED_AT, progress.closed)
