@@ -50,10 +50,11 @@ Bodies = Iterator[bytes]
 
 
 def _single(number: int) -> bytes:
-    """An event of now: keys begin with the second of their event, and a store that sorts by key is
-    slow if all events of minutes are of the same second."""
-    now = b"%d" % (time.time_ns() // 1_000_000)
-    return EVENT.replace(b"1b8e4c38", b"%08x" % number).replace(b"1777886127391", now)
+    """An event of now, under a transport id of its own: keys begin with the second of their event,
+    and a store that sorts by key is slow if all events of minutes are of the same second."""
+    now, own = b"%d" % (time.time_ns() // 1_000_000), b"%08x" % number
+    session = EVENT.replace(b"1b8e4c38", own)
+    return session.replace(b"6a7e8feb", own).replace(b"1777886127391", now)
 
 
 def posts(size: int) -> Bodies:

@@ -74,6 +74,23 @@ def test_different_events_of_one_request_all_run_and_the_request_again_is_copies
     assert shop.ran == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        {"specversion": "1.0", "type": "order", "source": "/shop"},
+        {"detail-type": "order", "source": "shop"},
+    ],
+)
+def test_events_with_ids_of_their_own_run_under_a_key_that_their_request_gives_them(
+    shop: Any, envelope: dict[str, str]
+) -> None:
+    content = "data" if "specversion" in envelope else "detail"
+    first, second = ({**envelope, "id": one["order"], content: one} for one in (A, B))
+    assert shop.send([first, second], IDS[2]) == ["done"] * 2
+    assert shop.send([second, first], IDS[2]) == ["duplicate"] * 2
+    assert shop.send([first, first], IDS[2]) == ["duplicate", "done"]
+
+
 @pytest.mark.parametrize("ids", IDS)
 def test_equal_events_of_one_request_both_run_and_both_are_known_again(
     shop: Any, ids: dict[str, str]

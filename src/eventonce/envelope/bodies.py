@@ -143,11 +143,15 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
     """
     if len(found) == 1:
         return [one if isinstance(one, Event) else refused(one, headers) for one in found]
+    # Equal content has an equal id, and to hash ids is quicker than to hash whole events.
+    unequal = len({one.id for one in found if type(one) is Event and one.id}) == len(found)
     seen: dict[bytes, int] = {}
     told: list[Event | bytes] = []
     for one in found:
-        raw = one.raw if isinstance(one, Event) else one
-        number = seen[raw] = seen.get(raw, -1) + 1
+        number = 0
+        if not unequal:
+            raw = one.raw if isinstance(one, Event) else one
+            number = seen[raw] = seen.get(raw, -1) + 1
         if not isinstance(one, Event):
             told.append(refused(one, headers, number))
         elif one._number == number or not (headers or number):  # noqa: SLF001  as `_read` made it
