@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final
@@ -82,9 +82,10 @@ class Gate:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._holds: set[Hold] = set()
-        self._running: dict[bytes, dict[int, int]] = {}
+        self._running: dict[bytes, Mapping[int, int]] = {}
         """The keys that run in this process: the tokens of their runs by the nonces that they were
-        asked for with. There are two of them where one outlived its lease."""
+        asked for with. There are two of them where one outlived its lease. Keys of one call share
+        a mapping, which is never changed."""
         self._beside: dict[tuple[bytes, int], None] = {}
         """The keys that ran in this process when they were last asked for with these nonces, and
         were busy; a hint, and no more than so many of them."""
@@ -146,8 +147,9 @@ class Gate:
             for claim in claims:
                 runs = running.get(claim.key)
                 if runs is not None:
-                    runs.pop(claim.nonce, None)
-                    if runs:
+                    if len(runs) > 1 or claim.nonce not in runs:
+                        left = {nonce: runs[nonce] for nonce in runs if nonce != claim.nonce}
+                        running[claim.key] = left
                         continue
                     del running[claim.key]
                 if self._waiters:
@@ -218,14 +220,16 @@ class Gate:
             verdicts = self.store.claim(claims)
         else:
             verdicts = meter.claim(self.store.claim, claims)
+        nonce = token = 0
+        runs: Mapping[int, int] = {}
         with self._lock:
             for claim, verdict in zip(claims, verdicts, strict=True):
                 key = claim.key
                 if verdict.token:
-                    if key in running:
-                        running[key][claim.nonce] = verdict.token
-                    else:
-                        running[key] = {claim.nonce: verdict.token}
+                    if claim.nonce != nonce or verdict.token != token:
+                        nonce, token = claim.nonce, verdict.token
+                        runs = {nonce: token}
+                    running[key] = {**running[key], **runs} if key in running else runs
                 elif verdict.kind == "busy" and key in beside:
                     self._beside[key, claim.nonce] = None
                     if len(self._beside) > MOST:

@@ -332,9 +332,8 @@ class Stages:
         together: list[Ticket] = []
         for ticket in tickets:
             own = [claim.key for claim in _claims(ticket)]
-            ahead = next((first[key] for key in own if key in first), None)
-            if ahead is not None:
-                _hold_back(ticket, ahead)
+            if not first.keys().isdisjoint(own):
+                _hold_back(ticket, next(first[key] for key in own if key in first))
             elif len(first) < MOST:
                 first.update(dict.fromkeys(own, ticket))
                 together.append(ticket)
