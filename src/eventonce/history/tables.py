@@ -130,7 +130,10 @@ class Tables:
 
     def add(self, decisions: Iterable[tuple[Kind, Own]]) -> None:
         """Keep these, all or none."""
-        counts: dict[tuple[int, int], list[int]] = {}
+        tallies: list[list[int]] = []
+        """Of each minute and kind: these two, how many there are, and the time of their
+        handlers."""
+        latest: dict[Kind, list[int]] = {}
         rows: list[tuple[Any, ...]] = []
         kinds = self._kinds
         if monotonic() > self._kinds_until:
@@ -140,29 +143,38 @@ class Tables:
         try:
             segment = self._segment() << 32
             for kind, own in decisions:
-                at, _, id_, conversation, key, _, _, took, _, _ = own
-                number = kinds.get(kind) or self._numbered(kind, at)
-                # As `_hash` and `_key_hash` do it, without the calls.
+                at, reason, id_, conversation, key, version, attempt, took, receives, happened = own
+                minute = at // MINUTE
+                tally = latest.get(kind)
+                if tally is None or tally[0] != minute:
+                    number = kinds.get(kind) or self._numbered(kind, at)
+                    tally = latest[kind] = [minute, number, 0, 0]
+                    tallies.append(tally)
+                tally[2] += 1
+                tally[3] += took
+                # As `_hash` and `_key_hash` do it, without the calls. A key as a bytearray, because
+                # for bytes the driver of SQLite looks for an adapter.
                 rows.append(
                     (
-                        number,
+                        tally[1],
                         segment | crc32(id_.encode()) if id_ else 0,
                         segment | crc32(conversation.encode()) if conversation else 0,
                         segment | int.from_bytes(key[:4]) if key else 0,
-                        *own,
+                        at,
+                        reason,
+                        id_,
+                        conversation,
+                        bytearray(key),
+                        version,
+                        attempt,
+                        took,
+                        receives,
+                        happened,
                     )
                 )
-                which = (at // MINUTE, number)
-                count = counts.get(which)
-                if count is None:
-                    counts[which] = [1, took]
-                else:
-                    count[0] += 1
-                    count[1] += took
             self._driver.insert("eventonce_history", _WRITTEN, rows)
-            self._driver.run_many(
-                _COUNT, [(*which, *count) for which, count in sorted(counts.items())]
-            )
+            # In one order for all who write, so that none of them waits for another in a circle.
+            self._driver.run_many(_COUNT, sorted(tallies))
             self._driver.commit()
         except BaseException:
             self._kinds.clear()
