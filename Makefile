@@ -27,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples quick test spark floors format check docs pictures bench scale histories breakages mutation clean
+.PHONY: help demo examples quick test spark floors format check docs pictures screens bench scale histories breakages mutation clean
 
 help: ## Show these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -89,6 +89,11 @@ docs: $(STAMP) ## Build the documentation site in .cache/site; a broken link fai
 
 pictures: $(STAMP) ## Draw the pictures of the pages anew
 	@$(BIN)/python -m pictures
+
+screens: $(STAMP) ## Take the screenshots of the pages anew, in a real browser
+	@sh tests/servers/debian.sh
+	@$(BIN)/python -m pictures.screens
+	@$(BIN)/python -m pictures.symptoms
 
 bench: $(STAMP) ## Print the measured figures, as ratios within one run, and keep them
 	@$(BIN)/python -m benchmarks

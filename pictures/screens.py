@@ -1,5 +1,5 @@
 """Screenshots of the dashboard, by a real browser beside the worker of the demo, after an hour that
-is made up: `python -m pictures.screens` writes `docs/pictures/dashboard-*.png`.
+is made up: `make screens` writes `docs/pictures/dashboard-*.png`.
 
 They are not drawn anew by `make pictures`, and no test compares them: each one is another hour.
 """

@@ -1,5 +1,5 @@
 """Screenshots for docs/operate.md: what the dashboard shows of each symptom, by a real browser, of
-some minutes that are made up: `python -m pictures.symptoms` writes `docs/pictures/symptom-*.png`.
+some minutes that are made up: `make screens` writes `docs/pictures/symptom-*.png`.
 As those of `screens`, no test compares them."""
 
 from __future__ import annotations

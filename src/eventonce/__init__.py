@@ -1,14 +1,21 @@
 """Every contact-centre event is settled once, and none is dropped without proof."""
 
 from eventonce.consumer import Consumer
+from eventonce.core.ledger import Record
 from eventonce.core.plan import Handler
 from eventonce.core.ports import (
+    BatchObserver,
     Delivery,
+    Finding,
     LetterSink,
     Observer,
     Source,
+    Stats,
     Store,
     StoreAdmin,
+    StoreSchema,
+    Transaction,
+    Transactional,
 )
 from eventonce.errors import (
     ConfigError,
@@ -16,6 +23,7 @@ from eventonce.errors import (
     EventonceError,
     Reject,
     Retry,
+    SealedError,
     SourceUnavailable,
     StoreError,
     StoreMismatch,
@@ -37,6 +45,7 @@ from eventonce.types import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchObserver",
     "Claim",
     "ConfigError",
     "Consumer",
@@ -44,25 +53,32 @@ __all__ = [
     "EnvelopeError",
     "Event",
     "EventonceError",
+    "Finding",
     "Handler",
     "Job",
     "Letter",
     "LetterSink",
     "Observer",
     "Outcome",
+    "Record",
     "Reject",
     "Retry",
     "Rule",
+    "SealedError",
     "SettleResult",
     "Settlement",
     "Source",
     "SourceUnavailable",
+    "Stats",
     "Status",
     "Store",
     "StoreAdmin",
     "StoreError",
     "StoreMismatch",
+    "StoreSchema",
     "StoreUnavailable",
+    "Transaction",
+    "Transactional",
     "Verdict",
     "__version__",
 ]

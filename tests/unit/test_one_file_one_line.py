@@ -1,13 +1,16 @@
-"""A source and a sink of a new kind, each added with one file and one line of registration."""
+"""A source, a sink and a preset of a new kind, each added with one file and one line of
+registration."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from eventonce import sinks, sources
+from eventonce import Consumer, presets, sinks, sources
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.config.checks import check
@@ -60,6 +63,16 @@ class Tally:
             file.write(f"{self.group}{job.event.id}\\n")
 """
 
+PRESET = """
+version = 1
+description = "the orders of a shop"
+
+[[rule]]
+name = "shop.order"
+match = { source = "com.example.shop" }
+key = ["detail.order"]
+"""
+
 
 @pytest.fixture(autouse=True)
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +114,35 @@ def test_they_are_used_from_python_and_named_in_complaints() -> None:
     with pytest.raises(Exception, match=r"tally:file\.txt"):
         open_sink(Sink("talli:file.txt"))
     assert load().worker.queue == "count:25"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = tmp_path / "presets"
+    shutil.copytree(Path(presets.__file__).parent, folder)
+    (folder / "shop.toml").write_text(PRESET)
+    caches = (presets.load, presets._texts, presets._auto)
+    with monkeypatch.context() as patched:
+        patched.setattr(presets, "__file__", str(folder / "__init__.py"))
+        patched.setattr(presets, "_AUTO_ORDER", ("shop", *presets._AUTO_ORDER))
+        for cached in caches:
+            cached.cache_clear()
+        yield
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("rules", ["shop", "shop@1", "auto"])
+def test_a_preset_is_known_by_its_file_and_asked_by_auto(rules: str) -> None:
+    assert presets.names()["shop"] == "the orders of a shop"
+    first, again = (
+        {"source": "com.example.shop", "detail-type": "o", "id": id_, "detail": {"order": 7}}
+        for id_ in ("1", "2")
+    )
+    with Consumer("memory:", rules=rules, handler=lambda _: None) as consumer:
+        outcomes = consumer.process([first, again])
+    assert [(one.status, one.rule) for one in outcomes] == [
+        ("done", "shop.order"),
+        ("duplicate", "shop.order"),
+    ]

@@ -124,7 +124,7 @@ def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class RulesGuard:
-    """eventonce: the planner of production, and the law of every store."""
+    """eventonce: the rules of production, and the law of every store."""
 
     def __init__(self, name: str, rules: Ruleset) -> None:
         self.name = name
