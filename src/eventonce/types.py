@@ -227,6 +227,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """Of a copy: whether the event that took effect had the same transport id; None for unknown."""
     order: int | None = None
     """The version that the event has of its subject; None for a fact."""
+    warned: bool = False
+    """Whether this is the first event of a type that no handler takes: the consumer writes its line
+    of the log, so that nobody else must."""
 
     @property
     def ack(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
 from eventonce.history import History, Search
-from eventonce.runtime.observers import Tally
+from eventonce.runtime.observers import Tally, to_log
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 
@@ -178,27 +178,40 @@ def test_what_must_come_again_is_in_the_log_with_its_traceback(
 
     consumer = Consumer("memory:", rules=RULE, handler=fail)
     lambda_handler(consumer)({"Records": [record("a")]}, None)
-    assert "failed type=call id=a: LookupError: no such call" in caplog.text
+    (line,) = caplog.messages
+    assert line.startswith("failed type=call id=a rule=call key=")
+    assert line.endswith(": LookupError: no such call")
     assert "Traceback" in caplog.text
 
 
-@pytest.mark.parametrize("observers", [[], [Tally()]], ids=["unobserved", "observed"])
+OBSERVERS: dict[str, Callable[[], list[Any]]] = {
+    "unobserved": list,
+    "observed": lambda: [Tally()],
+    "logged": lambda: [to_log()],
+    "logged where it matters": lambda: [to_log(every=False)],
+}
+
+
+@pytest.mark.parametrize("observers", OBSERVERS)
 def test_what_is_given_up_is_in_the_log_whoever_observes(
-    caplog: pytest.LogCaptureFixture, observers: list[Tally]
+    caplog: pytest.LogCaptureFixture, observers: str
 ) -> None:
-    """An alarm hangs on it: nothing else says so where letters are kept in the table."""
+    """An alarm hangs on it: nothing else says so where letters are kept in the table. One line for
+    each, or it would count them twice."""
 
     def fail(job: Job) -> None:
         raise Reject("no such call") if job.event.id == "a" else LookupError("not yet")
 
     rule = Rule(name="call", match="call", key=["detail.call"], attempts=1)
-    consumer = Consumer("memory:", rules=rule, handler=fail, observers=observers)
+    consumer = Consumer("memory:", rules=rule, handler=fail, observers=OBSERVERS[observers]())
     records = [record("a"), record("b"), record("x", body="garbage")]
     assert failures(lambda_handler(consumer)({"Records": records}, None)) == []
     a, b, x = sorted(caplog.messages, key=lambda line: "type=- " in line)
-    assert a == f"{GIVEN_UP}: dead type=call id=a: rejected by the handler: no such call"
-    assert b.startswith(f"{GIVEN_UP}: dead type=call id=b: given up after 1 attempt: LookupError")
-    assert x.startswith(f"{GIVEN_UP}: invalid type=- id=-: ")
+    assert a.startswith(f"{GIVEN_UP}: dead type=call id=a rule=call key=")
+    assert a.endswith(": rejected by the handler: no such call")
+    assert b.startswith(f"{GIVEN_UP}: dead type=call id=b rule=call key=")
+    assert ": given up after 1 attempt: LookupError" in b
+    assert x.startswith(f"{GIVEN_UP}: invalid type=- id=- rule=- key=-: ")
     assert [one.exc_info is not None for one in caplog.records].count(True) == 1
 
 
@@ -209,7 +222,7 @@ def test_other_content_under_a_settled_key_is_in_the_log(caplog: pytest.LogCaptu
     other = event("a") | {"detail": {"call": "a", "length": 7}}
     assert json.loads(handler(other, None)["body"])["errors"] == 1
     (line,) = caplog.messages
-    assert line.startswith(f"{GIVEN_UP}: conflict type=call id=a: ")
+    assert line.startswith(f"{GIVEN_UP}: conflict type=call id=a rule=call key=")
 
 
 def test_an_ordinary_day_leaves_nothing_in_the_log(

@@ -14,6 +14,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
 from eventonce.cli.logs import JSONFormatter, TextFormatter
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import SourceUnavailable
 from eventonce.log import Outage
 from eventonce.runtime import observers
@@ -106,7 +107,7 @@ def test_an_error_that_was_raised_on_purpose_is_a_line(
 def test_what_is_wrong_with_an_event_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Consumer("memory:", handler=print, observers=[to_log(LOG)]).process([b"no event"])
     assert "Traceback" not in caplog.text
-    assert caplog.messages[0].startswith("invalid type=- id=- rule=- key=-: ")
+    assert caplog.messages[0].startswith(f"{GIVEN_UP}: invalid type=- id=- rule=- key=-: ")
 
 
 def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -194,7 +195,7 @@ def test_of_many_copies_one_line_a_minute_is_written(
     said = "duplicate: the same again under the same transport id"
     assert (line["message"], line["more"]) == (said, 4)
     consumer.process([b"no event"])
-    assert caplog.messages[-1].startswith("invalid ")
+    assert caplog.messages[-1].startswith(f"{GIVEN_UP}: invalid ")
     shadow = Consumer("memory:", rules=ruled(shadow=True), handler=lambda _: None)
     shadow.observers.append(to_log(LOG, every=False))
     told = len(caplog.messages)

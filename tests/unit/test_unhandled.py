@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,15 +15,20 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.aws import NotSettled, lambda_handler
+from eventonce.aws.dlq import Held
 from eventonce.clock import wall_clock
 from eventonce.config import load
+from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
+from eventonce.letters.runners import foreseen
 from eventonce.runtime.observers import to_log
-from eventonce.runtime.unhandled import UNHANDLED_TYPES
+from eventonce.runtime.unhandled import ADVICE, UNHANDLED_TYPES
+from eventonce.runtime.visit import CopyWait
 from eventonce.sources import FileSource
 from eventonce.types import Outcome
 from eventonce.web import receiver
 from eventonce.worker import Worker, WorkerSettings
+from tests.helpers import WatchedStore, away
 from tests.unit.asking import ask
 from tests.unit.endpoint import OPEN
 from tests.unit.invoked import record
@@ -55,8 +61,9 @@ def worked_on(made: Consumer, event: dict[str, Any]) -> None:
         Worker(made, FileSource([file]), WorkerSettings(concurrency=1, receivers=1)).run()
 
 
-def posted(made: Consumer, event: dict[str, Any]) -> None:
-    assert ask(receiver(made, OPEN), event).statuses == ["ignored"]
+def invoked(made: Consumer, event: object) -> None:
+    with suppress(NotSettled):
+        lambda_handler(made)(event, None)
 
 
 WAYS_IN: dict[str, Callable[[Consumer, dict[str, Any]], object]] = {
@@ -64,13 +71,13 @@ WAYS_IN: dict[str, Callable[[Consumer, dict[str, Any]], object]] = {
     "process_async": lambda made, event: asyncio.run(made.process_async([event])),
     "run_again": redriven,
     "a worker": worked_on,
-    "the receiver": posted,
-    "lambda": lambda made, event: lambda_handler(made)(event, None),
-    "lambda behind a queue": lambda made, event: lambda_handler(made)(
-        {"Records": [record("1", body=json.dumps(event))]}, None
+    "the receiver": lambda made, event: ask(receiver(made, OPEN), event),
+    "lambda": invoked,
+    "lambda behind a queue": lambda made, event: invoked(
+        made, {"Records": [record("1", body=json.dumps(event))]}
     ),
-    "lambda behind HTTP": lambda made, event: lambda_handler(made)(
-        {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(event)}, None
+    "lambda behind HTTP": lambda made, event: invoked(
+        made, {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(event)}
     ),
 }
 
@@ -83,11 +90,101 @@ def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
     for number, call in enumerate(["call.end", "call.end", "call.start", "call.end"]):
         WAYS_IN[way](made, fact(call, number))
     assert [line.partition(": ")[0] for line in caplog.messages] == [
-        "ignored type=call.end id=0",
-        "ignored type=call.start id=2",
+        "ignored type=call.end id=0 rule=- key=-",
+        "ignored type=call.start id=2 rule=- key=-",
     ]
     assert "no handler takes events of type 'call.end'" in caplog.messages[0]
+    assert ADVICE in caplog.messages[0]
     assert {one.levelname for one in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.parametrize("every", [True, False])
+@pytest.mark.parametrize(
+    ("way", "policy"),
+    [
+        # A capture holds back what failed, and a worker would try it without end.
+        (way, policy)
+        for way in WAYS_IN
+        for policy in ("ignore", "letter", "fail")
+        if (way, policy) != ("a worker", "fail")
+    ],
+)
+def test_an_event_nobody_takes_has_one_line_at_most(
+    caplog: pytest.LogCaptureFixture, way: str, policy: str, every: bool
+) -> None:
+    caplog.set_level(logging.INFO, logger="eventonce")
+    made = consumer(policy)
+    made.observers.append(to_log(every=every))
+    for number in range(3):
+        WAYS_IN[way](made, fact("call.end", number))
+    lines = [one for one in caplog.records if hasattr(one, "fields")]
+    first, *others = [one.getMessage() for one in lines]
+    status = {"ignore": "ignored", "letter": f"{GIVEN_UP}: dead", "fail": "failed"}[policy]
+    said = "no handler takes events of type 'call.end'"
+    assert first.startswith(f"{status} type=call.end id=0 rule=- key=-: {said}; {ADVICE}")
+    assert lines[0].levelname == "WARNING"
+    quiet = policy == "ignore" and not every
+    numbers = () if quiet else (1, 2)
+    assert others == [f"{status} type=call.end id={at} rule=- key=-: {said}" for at in numbers]
+    assert not [one for one in caplog.messages if "call.end" in one and one not in (first, *others)]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS_IN if way.startswith("lambda")])
+@pytest.mark.parametrize("policy", ["ignore", "letter"])
+def test_the_alarm_counts_an_object_without_a_type_once(
+    caplog: pytest.LogCaptureFixture, way: str, policy: str
+) -> None:
+    made = consumer(policy)
+    for number in range(2):
+        WAYS_IN[way](made, {"ticket": number})
+    first, second = caplog.messages
+    assert first.startswith(f"{GIVEN_UP}: invalid ")
+    assert first.endswith(f"; {ADVICE}")
+    assert second.startswith(f"{GIVEN_UP}: invalid ")
+    assert ADVICE not in second
+
+
+def test_the_warning_says_that_the_dead_letter_could_not_be_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = consumer("letter").over(WatchedStore(away("put_letters", times=1)))
+    made.observers.append(to_log())
+    made.process([fact("call.end")])
+    (line,) = caplog.messages
+    assert line.startswith("failed type=call.end id=1 ")
+    assert "and its dead letter could not be kept" in line
+    assert line.endswith(ADVICE)
+
+
+def test_a_logger_of_ones_own_has_a_line_for_each_outcome(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = consumer("letter")
+    made.observers.append(to_log(logging.getLogger("tests.own")))
+    made.process([fact("call.end", number) for number in range(2)])
+    assert [one.name for one in caplog.records] == ["eventonce", "tests.own", "tests.own"]
+
+
+def test_a_look_at_what_a_redrive_would_do_is_no_decision_and_no_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = consumer("letter")
+    made.process([fact("call.end")])
+    (letter,) = made.letters()
+    other = consumer("letter").over(made.store)
+    caplog.clear()
+    assert foreseen(other, Held(letter))[0] == "dead"
+    assert caplog.messages == []
+    other.process([fact("call.end", 2)])
+    assert len(caplog.messages) == 1
+
+
+def test_of_batches_side_by_side_one_has_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    made = consumer()
+    planned = [made.runtime.plan([fact("call.end", number)]) for number in range(2)]
+    told = [made.runtime.tell(made.runtime.run(one, CopyWait(0.0)), 0.0)[0] for one in planned]
+    assert [one.warned for one in told] == [True, False]
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(("policy", "ends"), [("ignore", True), ("letter", False), ("fail", False)])
@@ -98,14 +195,14 @@ def test_the_warning_promises_silence_only_where_there_is_silence(
     made.observers.append(to_log(every=False))
     made.process([fact("call.end", number) for number in range(3)])
     first, *others = caplog.messages
-    assert first.endswith("of type 'call.end'") is not ends
+    assert first.endswith(ADVICE) is not ends
     assert (others == []) is ends
 
 
 def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixture) -> None:
     consumer().process([fact(f"made-up-{number}", number) for number in range(300)])
     assert len(caplog.messages) == UNHANDLED_TYPES + 1
-    assert "further types are not logged" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("no warning for any other")
 
 
 def test_a_senders_long_type_is_cut_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,11 +9,10 @@ from math import inf
 from typing import Any, Final
 
 from eventonce.consumer import Consumer
-from eventonce.core.reasons import GIVEN_UP, TOO_LATE
-from eventonce.core.redaction import REDACTED
+from eventonce.core.reasons import TOO_LATE
 from eventonce.core.status import COPIES, DEAD_LETTERS, RAN
-from eventonce.errors import EnvelopeError, Reject, Retry
 from eventonce.log import log, on_one_line
+from eventonce.runtime.lines import write_line
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0
@@ -34,9 +33,6 @@ CAUTION: Final = 2
 
 REASONS: Final = 5
 """Reasons of copies in one line, the most frequent: a state's reason names its versions."""
-
-EXPECTED: Final = (EnvelopeError, Reject, Retry)
-"""Errors whose reason says it all: their traceback leads to who raised them on purpose."""
 
 
 class Pace:
@@ -122,8 +118,10 @@ class Invocation:
             self._pace.learn(took if consumer.asynchronous else took / ran)
         else:
             self._next = min(MOST, 2 * self._next)
-        # An observer of whole batches counts or keeps them, and logs none of them.
-        _warn(outcomes, told=any(callable(one) for one in consumer.observers))
+        if not any(getattr(one, "in_our_log", False) for one in consumer.observers):
+            # No `to_log` writes these lines. An observer of whole batches counts or keeps them, and
+            # logs none of them.
+            _warn(outcomes, told=any(callable(one) for one in consumer.observers))
         return outcomes
 
 
@@ -133,10 +131,9 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
     The answer names dead letters to nobody, and what must come again to the queue alone.
     """
     for outcome in outcomes:
-        if outcome.status in DEAD_LETTERS:
-            _say(f"{GIVEN_UP}: {outcome.status}", outcome)
-        elif not outcome.ack and not told:
-            _say(outcome.status, outcome)
+        due = outcome.status in DEAD_LETTERS or not (outcome.ack or told)
+        if due and not outcome.warned:
+            write_line(outcome, log())
 
 
 def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -159,17 +156,3 @@ def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
             extra={"statuses": dict(statuses), "copies": reasons},
         )
     return list(outcomes)
-
-
-def _say(what: str, outcome: Outcome) -> None:
-    event, error = outcome.event, outcome.error
-    # The traceback would have what was redacted in the reason.
-    silent = isinstance(error, EXPECTED) or REDACTED in outcome.reason
-    log().warning(
-        "%s type=%s id=%s: %s",
-        what,
-        on_one_line(event.type) if event is not None else "-",
-        on_one_line(event.id) if event is not None else "-",
-        on_one_line(outcome.reason),
-        exc_info=None if silent else error,
-    )

@@ -13,6 +13,9 @@ from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.rule import glob
 from eventonce.types import Event, Outcome
 
+SHOWN: Final = 200
+"""Characters of a type or an id in a sentence: a sender may make them as long as an event."""
+
 KNOWN_TYPES: Final = 4096
 """Event types whose handler is remembered; a source that invents types must not fill the memory."""
 
@@ -119,6 +122,7 @@ def ignored(event: Event) -> Outcome:
     is kept.
     """
     if event.type:
-        return Outcome(event, "ignored", f"no handler takes events of type {event.type!r}")
+        reason = f"no handler takes events of type {event.type[:SHOWN]!r}"
+        return Outcome(event, "ignored", reason)
     reason = "it has no type, and no handler takes events without one"
     return Outcome(event, "invalid", reason, error=EnvelopeError(reason))

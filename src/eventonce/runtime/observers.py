@@ -10,18 +10,10 @@ from time import monotonic
 from typing import Final
 
 from eventonce.core.ports import Observer
-from eventonce.core.redaction import REDACTED
 from eventonce.core.status import COPIES, USUAL
-from eventonce.errors import ConfigError, EventonceError, Reject, Retry
-from eventonce.log import on_one_line
+from eventonce.errors import ConfigError
+from eventonce.runtime.lines import INFO, WARNING, write_line
 from eventonce.types import Outcome
-
-RAISED: Final = frozenset[str](("failed", "dead"))
-"""The statuses by which a handler's own error is met."""
-
-EXPECTED: Final = (EventonceError, Reject, Retry)
-"""Errors whose reason says it all: a traceback leads to who raised them on purpose."""
-
 
 COPIES_EVERY: Final = 60.0
 """Seconds between two lines about copies of one type and cause."""
@@ -63,57 +55,42 @@ class _Sampled:
             return others
 
 
+class _ToLog:
+    """An observer that writes a line for each outcome, or for those that people look at."""
+
+    def __init__(self, logger: logging.Logger | None, *, every: bool, copies: bool) -> None:
+        self.in_our_log = logger is None
+        """Whether the lines stand beside those of the consumer and of Lambda; a logger that was
+        given is a log of its own, which has a line for these outcomes too."""
+        self._logger = logger or logging.getLogger("eventonce.outcomes")
+        self._every = every
+        self._copies = copies
+        self._sampled = _Sampled()
+
+    def __call__(self, outcome: Outcome, _seconds: float) -> None:
+        if outcome.warned and self.in_our_log:
+            return
+        # In shadow mode copies run, and are told as copies.
+        copy = outcome.status in COPIES or outcome.shadowed in COPIES
+        usual, more = copy or outcome.status in USUAL, 0
+        if usual and not self._every:
+            told = self._sampled.more(outcome) if self._copies and copy else None
+            if told is None:
+                return
+            more = told
+        write_line(outcome, self._logger, INFO if usual else WARNING, more=more)
+
+
 def to_log(
     logger: logging.Logger | None = None, *, every: bool = True, copies: bool = True
 ) -> Observer:
     """An observer that writes one line an outcome: ids and reasons, never the event's content.
 
-    A handler's error brings its traceback. The first event of each type that no handler takes is a
-    warning of the consumer itself, whoever observes. With `every=False` what ran is left out, and
-    of `copies` of one type and cause one a minute is told, with the number of the others.
+    A handler's error brings its traceback. The first event of each type that no handler takes has
+    a line of the consumer itself, whoever observes; so it has another only where `logger` is given.
+    With `every=False` what ran is left out, and of `copies` of one type and cause one a minute is
+    told, with the number of the others.
     """
     if logger is not None and not hasattr(logger, "log"):
         raise ConfigError(f"to_log: expected a logger, not {type(logger).__name__}")
-    target = logger or logging.getLogger("eventonce.outcomes")
-    sampled = _Sampled()
-
-    def write(outcome: Outcome, _seconds: float) -> None:
-        # In shadow mode copies run, and are told as copies.
-        copy = outcome.status in COPIES or outcome.shadowed in COPIES
-        usual, more = copy or outcome.status in USUAL, 0
-        if usual and not every:
-            told = sampled.more(outcome) if copies and copy else None
-            if told is None:
-                return
-            more = told
-        event, error = outcome.event, outcome.error
-        raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
-        # Its traceback would have what was redacted in the reason.
-        raised = raised and REDACTED not in outcome.reason
-        reason = on_one_line(outcome.reason) or "ran"
-        fields = {
-            # The message of a line of JSON, which has the rest as fields.
-            "message": f"{outcome.status}: {reason}",
-            "status": outcome.status,
-            "type": on_one_line(event.type) if event is not None else "",
-            "id": on_one_line(event.id) if event is not None else "",
-            "rule": outcome.rule,
-            "key": outcome.key.hex(),
-            "attempt": outcome.attempt,
-            "more": more,
-        }
-        target.log(
-            logging.INFO if usual else logging.WARNING,
-            "%s type=%s id=%s rule=%s key=%s: %s%s",
-            outcome.status,
-            fields["type"] or "-",
-            fields["id"] or "-",
-            outcome.rule or "-",
-            fields["key"] or "-",
-            reason,
-            f"; {more} more like it since the last line" if more else "",
-            exc_info=error if raised else None,
-            extra={"fields": {name: value for name, value in fields.items() if value}},
-        )
-
-    return write
+    return _ToLog(logger, every=every, copies=copies)

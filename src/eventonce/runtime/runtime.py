@@ -139,9 +139,14 @@ class Runtime:
         return self.tell(self.run(planned, CopyWait(COPY_WAIT)), started)
 
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
-        """Tell the observers, with the seconds since then; gives the outcomes back."""
+        """Tell the observers, with the seconds since then; gives the outcomes back. The log is told
+        of the first event of a type that no handler takes."""
         if self.retention is not None:
             self.retention.look_if_due()
+        for outcome in outcomes:
+            if outcome.warned:
+                outcomes = self.unhandled.warn(outcomes)
+                break
         if not self.observers:
             return outcomes
         seconds = time.perf_counter() - started

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final, Literal, get_args
+
+from msgspec.structs import replace
 
 from eventonce.core.outcomes import backoff
 from eventonce.core.routing import ignored
 from eventonce.errors import ConfigError
-from eventonce.log import log, on_one_line
+from eventonce.log import log
+from eventonce.runtime.lines import write_line
 from eventonce.types import Event, Outcome
 
 UNHANDLED_TYPES: Final = 100
 """Types that are warned of because no handler takes them: senders choose types, and must fill
 neither the log nor the memory with them."""
 
-SHOWN: Final = 200
-"""Characters of a type in a warning: a type may be as long as an event."""
+ADVICE: Final = "look at the patterns of the handlers, or at `match` of the sinks"
 
 Policy = Literal["ignore", "letter", "fail"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
@@ -26,7 +28,8 @@ it."""
 
 
 class Unhandled:
-    """The outcome of events that no handler takes; the first of each type is a warning.
+    """The outcome of events that no handler takes; the first of each type is a warning, which
+    stands for the line that its outcome would have.
 
     A pattern with a slip in it would otherwise let them go unseen. Safe in many threads.
     """
@@ -43,33 +46,38 @@ class Unhandled:
     def __call__(self, event: Event) -> Outcome:
         """The outcome of an event that no handler takes."""
         outcome = ignored(event)
+        warned = self._warns_of(event.type)
         if self.policy == "fail":
             retry_at = self._clock() + backoff(1)
-            outcome = Outcome(event, "failed", outcome.reason, retry_at=retry_at)
-        elif self.policy == "letter" and event.type:
-            outcome = Outcome(event, "dead", outcome.reason)
-        self._warn(event, outcome)
+            return Outcome(event, "failed", outcome.reason, retry_at=retry_at, warned=warned)
+        if self.policy == "letter" and event.type:
+            return Outcome(event, "dead", outcome.reason, warned=warned)
+        return replace(outcome, warned=warned)
+
+    def warn(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Write the line of each outcome that is the first of its type; the outcomes, of which the
+        others are not `warned` any more.
+
+        Not sooner: until here nobody knows whether a dead letter could be kept, or whether somebody
+        asked only to look.
+        """
+        return [self._warned_of(one) if one.warned else one for one in outcomes]
+
+    def _warned_of(self, outcome: Outcome) -> Outcome:
+        assert outcome.event is not None
+        with self._lock:
+            if not self._warns_of(outcome.event.type):
+                return replace(outcome, warned=False)
+            self._warned.add(hash(outcome.event.type))
+            last = len(self._warned) > UNHANDLED_TYPES
+        advice = ADVICE
+        if last:
+            advice += f"; more than {UNHANDLED_TYPES} types, no warning for any other"
+        elif outcome.status == "ignored":
+            # What is given up or must come again has a line of `run`, `serve` or Lambda each time.
+            advice += "; no further warning for this type"
+        write_line(outcome, log(), advice=advice)
         return outcome
 
-    def _warn(self, event: Event, outcome: Outcome) -> None:
-        with self._lock:
-            known = hash(event.type)
-            if known in self._warned or len(self._warned) > UNHANDLED_TYPES:
-                return
-            self._warned.add(known)
-            last = len(self._warned) > UNHANDLED_TYPES
-        if last:
-            log().warning(
-                "no handler takes events of more than %d types; further types are not logged",
-                UNHANDLED_TYPES,
-            )
-            return
-        log().warning(
-            "%s type=%s id=%s: %s%s",
-            outcome.status,
-            on_one_line(event.type[:SHOWN]) or "-",
-            on_one_line(event.id[:SHOWN]) or "-",
-            on_one_line(outcome.reason[: 2 * SHOWN]),
-            # What is given up or must come again has a line of `run`, `serve` or Lambda each time.
-            "; no further warning for this type" if outcome.status == "ignored" else "",
-        )
+    def _warns_of(self, type: str) -> bool:
+        return len(self._warned) <= UNHANDLED_TYPES and hash(type) not in self._warned

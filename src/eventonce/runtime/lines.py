@@ -1,0 +1,68 @@
+"""The line of an outcome in a log: the same for `run`, `serve`, Lambda and `process`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eventonce.core.reasons import GIVEN_UP
+from eventonce.core.redaction import REDACTED
+from eventonce.core.routing import SHOWN
+from eventonce.core.status import DEAD_LETTERS
+from eventonce.errors import EventonceError, Reject, Retry
+from eventonce.log import on_one_line
+from eventonce.types import Outcome
+
+if TYPE_CHECKING:
+    # Loaded when there is something to say: a Lambda pays for every import.
+    from logging import Logger
+
+INFO: Final = 20
+WARNING: Final = 30
+"""Levels, as `logging` numbers them."""
+
+RAISED: Final = frozenset[str](("failed", "dead"))
+"""The statuses by which a handler's own error is met."""
+
+EXPECTED: Final = (EventonceError, Reject, Retry)
+"""Errors whose reason says it all: a traceback leads to who raised them on purpose."""
+
+
+def write_line(
+    outcome: Outcome, logger: Logger, level: int = WARNING, *, more: int = 0, advice: str = ""
+) -> None:
+    """Write the line: ids and the reason, never the event's content; a handler's error brings its
+    traceback. `more` is the number of others that this line stands for."""
+    event, error = outcome.event, outcome.error
+    raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
+    # Its traceback would have what was redacted in the reason.
+    raised = raised and REDACTED not in outcome.reason
+    status: str = outcome.status
+    if status in DEAD_LETTERS:
+        status = f"{GIVEN_UP}: {status}"
+    reason = on_one_line(outcome.reason) or "ran"
+    if advice:
+        reason = f"{reason}; {advice}"
+    fields = {
+        # The message of a line of JSON, which has the rest as fields.
+        "message": f"{status}: {reason}",
+        "status": outcome.status,
+        "type": on_one_line(event.type[:SHOWN]) if event is not None else "",
+        "id": on_one_line(event.id[:SHOWN]) if event is not None else "",
+        "rule": outcome.rule,
+        "key": outcome.key.hex(),
+        "attempt": outcome.attempt,
+        "more": more,
+    }
+    logger.log(
+        level,
+        "%s type=%s id=%s rule=%s key=%s: %s%s",
+        status,
+        fields["type"] or "-",
+        fields["id"] or "-",
+        outcome.rule or "-",
+        fields["key"] or "-",
+        reason,
+        f"; {more} more like it since the last line" if more else "",
+        exc_info=error if raised else None,
+        extra={"fields": {name: value for name, value in fields.items() if value}},
+    )
