@@ -12,6 +12,7 @@ import pytest
 
 from eventonce import Consumer, Job, envelope
 from eventonce.core.plan import Plan, Run
+from eventonce.runtime.observers import to_log
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
 
@@ -116,25 +117,28 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     assert kept(story) == ["done"]
 
 
-def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease(
+def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease_and_has_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse(verb: str, asked: Sequence[Any]) -> list[str]:
-        extends = verb == "settle" and asked[0].action == "extend"
-        return ["fenced"] * len(asked) if extends else []
+    told: list[bool] = []
 
-    def handler(job: Job) -> bool:
+    def refuse(verb: str, asked: Sequence[Any]) -> list[str]:
+        return ["fenced"] * len(asked) if verb == "settle" else []
+
+    def handler(job: Job) -> None:
         end = time.monotonic() + PATIENCE
         while not job.lost and time.monotonic() < end:
             time.sleep(0.01)
         time.sleep(0.3)  # the time of three more renewals, which nobody asks for
-        return job.lost
+        told.append(job.lost)
 
-    (outcome,) = Consumer(WatchedStore(refuse), rules=ruled(lease=0.3), handler=handler).process(
-        [call(1)]
-    )
-    assert outcome.result is True
-    assert caplog.text.count("outlived its lease, another run took over") == 1
+    consumer = Consumer(WatchedStore(refuse), rules=ruled(lease=0.3), handler=handler)
+    consumer.observers.append(to_log())
+    consumer.process([call(1)])
+    assert told == [True]
+    (line,) = caplog.messages
+    assert line.startswith("fenced type=call id=id-1 ")
+    assert line.endswith("ran, but outlived its lease and another run took over")
 
 
 def test_a_handler_that_begins_after_its_lease_was_lost_can_see_it() -> None:

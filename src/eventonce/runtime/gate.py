@@ -364,8 +364,8 @@ class Gate:
                     self._wake.notify_all()
         for run, kept in zip(live, answers, strict=False):
             if kept != "kept" and not run.finished:
+                # Its outcome, `fenced`, is its line in the log.
                 run.lose()
-                log().warning("%s: outlived its lease, another run took over", effect_id(run.claim))
 
 
 def _key(claim: Claim) -> bytes:
