@@ -30,6 +30,11 @@ class Outage:
         self._began: float | None = None
         self._next = 0.0
 
+    @property
+    def lasts(self) -> float:
+        """Seconds since it began; 0 where there is none."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
     def tells(self) -> bool:
         """Note a failure; whether it gets a line."""
         now = self._clock()

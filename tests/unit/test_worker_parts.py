@@ -156,12 +156,9 @@ def test_a_health_address_without_a_port_is_refused(said: str) -> None:
         address(said)
 
 
-def test_what_is_away_is_left_alone_as_long_again_as_it_has_been(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_away_is_left_alone_as_long_again_as_it_has_been() -> None:
     now = 1_000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    store = Availability("it", lately=60)
+    store = Availability("it", lately=60, clock=lambda: now)
     assert not store.fine
     store.answered()
     assert store.fine
@@ -175,3 +172,23 @@ def test_what_is_away_is_left_alone_as_long_again_as_it_has_been(
     store.answered()
     now += 61
     assert not store.fine
+
+
+def test_an_outage_is_a_line_as_it_begins_seldom_while_it_lasts_and_a_line_as_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However many events fail meanwhile: each of them has a line of its own."""
+    caplog.set_level("INFO", "eventonce")
+    now = 1_000.0
+    store = Availability("the store", lately=60, clock=lambda: now)
+    for _ in range(39):
+        store.failed(SourceUnavailable("redis://crm: not reached"))
+        now += 1
+    store.answered()
+    store.answered()
+    away = ("WARNING", "redis://crm: not reached")
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        # At once, after ten seconds and after twenty.
+        *[away] * 3,
+        ("INFO", "the store answers again, after 39 s"),
+    ]

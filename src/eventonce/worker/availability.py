@@ -6,10 +6,12 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
+from eventonce.log import Outage
 from eventonce.stores import PROBE
 from eventonce.worker.threads import TICK, Threads
 
@@ -23,15 +25,19 @@ log = logging.getLogger("eventonce.worker")
 
 
 class Availability:
-    """The last answer of a queue or a store; each change is a line of the log."""
+    """The last answer of a queue or a store; the log tells of an outage as it begins, seldom while
+    it lasts, and as it ends."""
 
-    def __init__(self, name: str, *, lately: float) -> None:
+    def __init__(
+        self, name: str, *, lately: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`lately`: seconds after which an answer proves nothing any more."""
         self.name = name
         self._lately = lately
+        self._clock = clock
         self._lock = threading.Lock()
         self._error: Exception | None = None
-        self._away_since = 0.0
+        self._outage = Outage(clock)
         self.answered_at: float | None = None
 
     @property
@@ -46,26 +52,26 @@ class Availability:
 
     def answered(self) -> None:
         """Note an answer."""
-        self.answered_at = time.monotonic()
+        self.answered_at = self._clock()
         if self._error is not None:
-            self._error = None
-            log.info("%s answers again", self.name)
+            with self._lock:
+                self._error, lasted = None, self._outage.ended()
+            if lasted is not None:
+                log.info("%s answers again, after %.0f s", self.name, lasted)
 
     def failed(self, error: Exception) -> float:
         """Note a failure; the seconds of the next pause: as long again as the outage has lasted, so
         that the number of threads that ask does not matter."""
-        now = time.monotonic()
         with self._lock:
-            first, self._error = self._error is None, error
-            if first:
-                self._away_since = now
-            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, now - self._away_since))
-        log.log(logging.WARNING if first else logging.INFO, "%s", error)
+            self._error, tells = error, self._outage.tells()
+            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, self._outage.lasts))
+        if tells:
+            log.warning("%s", error)
         return pause * random.uniform(0.5, 1.0)
 
     def silent_for(self) -> float:
         """Seconds since the last answer; infinite if there was none."""
-        return float("inf") if self.answered_at is None else time.monotonic() - self.answered_at
+        return float("inf") if self.answered_at is None else self._clock() - self.answered_at
 
     @property
     def fine(self) -> bool:
