@@ -336,6 +336,29 @@ def test_without_a_data_key_an_event_comes_again_and_nothing_is_kept_in_clear(
     assert len(list(consumer.letters())) == 1
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_dead_letter_that_had_to_wait_for_its_key_tells_the_error(
+    counted: Sealer, key: CountedKey, attempts: int
+) -> None:
+    ran: list[int] = []
+
+    def fail(job: Job) -> None:
+        ran.append(job.attempt)
+        raise LookupError("no such call")
+
+    consumer = consumed(SealedStore(MemoryStore(), counted), handler=fail, attempts=attempts)
+    key.away = True
+    for _ in range(attempts + 2):
+        (outcome,) = consumer.process([call(1)])
+        assert (outcome.status, outcome.ack) == ("failed", False)
+    key.away = False
+    assert statuses(consumer.process([call(1)])) == ["dead"]
+    (letter,) = consumer.letters()
+    assert letter.reason == f"given up after {attempts + 3} attempts: LookupError: no such call"
+    assert ran == list(range(1, attempts + 4))
+    assert [one.reason for one in consumer.process([call(1)])] == ["was given up before"]
+
+
 # Results
 
 

@@ -17,11 +17,12 @@ from eventonce.errors import (
     SourceUnavailable,
     StoreError,
     StoreMismatch,
+    StoreUnavailable,
 )
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Verdict
 from eventonce.worker import ExitReport, Worker, WorkerSettings
-from tests.helpers import PATIENCE, WatchedStore, away, until
+from tests.helpers import PATIENCE, WatchedStore, away, reject, until
 
 
 class InMemorySource:
@@ -353,3 +354,20 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     # More and more slowly, although no attempt was counted.
     ((_, seconds),) = source.postponed
     assert seconds > 10
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("kms: away"), SourceUnavailable("sqs: away")])
+def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_away(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    caplog.set_level("INFO", "eventonce")
+    source = InMemorySource()
+    source.waiting = [delivery(1)]
+    consumer = Consumer(WatchedStore(away("put_letters", error=error)), handler=reject)
+    with working(consumer, source):
+        until(lambda: source.postponed)
+        source.waiting = [delivery(2)]
+        until(lambda: len(source.postponed) == 2)
+    # Neither that it is away nor that it answers again.
+    said = [one for one in caplog.messages if "receiving" not in one and "ending" not in one]
+    assert said == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -28,10 +28,13 @@ from eventonce.core.outcomes import (
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.reasons import NOT_ALONE, REFUSED, reason
 from eventonce.core.status import DEAD_LETTERS
-from eventonce.errors import EventonceError, StoreError, StoreUnavailable
+from eventonce.errors import EventonceError, SourceUnavailable, StoreError, StoreUnavailable
 from eventonce.types import Claim, Letter, Outcome, SettleResult, Verdict
 
 T = TypeVar("T")
+
+PASSING: Final = (StoreUnavailable, SourceUnavailable)
+"""The errors of a place of dead letters that is away, and will be back."""
 
 
 class Enter(msgspec.Struct, frozen=True, gc=False):
@@ -278,6 +281,7 @@ class Batch:
         lost = yield from _kept(letters)
         if lost is not None:
             for run in lettered:
+                run.letter_away = isinstance(lost, PASSING)
                 why = f"{run.outcome.reason}; and its dead letter could not be kept: {lost}"
                 run.outcome = again(run, "failed", why, now + backoff(1), lost)
 

@@ -73,8 +73,9 @@ def settlement(run: Run) -> Settlement:
         return Settlement(run.claim, run.token, "complete", run.result)
     if run.outcome.status == "dead":
         return Settlement(run.claim, run.token, "bury")
-    # A handler that never began, or that the store or the network failed, made no attempt.
-    spared = run.job is None or run.blameless
+    # A handler that never began, or that the store or the network failed, made no attempt. Nor did
+    # one whose dead letter has to wait: without another run its error would be known to nobody.
+    spared = run.job is None or run.blameless or run.letter_away
     return Settlement(run.claim, run.token, "return" if spared else "release")
 
 

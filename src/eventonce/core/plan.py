@@ -91,6 +91,8 @@ class Run(msgspec.Struct, eq=False):
     error: Exception | None = None
     blameless: bool = False
     """Whether the store or the network, and not the handler, raised the error."""
+    letter_away: bool = False
+    """Whether it was given up, and the place of its dead letter could not be reached."""
     in_transaction: bool = False
     """Whether its completion is part of the handler's own transaction: nobody else completes it."""
     kept: SettleResult | None = None

@@ -212,7 +212,8 @@ class Worker:
         for run in ticket.runs:
             if run.started and outcome.status in RAN:
                 self._inflight.learn(run.took)
-        if outcome.ack or outcome.key:
+        # A dead letter that waits for its queue, or for its key, says nothing of the store.
+        if (outcome.ack or outcome.key) and not any(run.letter_away for run in ticket.runs):
             error = outcome.error
             # One event that the store cannot hold must not keep all others waiting.
             if isinstance(error, AWAY) and not outcome.ack:
