@@ -144,11 +144,20 @@ def test_a_message_that_lacks_what_every_message_has_is_none(
         Queue.from_uri(queue_of(portal)).receive()
 
 
-@pytest.mark.parametrize("endpoint", ["nothing", "a page", "an empty object"], indirect=True)
+@pytest.mark.parametrize("endpoint", ["nothing", "an empty object"], indirect=True)
 def test_a_message_is_not_deleted_or_held_without_a_receipt(endpoint: str) -> None:
     found = Queue.from_uri(queue_of(endpoint))
     assert found.delete(["a", "b"]) == ["a", "b"]
     assert found.delay([("a", 5), ("b", 5)]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("endpoint", ["a page", "an array", "null", "a text"], indirect=True)
+def test_a_message_is_deleted_and_held_again_after_an_answer_that_is_none(endpoint: str) -> None:
+    found = Queue.from_uri(queue_of(endpoint))
+    with pytest.raises(SourceUnavailable, match="is not the service's"):
+        found.delete(["a", "b"])
+    with pytest.raises(SourceUnavailable, match="is not the service's"):
+        found.delay([("a", 5), ("b", 5)])
 
 
 @pytest.mark.parametrize("to", ["a bus", "a queue"])

@@ -22,7 +22,9 @@ from eventonce.aws.direct import (
     endpoint_of,
 )
 from eventonce.aws.sessions import Access, connect, connected
+from eventonce.aws.sqs import Queue
 from eventonce.aws.sqs_client import connect_sqs
+from eventonce.errors import SourceUnavailable
 from tests.helpers import PATIENCE
 from tests.servers.http import Handler, served
 from tests.servers.sns import self_signed
@@ -248,12 +250,31 @@ def test_an_error_has_the_code_that_it_had_before_sqs_spoke_json() -> None:
     assert service.asked[0]["x-amz-target"] == "AmazonSQS.ReceiveMessage"
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"7", b"[" * 100_000, b"\xff"])
-def test_an_answer_that_is_none_of_sqs_is_empty(body: bytes) -> None:
+BODIES = [b"<html>", b"[]", b"7", b"null", b"[" * 100_000, b"\xff", b"the service is away"]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:9]))
+def test_an_answer_that_is_none_of_sqs_is_no_empty_queue(body: bytes) -> None:
     with serving() as service:
-        client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
+        queue = Queue.from_uri(f"{service.url}/111122223333/calls?region={REGION}")
+        assert isinstance(queue.client, ServiceClient)
         service.answers.append(say(200, body))
-        assert client.receive_message().keys() == {"ResponseMetadata"}
+        with pytest.raises(SourceUnavailable, match="is not the service's"):
+            queue.receive()
+        assert queue.receive() == [], "asked again, the service itself answers"
+        queue.close()
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8"])
+def test_a_text_that_botocore_gives_as_an_empty_answer_is_no_empty_queue(kind: str) -> None:
+    with serving() as service:
+        access = Access(endpoint=service.url, region=REGION)
+        client = connect("sqs", access, read_timeout=PATIENCE, attempts=1)
+        queue = Queue.from_uri(f"{service.url}/111122223333/calls?region={REGION}", client)
+        service.answers.append(say(200, b"the service is away", content_type=kind))
+        with pytest.raises(SourceUnavailable, match="is not the service's"):
+            queue.receive()
+        assert queue.receive() == []
         client.close()
 
 

@@ -213,6 +213,7 @@ def strange(
 
 
 def is_page(answer: Any) -> bool:
-    """Whether this answer was a web page: no AWS service answers with one."""
+    """Whether this answer was a web page or another text: no AWS service answers with one, and
+    botocore gives it as an answer that is empty."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return str(headers.get("content-type", "")).lower().startswith("text/html")
+    return str(headers.get("content-type", "")).lower().startswith(("text/html", "text/plain"))

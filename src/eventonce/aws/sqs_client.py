@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -53,16 +54,20 @@ def _answer(_: str, body: bytes) -> dict[str, Any]:
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
-    """The answer; empty where the body is none of SQS'."""
+    """The answer; TypeError, as botocore's parser has it, where the body is none of SQS'. Taken for
+    an answer without messages, a proxy's text would be an empty queue."""
+    if not body:
+        return {}
+    found: Any = None
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        try:
-            # Half of a character in a message, which an emulator may have taken.
+        # Half of a character in a message, which an emulator may have taken.
+        with suppress(ValueError, RecursionError):
             found = json.loads(body)
-        except (ValueError, RecursionError):
-            return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise TypeError("the body of the answer is no object of JSON")
+    return found
 
 
 SQS: Final = Service("AmazonSQS.", _encoded, _answer, headers=_HEADERS)
