@@ -21,7 +21,7 @@ from eventonce.core.ports import Stats
 from eventonce.dashboard import Resources, blocking_calls, dashboard
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.event_stream import _events, event
-from eventonce.dashboard.health import Seen, health
+from eventonce.dashboard.health import Health, Seen, health
 from eventonce.dashboard.pages.store import size_of
 from eventonce.dashboard.snapshots import LIVE
 from eventonce.errors import StoreUnavailable
@@ -29,7 +29,7 @@ from eventonce.history import History
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import lead
 from eventonce.stores.memory import MemoryStore
-from tests.helpers import PATIENCE, Run, until
+from tests.helpers import PATIENCE, Run, reject, until
 
 HERE = "http://127.0.0.1:8090"
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -442,6 +442,8 @@ SAID = [
     (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 2)), "2 events were given up", True),
     (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 0)), "Healthy.", False),
     (Seen(recent={"dead": 2}, stats=Stats(9, 0), queue=True), "2 events were given up", True),
+    (Seen(recent={"dead": 7}, given_up_before=5, stats=Stats(9, 2)), "2 events were given", True),
+    (Seen(recent={"dead": 7}, given_up_before=7, stats=Stats(9, 2)), "Healthy.", False),
     (Seen(recent={"done": 1, "busy": 9}), "9 of 10 events were busy", True),
     (Seen(recent={"ignored": 4}), "All 4 events were ignored", True),
     (Seen(recent={"unguarded": 1, "done": 5}), "1 event ran unprotected", True),
@@ -457,9 +459,34 @@ SAID = [
 @pytest.mark.parametrize(("seen", "said", "harm"), SAID)
 def test_the_sentence_about_health_names_the_worst_first(seen: Seen, said: str, harm: bool) -> None:
     found = health(seen)
-    text = re.sub("<[^>]*>", "", lead(found.sentence)).replace("\u00a0", " ").replace("\u202f", " ")
-    assert said in text
+    assert said in _text(found)
     assert found.harm == harm
+
+
+def _text(found: Health) -> str:
+    text = re.sub("<[^>]*>", "", lead(found.sentence))
+    return text.replace("\u00a0", " ").replace("\u202f", " ")
+
+
+def test_the_health_counts_an_event_that_was_given_up_once_however_many_copies_came(
+    tmp_path: Path,
+) -> None:
+    consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=reject)
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as kept:
+        consumer.observers.append(kept.observer("crm"))
+        consumer.process([ended(1, "c-1"), ended(1, "c-1"), ended(2, "c-2")])
+        consumer.process([ended(1, "c-1")])
+    app = dashboard(Resources(lambda: consumer.store, name="crm", history=uri))
+    snapshots = app.state.context.snapshots
+
+    async def look() -> Health:
+        await snapshots.store()
+        found: Health = (await snapshots.latest()).health
+        return found
+
+    said = "2 events were given up in the last 10 minutes. 2 dead letters wait."
+    assert _text(asyncio.run(look())) == said
 
 
 def test_every_status_belongs_to_a_group_that_is_shown() -> None:

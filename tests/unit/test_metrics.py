@@ -33,7 +33,7 @@ from eventonce.metrics.causes import cause_of
 from eventonce.metrics.meter import Histogram
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict, VerdictKind
-from tests.helpers import WatchedStore, away, call, ruled, statuses, until
+from tests.helpers import WatchedStore, away, call, reject, ruled, statuses, until
 
 
 def events(meter: Meter) -> Counter[tuple[str, ...]]:
@@ -67,6 +67,17 @@ def test_outcomes_are_counted_by_status_cause_rule_and_type() -> None:
         ("invalid", "not_an_event", "", ""): 1,
     }
     assert meter.counted().counters[names.DEAD_LETTERS] == {("invalid",): 1}
+
+
+def test_a_copy_of_an_event_that_was_given_up_is_no_further_dead_letter() -> None:
+    consumer, meter = metered(handler=reject)
+    consumer.process([call(1), call(1, id="in the same batch"), call(2)])
+    consumer.process([call(1, id="later")])
+    assert meter.counted().counters[names.EVENTS] == {
+        ("dead", "rejected", "call", "call"): 2,
+        ("dead", "given_up_before", "call", "call"): 2,
+    }
+    assert meter.counted().counters[names.DEAD_LETTERS] == {("dead",): 2}
 
 
 def test_the_cause_of_a_failure_is_the_class_of_its_exception() -> None:

@@ -11,7 +11,14 @@ import msgspec
 from eventonce import envelope
 from eventonce.core import redaction
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.core.reasons import NOT_STARTED, REFUSED, SAME_BATCH, given_up_after, reason
+from eventonce.core.reasons import (
+    GIVEN_UP_BEFORE,
+    NOT_STARTED,
+    REFUSED,
+    SAME_BATCH,
+    given_up_after,
+    reason,
+)
 from eventonce.core.sealed import key_of
 from eventonce.core.status import Status
 from eventonce.errors import Reject, Retry
@@ -39,6 +46,8 @@ def followed(run: Run, leader: Run) -> Outcome:
         why = reason(run.claim, Verdict("duplicate", same_id=same))
         run.same_id = same
         return _made(run, "duplicate", why, led)
+    if led.status == "dead" and leader.token:
+        return _made(run, "dead", GIVEN_UP_BEFORE)
     if led.ack:
         return _made(run, led.status, led.reason, led)
     return _made(run, "busy", f"{SAME_BATCH} {led.status}", led)

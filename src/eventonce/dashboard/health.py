@@ -26,6 +26,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     recent: Mapping[str, int] = {}
     """Decisions of the last ten minutes, by status."""
+    given_up_before: int = 0
+    """How many of them are about copies of events that were given up."""
     rate: float | None = None
     """Events a second, now; None while nobody knows."""
     no_history: bool = False
@@ -63,6 +65,8 @@ def health(seen: Seen) -> Health:
     groups = dict.fromkeys(GROUP_OF.values(), 0)
     for status, many in seen.recent.items():
         groups[GROUP_OF[status]] += many
+    # Each is the same dead letter again. The two numbers may be read a moment apart.
+    groups["dead letters"] = max(0, groups["dead letters"] - seen.given_up_before)
     if waiting == 0 and seen.stats is not None and not seen.queue:
         # Whatever was given up has been redriven or dropped since.
         groups["dead letters"] = 0

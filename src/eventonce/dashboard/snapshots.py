@@ -13,9 +13,11 @@ import msgspec
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Stats
+from eventonce.core.reasons import GIVEN_UP_BEFORE
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.health import MINUTES, Health, Seen, health
 from eventonce.dashboard.resources import Resources
+from eventonce.history import Search
 from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
@@ -96,6 +98,9 @@ RANGES: Final = {
         Range("30d", "30 days", 30 * 24 * 60 * MINUTE, 480 * MINUTE),
     )
 }
+MOST_AGAIN: Final = 10_000
+"""Copies of events that were given up which are told from others: more are counted as given up."""
+
 LIVE: Final = RANGES["10m"]
 """The range whose plot has a point a second while somebody watches."""
 
@@ -195,10 +200,10 @@ class Snapshots:
         store = await self._store_for_now()
         now = wall_clock()
         recent: Counter[str] = Counter()
-        fault = ""
+        again, fault = 0, ""
         if self._resources.history:
             try:
-                counted = await self._ask_history(lambda: self._counted(now))
+                counted, again = await self._ask_history(lambda: self._counted(now))
             except Unavailable as error:
                 fault = str(error)
             else:
@@ -210,6 +215,7 @@ class Snapshots:
             self._points.append((now, rates))
         seen = Seen(
             recent=recent,
+            given_up_before=again,
             rate=sum(rates.values()) if rates is not None else None,
             no_history=not self._resources.history,
             history_fault=fault,
@@ -220,9 +226,15 @@ class Snapshots:
         )
         return Snapshot(now, health(seen), rates, store, fault)
 
-    def _counted(self, now: int) -> list[tuple[int, tuple[Any, ...], int, int]]:
-        since = now - (MINUTES - 1) * MINUTE
-        return self._resources.looking.counts(since, now + MINUTE, ("status",))
+    def _counted(self, now: int) -> tuple[list[tuple[int, tuple[Any, ...], int, int]], int]:
+        """What was decided by status, and how much of it is about copies of events that were given
+        up, which no count by the minute tells."""
+        history, since = self._resources.looking, (now // MINUTE - MINUTES + 1) * MINUTE
+        counted = history.counts(since, now + MINUTE, ("status",))
+        if not any(status == "dead" for _, (status,), *_ in counted):
+            return counted, 0
+        again = Search(status="dead", reason=GIVEN_UP_BEFORE, since=since)
+        return counted, len(history.find(again, MOST_AGAIN))
 
     def _take_rates(self, counted: list[tuple[int, tuple[Any, ...], int, int]]) -> None:
         known, self._known = (

@@ -19,6 +19,9 @@ from eventonce.types import Outcome
 
 COPIES: Final = {True: "same_id", False: "other_id", None: "unknown_id"}
 
+GIVEN_UP_AGAIN: Final = "given_up_before"
+"""The cause of a copy of an event that was given up."""
+
 _FIXED: Final = {"stale": "older_version", "unchanged": "same_state", "conflict": "content_differs"}
 
 
@@ -76,4 +79,4 @@ def _dead(reason: str) -> str:
         return "newer_version"
     if reason.startswith(REPLAY):
         return "replay"
-    return "given_up_before" if reason == GIVEN_UP_BEFORE else "never_returned"
+    return GIVEN_UP_AGAIN if reason == GIVEN_UP_BEFORE else "never_returned"

@@ -17,7 +17,7 @@ from eventonce.consumer import Consumer
 from eventonce.core import status
 from eventonce.log import log
 from eventonce.metrics import names
-from eventonce.metrics.causes import cause_of
+from eventonce.metrics.causes import GIVEN_UP_AGAIN, cause_of
 from eventonce.metrics.names import Metric
 from eventonce.rules.instants import EARLIEST_EVENT, instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -325,8 +325,9 @@ def _with_letters(
     histograms: Mapping[Metric, Mapping[Labels, Histogram]],
 ) -> Counted:
     letters: dict[Labels, int] = defaultdict(int)
-    for (outcome_status, *_), number in counters[names.EVENTS].items():
-        if outcome_status in status.DEAD_LETTERS:
+    for (outcome_status, cause, *_), number in counters[names.EVENTS].items():
+        # A copy of an event that was given up is the same dead letter again.
+        if outcome_status in status.DEAD_LETTERS and cause != GIVEN_UP_AGAIN:
             letters[outcome_status,] += number
     return Counted({**counters, names.DEAD_LETTERS: letters}, histograms)
 
