@@ -387,6 +387,7 @@ def test_a_batch_that_outlasts_the_server_is_in_the_audit(
         assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.OUTLASTED)
         go_on.set()
         until(lambda: action.ended)
+        assert audit(tmp_path) == [line], "an action has one line, also if it ends after all"
 
 
 def test_where_no_thread_can_be_started_no_action_has_begun(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Final, Literal
 
@@ -75,6 +76,9 @@ class Action:
         self.limit: Final = limit
         self.from_queue: Final = from_queue
         self.progress: Final = Progress()
+        self.line: Final = threading.Lock()
+        """Acquired by whoever writes the audit line, the action or the end of the server, and never
+        released: the other one writes none."""
         self.began: Final = wall_clock()
         self.ended = 0
         self.error = ""
@@ -154,6 +158,8 @@ class Actions:
         with self._lock:
             outlasting = [self._all[id_] for id_ in self._threads]
         for action in outlasting:
+            if not action.line.acquire(blocking=False):
+                continue
             Audit(self._resources.audit).record(
                 action.kind,
                 who=action.who,
@@ -174,12 +180,13 @@ class Actions:
         audit: Audit,
         *,
         from_queue: bool,
+        unwritten: Callable[[], bool] = lambda: True,
     ) -> Iterator[LetterSource]:
         """The place of the dead letters, and the audit line about what is done there."""
         scope = self._scope(selection, limit, from_queue=from_queue)
         resources = self._resources
         with (
-            bulk.audited(audit, kind, scope, progress, who=person, via=VIA),
+            bulk.audited(audit, kind, scope, progress, who=person, via=VIA, unwritten=unwritten),
             resources.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
         ):
             yield place
@@ -197,6 +204,7 @@ class Actions:
                 action.progress,
                 audit,
                 from_queue=action.from_queue,
+                unwritten=partial(action.line.acquire, blocking=False),
             ) as place:
                 self._work(action, place)
         except EventonceError as error:

@@ -97,9 +97,17 @@ def batched(held: Iterable[Held], progress: Progress) -> Iterator[list[Held]]:
 
 @contextmanager
 def audited(
-    audit: Audit, action: str, scope: str, progress: Progress, *, who: str, via: str
+    audit: Audit,
+    action: str,
+    scope: str,
+    progress: Progress,
+    *,
+    who: str,
+    via: str,
+    unwritten: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Leave the audit line of this action, however it ends. `scope` is what it was asked for."""
+    """Leave the audit line of this action, however it ends, if it is `unwritten` then. `scope` is
+    what it was asked for."""
     ended = ""
     try:
         yield
@@ -113,7 +121,10 @@ def audited(
         raise
     finally:
         ended = ended or ("stopped" if progress.stopped else "finished")
-        audit.record(action, who=who, via=via, selection=scope, counts=progress.counts, ended=ended)
+        if unwritten():
+            audit.record(
+                action, who=who, via=via, selection=scope, counts=progress.counts, ended=ended
+            )
 
 
 def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: Progress) -> None:
