@@ -35,7 +35,6 @@ from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from eventonce.types import Letter
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_letters_selection import letter
 
@@ -269,21 +268,7 @@ def test_sealed_dead_letters_are_never_told_as_none() -> None:
             assert "There are none" not in found
             assert "not looked into" not in asked.get(path).text
         assert "3 of them cannot be opened here, and are left out" in asked.get(path).text
-        assert len(asked.post(path, limit="9").content.splitlines()) == 2
-
-
-def test_an_export_of_a_store_that_is_away_says_so(tmp_path: Path) -> None:
-    class Gone(MemoryStore):
-        def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-            raise StoreUnavailable("the store is away")
-
-    file = str(tmp_path / "audit.jsonl")
-    with asking(Resources(Gone, name="crm", audit=file)) as asked:
-        refused = asked.post("/letters/export", limit="9")
-        assert refused.status_code == 503
-        assert "the store is away" in refused.text
-    (line,) = audit(tmp_path)
-    assert (line["action"], line["ended"]) == ("export", "the store is away")
+        assert asked.done(path, limit="9") == "{'exported': 2, 'sealed': 3} finished"
 
 
 def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) -> None:
@@ -326,22 +311,6 @@ def test_nothing_is_done_where_its_audit_cannot_be_written(tmp_path: Path) -> No
                 assert refused.status_code == 409
                 assert "cannot be written" in refused.text
     assert len(list(store.letters())) == 30
-
-
-def test_an_export_that_is_broken_off_is_audited_as_stopped(tmp_path: Path) -> None:
-    many = [letter(number, conversation="x" * 50_000) for number in range(200)]
-    store = store_of(*many)
-    with running(store, lambda _: None) as consumer:
-        file = str(tmp_path / "audit.jsonl")
-        resources = Resources(lambda: store, name="crm", consumer=consumer, audit=file)
-        with asking(resources) as asked:
-            with asked.http.stream("POST", "/letters/export", data={"limit": "200"}) as answer:
-                assert "attachment" in answer.headers["content-disposition"]
-                next(answer.iter_bytes())
-            until(lambda: (tmp_path / "audit.jsonl").stat().st_size)
-    (line,) = audit(tmp_path)
-    assert line["ended"] == "stopped"
-    assert line["counts"]["exported"] < 200
 
 
 def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:

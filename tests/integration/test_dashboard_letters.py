@@ -20,6 +20,7 @@ from eventonce import Job, Rule
 from eventonce.cli import main
 from eventonce.config import Config, DashboardTable
 from eventonce.dashboard import Resources, dashboard, server
+from eventonce.dashboard.export_files import ExportFile
 from eventonce.letters.runners import Runners
 from eventonce.stores import open_store
 from eventonce.types import Letter
@@ -124,6 +125,14 @@ def confirm(page: Page, kind: str) -> None:
     page.get_by_role("button", name=f"{kind} them now").click()
 
 
+def downloaded(page: Page) -> tuple[str, list[bytes]]:
+    """The name and the lines of the file that a click on Download brings."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    lines = Path(download.value.path()).read_bytes().splitlines()
+    return download.value.suggested_filename, lines
+
+
 def state(page: Page, text: str) -> None:
     expect(page.locator("#state")).to_contain_text(text)
 
@@ -152,10 +161,11 @@ def test_all_of_a_group_is_redriven_dropped_and_exported(browser: Browser, serve
         assert (len(letters.runs), letters.left) == (100, 25)
 
         page.goto(f"{letters.site.url}/letters?reason=503")
-        with page.expect_download() as download:
-            confirm(page, "Export")
-        lines = Path(download.value.path()).read_bytes().splitlines()
-        assert lines == [one.event for one in FEW]
+        confirm(page, "Export")
+        state(page, "5\u00a0dead letters of 5 at most, finished")
+        command = page.locator("#command").inner_text()
+        assert command.startswith("eventonce letters export --name=crm --reason=503 --until=")
+        assert downloaded(page) == ("letters.jsonl", [one.event for one in FEW])
         assert letters.left == 25
 
         page.goto(f"{letters.site.url}/letters?reason=503")
@@ -166,11 +176,12 @@ def test_all_of_a_group_is_redriven_dropped_and_exported(browser: Browser, serve
         assert told == [
             ("redrive", {"done": 100}, "finished"),
             ("export", {"exported": 5}, "finished"),
+            ("download", {"downloaded": 5}, "finished"),
             ("drop", {"dropped": 5}, "finished"),
         ]
         assert all(one["via"] == "dashboard" for one in letters.audit)
         page.goto(f"{letters.site.url}/actions")
-        expect(page.locator("tbody tr")).to_have_count(2)
+        expect(page.locator("tbody tr")).to_have_count(3)
         assert not said
 
 
@@ -226,6 +237,55 @@ def test_a_redrive_is_stopped_reloaded_and_left_alone(browser: Browser, serve: S
         assert (len(letters.runs), letters.left) == (4 * BATCH, 300 - 4 * BATCH)
         (line,) = letters.audit
         assert (line["counts"], line["ended"]) == ({"done": 4 * BATCH}, "stopped")
+
+
+def test_an_export_is_watched_stopped_and_downloaded_as_far_as_it_came(
+    browser: Browser, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [letter(number, "no customer") for number in range(300)]
+    # How many batches may be written.
+    go, write = threading.Semaphore(1), ExportFile.write
+
+    def patient(file: ExportFile, lines: bytes) -> None:
+        assert go.acquire(timeout=PATIENCE)
+        write(file, lines)
+
+    monkeypatch.setattr(ExportFile, "write", patient)
+    with (
+        serve(many) as letters,
+        opened(browser, letters.site, "/letters") as (page, _, said),
+    ):
+        confirm(page, "Export")
+        state(page, f"{BATCH}\u00a0dead letters of 300 at most, under way")
+        expect(page.locator("progress")).to_have_attribute("value", str(BATCH))
+        expect(page.get_by_role("button", name="Download")).to_have_count(0)
+        page.evaluate("window.same = true")
+        go.release()
+        state(page, f"{2 * BATCH}\u00a0dead letters of 300")
+        assert page.evaluate("window.same"), "the page was kept up to date, and not reloaded"
+        page.get_by_role("button", name="Stop").click()
+        state(page, "stops after the batch under way")
+        page.evaluate("window.same = true")
+        go.release(100)
+        state(page, f"{3 * BATCH}\u00a0dead letters of 300 at most, stopped")
+        expect(page.locator("main")).to_contain_text(
+            f"it ended after {3 * BATCH}\u00a0dead letters."
+        )
+        page.evaluate(AXE)
+        assert not page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+        name, lines = downloaded(page)
+        assert name == "letters-partial.jsonl"
+        assert lines == [one.event for one in many[: 3 * BATCH]]
+        expect(page.locator("main")).to_contain_text("downloaded by")
+        expect(page.get_by_role("button", name="Download")).to_have_count(0)
+        assert page.evaluate("window.same"), "nothing was reloaded"
+        assert letters.left == 300
+        told = [(one["action"], one["counts"], one["ended"]) for one in letters.audit]
+        assert told == [
+            ("export", {"exported": 3 * BATCH}, "stopped"),
+            ("download", {"downloaded": 3 * BATCH}, "finished"),
+        ]
+        assert not said
 
 
 PEOPLE = DashboardTable(
@@ -335,7 +395,8 @@ def test_hostile_events_are_text_and_every_page_is_accessible(
             f"/letters/one?id={1:032x}",
             f"/letters/one?id={9:032x}",
         ),
-        *("/letters/one?id=deep", "/letters/redrive", "/letters/drop?reason=x", "/actions"),
+        *("/letters/one?id=deep", "/letters/redrive", "/letters/drop?reason=x", "/letters/export"),
+        "/actions",
     ]
     # In the dark other colours matter, and nothing else.
     paths = paths if scheme == "light" else paths[:3]

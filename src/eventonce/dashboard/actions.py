@@ -1,7 +1,7 @@
 """Actions: what operators do with many dead letters at once, each in a thread of the server.
 
 An action goes on when its operator closes the browser, and is found again by its link. It leaves
-one audit line, however it ends.
+one audit line, however it ends. An export leaves a file too, until that is downloaded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -18,6 +18,7 @@ from typing import Final, Literal
 from eventonce.audit import Audit
 from eventonce.clock import wall_clock
 from eventonce.dashboard.access import Person
+from eventonce.dashboard.export_files import ExportFile, ExportRoom
 from eventonce.dashboard.resources import Resources
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.letters import bulk
@@ -26,7 +27,8 @@ from eventonce.letters.selection import Selection
 from eventonce.letters.sources import LetterSource
 
 MOST_ACTIONS: Final = 2
-"""Actions at the same time: each runs handlers, which have their own work beside."""
+"""Actions at the same time: each runs handlers or reads the store, which have their own work
+beside."""
 
 REMEMBERED: Final = 100
 """Actions that are found by their links; the audit has all of them."""
@@ -39,7 +41,7 @@ VIA: Final = "dashboard"
 
 OUTLASTED: Final = "the dashboard ended before the batch under way did"
 
-Kind = Literal["redrive", "drop"]
+Kind = Literal["redrive", "drop", "export"]
 State = Literal["running", "stopping", "finished", "stopped", "failed"]
 
 TOO_MANY: Final = (
@@ -67,7 +69,15 @@ class Action:
     """One action, and how far it has come."""
 
     def __init__(
-        self, id_: str, kind: Kind, who: str, selection: Selection, limit: int, *, from_queue: bool
+        self,
+        id_: str,
+        kind: Kind,
+        who: str,
+        selection: Selection,
+        limit: int,
+        *,
+        from_queue: bool,
+        file: ExportFile | None = None,
     ) -> None:
         self.id: Final = id_
         self.kind: Final = kind
@@ -75,6 +85,8 @@ class Action:
         self.selection: Final = selection
         self.limit: Final = limit
         self.from_queue: Final = from_queue
+        self.file: Final = file
+        """What an export writes; None for other kinds."""
         self.progress: Final = Progress()
         self.line: Final = threading.Lock()
         """Acquired by whoever writes the audit line, the action or the end of the server, and never
@@ -99,6 +111,7 @@ class Actions:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._lock = threading.Lock()
+        self._room = ExportRoom()
         self._all: dict[str, Action] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._closed = False
@@ -118,7 +131,8 @@ class Actions:
         # A place of the audit that cannot be written is an error before anything is done.
         audit = Audit(self._resources.audit)
         id_ = id_ or new_id()
-        action = Action(id_, kind, person.name, selection, limit, from_queue=from_queue)
+        file = ExportFile(self._room) if kind == "export" else None
+        action = Action(id_, kind, person.name, selection, limit, from_queue=from_queue, file=file)
         thread = threading.Thread(
             target=self._run, args=(action, audit), name=f"eventonce-{kind}", daemon=True
         )
@@ -131,8 +145,10 @@ class Actions:
             thread.start()
             self._all[action.id] = action
             while len(self._all) > REMEMBERED:
-                ended = next(one.id for one in self._all.values() if one.ended)
-                del self._all[ended]
+                ended = next(one for one in self._all.values() if one.ended)
+                del self._all[ended.id]
+                if ended.file is not None:
+                    ended.file.remove()
             self._threads[action.id] = thread
         return action
 
@@ -145,8 +161,9 @@ class Actions:
         return list(self._all.values())[::-1]
 
     def close(self) -> None:
-        """Stop what is under way after its batch, and wait for it a while. An action whose batch
-        outlasts that has its audit line now: nobody may be there to write it later."""
+        """Stop what is under way after its batch, wait for it a while, and delete all files. An
+        action whose batch outlasts that has its audit line now: nobody may be there to write it
+        later."""
         end = monotonic() + CLOSE_PATIENCE
         with self._lock:
             self._closed = True
@@ -158,54 +175,58 @@ class Actions:
         with self._lock:
             outlasting = [self._all[id_] for id_ in self._threads]
         for action in outlasting:
-            if not action.line.acquire(blocking=False):
-                continue
-            Audit(self._resources.audit).record(
-                action.kind,
-                who=action.who,
-                via=VIA,
-                selection=self._scope(action.selection, action.limit, from_queue=action.from_queue),
-                counts=action.progress.counts,
-                ended=OUTLASTED,
-            )
+            if action.line.acquire(blocking=False):
+                Audit(self._resources.audit).record(
+                    action.kind,
+                    who=action.who,
+                    via=VIA,
+                    selection=self._scope(action),
+                    counts=action.progress.counts,
+                    ended=OUTLASTED,
+                )
+        for action in self.latest():
+            if action.file is not None:
+                action.file.remove()
 
     @contextmanager
-    def audited(
-        self,
-        kind: str,
-        person: str,
-        selection: Selection,
-        limit: int,
-        progress: Progress,
-        audit: Audit,
-        *,
-        from_queue: bool,
-        unwritten: Callable[[], bool] = lambda: True,
-    ) -> Iterator[LetterSource]:
-        """The place of the dead letters, and the audit line about what is done there."""
-        scope = self._scope(selection, limit, from_queue=from_queue)
-        resources = self._resources
+    def downloading(
+        self, file: ExportFile, action: Action, person: Person, audit: Audit
+    ) -> Iterator[Progress]:
+        """The file of this action while somebody downloads it, and the audit line about that. It is
+        deleted then, unless `stopped` of the progress says that not all of it was sent."""
+        progress = Progress()
+        scope = self._scope(action)
         with (
-            bulk.audited(audit, kind, scope, progress, who=person, via=VIA, unwritten=unwritten),
-            resources.place(selection, from_queue=from_queue, to_change=kind != "export") as place,
+            bulk.audited(audit, "download", scope, progress, who=person.name, via=VIA),
+            file.held(),
         ):
-            yield place
+            yield progress
+            if not progress.stopped:
+                progress.add(["downloaded"] * action.progress.counts["exported"])
+                file.taken_by = person.name
+                file.remove()
 
-    def _scope(self, selection: Selection, limit: int, *, from_queue: bool) -> str:
-        return selection.scope(source=self._resources.source(from_queue=from_queue), limit=limit)
+    def _scope(self, action: Action) -> str:
+        source = self._resources.source(from_queue=action.from_queue)
+        return action.selection.scope(source=source, limit=action.limit)
 
     def _run(self, action: Action, audit: Audit) -> None:
+        to_change = action.kind != "export"
         try:
-            with self.audited(
-                action.kind,
-                action.who,
-                action.selection,
-                action.limit,
-                action.progress,
-                audit,
-                from_queue=action.from_queue,
-                unwritten=partial(action.line.acquire, blocking=False),
-            ) as place:
+            with (
+                bulk.audited(
+                    audit,
+                    action.kind,
+                    self._scope(action),
+                    action.progress,
+                    who=action.who,
+                    via=VIA,
+                    unwritten=partial(action.line.acquire, blocking=False),
+                ),
+                self._resources.place(
+                    action.selection, from_queue=action.from_queue, to_change=to_change
+                ) as place,
+            ):
                 self._work(action, place)
         except EventonceError as error:
             action.error = str(error)
@@ -216,12 +237,19 @@ class Actions:
             action.ended = wall_clock()
             with self._lock:
                 del self._threads[action.id]
+                closed = self._closed
+        # Whoever closes waits for this thread.
+        if action.file is not None and not closed:
+            action.file.expire()
 
     def _work(self, action: Action, place: LetterSource) -> None:
         progress, runners = action.progress, self._resources.runners
         batches = bulk.selected(place, action.selection, progress, action.limit)
         if action.kind == "drop":
             bulk.drop(place, batches, progress)
+        elif action.file is not None:
+            for lines in bulk.export(batches, progress):
+                action.file.write(lines)
         elif runners is not None:
             bulk.redrive(place, runners, batches, progress)
         else:

@@ -52,6 +52,7 @@ ROUTES: Final = [
     Route("/actions", letter_actions.actions),
     Route("/actions/{id}", letter_actions.action),
     Route("/actions/{id}/stop", letter_actions.stop, methods=["POST"]),
+    Route("/actions/{id}/file", letter_actions.download, methods=["POST"]),
     Route("/live/actions/{id}", letter_actions.live),
     Route("/live", live),
     Route("/static/{name}", static),

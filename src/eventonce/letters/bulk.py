@@ -4,6 +4,7 @@ batches."""
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ def audited(
     ended = ""
     try:
         yield
-    except GeneratorExit:
+    except (GeneratorExit, CancelledError):
         # Whoever took the events went away.
         progress.stopped = True
         raise

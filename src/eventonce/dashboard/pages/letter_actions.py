@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Mapping
-from typing import Final, NamedTuple, cast
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, NamedTuple, cast, get_args
 
 from anyio import to_thread
 from starlette.exceptions import HTTPException
@@ -19,6 +19,7 @@ from eventonce.dashboard.access import person_of
 from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooMany, new_id
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
+from eventonce.dashboard.export_files import EXPORT_KEPT
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.letter_query import LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
@@ -29,6 +30,7 @@ from eventonce.dashboard.pages.letters import (
     unopened,
     when,
 )
+from eventonce.dashboard.pages.store import size_of
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.reasons import normalised
@@ -36,7 +38,7 @@ from eventonce.letters.selection import moment
 from eventonce.markup import Html, counted, data, joined, number, tag
 from eventonce.study.page.layout import table
 
-KINDS: Final = ("redrive", "drop", "export")
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 FORETOLD: Final = 1_000
 """Dead letters of which the store is asked what a redrive would do."""
@@ -45,10 +47,13 @@ MEANS: Final = {
     "redrive": "Each event runs again. One that took effect meanwhile does not run a second time. "
     "Dead letters that are settled are dropped; the others stay, with their newest reason.",
     "drop": "They are deleted for good: their events do not run, and cannot be brought back.",
-    "export": "Their events are saved as a file of JSON Lines, with all they say about people. The "
-    "dead letters stay.",
+    "export": "Their events are written to a file of JSON Lines, with all they say about people. "
+    "The file can be downloaded when the export has ended. The dead letters stay.",
 }
 
+
+DOWNLOAD_PART: Final = 256 << 10
+"""Bytes of a file that are read at once."""
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 """An id of an action, as a form has it."""
@@ -110,17 +115,12 @@ async def act(request: Request) -> Response:
     context, kind = context_of(request), _kind(request)
     form = await form_of(request)
     chosen = _for(kind, context, chosen_in(request, form))
-    limit = _limit(form)
-    person = person_of(request)
-    if kind == "export":
-        return await _export(context, person.name, chosen, limit)
-
     try:
         action = context.actions.start(
             cast("Kind", kind),
-            person,
+            person_of(request),
             chosen.selection,
-            limit,
+            _limit(form),
             from_queue=chosen.from_queue,
             id_=_id(form),
         )
@@ -132,7 +132,7 @@ async def act(request: Request) -> Response:
 
 
 async def action(request: Request) -> Response:
-    """One action: how far it is, and the button that stops it."""
+    """One action: how far it is, and the button that stops it or downloads its file."""
     context, found = context_of(request), _action(request)
     command, which = "", None
     # What was searched for in a reason may be what is masked elsewhere.
@@ -146,7 +146,7 @@ async def action(request: Request) -> Response:
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
         which,
         tag("div", _summary(found), sse_swap="progress"),
-        tag("div", _stop(request, found), sse_swap="stop"),
+        tag("div", _button(request, found), sse_swap="button"),
         tag("p", tag("a", "Dead letters", href="/letters"), class_="note"),
     )
     title = found.kind.capitalize()
@@ -158,7 +158,7 @@ async def live(request: Request) -> Response:
     found = _action(request)
 
     async def parts() -> Mapping[str, str]:
-        return {"progress": _summary(found), "stop": _stop(request, found) or ""}
+        return {"progress": _summary(found), "button": _button(request, found) or ""}
 
     return stream(request, parts)
 
@@ -168,6 +168,33 @@ async def stop(request: Request) -> Response:
     found = _action(request)
     found.progress.stop.set()
     return RedirectResponse(f"/actions/{found.id}", 303)
+
+
+async def download(request: Request) -> Response:
+    """Send the file of an export that has ended. A form asks for it and no link, because the file
+    is deleted then."""
+    context, found, person = context_of(request), _action(request), person_of(request)
+    file = found.file
+    if file is None or not found.ended or not file.there:
+        # Its page says why there is none, also after a double click.
+        return RedirectResponse(f"/actions/{found.id}", 303)
+    try:
+        audit = Audit(context.resources.audit)
+    except ConfigError as error:
+        raise HTTPException(409, str(error)) from None
+
+    async def sent() -> AsyncIterator[bytes]:
+        with context.actions.downloading(file, found, person, audit) as progress:
+            for at in range(0, file.size, DOWNLOAD_PART):
+                yield await to_thread.run_sync(file.read, at, DOWNLOAD_PART)
+            progress.stopped = await request.is_disconnected()
+
+    name = "letters.jsonl" if found.state == "finished" else "letters-partial.jsonl"
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-length": str(file.size),
+    }
+    return StreamingResponse(sent(), media_type="application/jsonl", headers=headers)
 
 
 async def actions(request: Request) -> Response:
@@ -325,38 +352,6 @@ def _confirm(kind: str, chosen: LetterQuery, forecast: Forecast) -> Html:
     )
 
 
-async def _export(context: Context, who: str, chosen: LetterQuery, limit: int) -> Response:
-    try:
-        audit = Audit(context.resources.audit)
-    except ConfigError as error:
-        raise HTTPException(409, str(error)) from None
-    progress = bulk.Progress()
-    selection = chosen.selection
-
-    def lines() -> Generator[bytes, None, None]:
-        with context.actions.audited(
-            "export", who, selection, limit, progress, audit, from_queue=chosen.from_queue
-        ) as place:
-            yield from bulk.export(bulk.selected(place, selection, progress, limit), progress)
-
-    some = lines()
-    # Before the answer begins: a store that is away is told on a page, and not by a broken file.
-    first = await context.ask_letters(lambda: next(some, None), LETTERS_PATIENCE)
-
-    async def sent() -> AsyncIterator[bytes]:
-        # In a thread, one batch at a time: the store may be slow, and a browser too.
-        part = first
-        try:
-            while part is not None:
-                yield part
-                part = await to_thread.run_sync(next, some, None)
-        finally:
-            some.close()
-
-    headers = {"content-disposition": 'attachment; filename="letters.jsonl"'}
-    return StreamingResponse(sent(), media_type="application/jsonl", headers=headers)
-
-
 def _action(request: Request) -> Action:
     found = context_of(request).actions.find(request.path_params["id"])
     if found is None:
@@ -366,13 +361,20 @@ def _action(request: Request) -> Action:
     return found
 
 
-def _stop(request: Request, found: Action) -> Html | None:
-    if found.state != "running" or not person_of(request).may_act:
+def _button(request: Request, found: Action) -> Html | None:
+    """The button of an action: Stop, and for an export Download later."""
+    if not person_of(request).may_act:
+        return None
+    if found.state == "running":
+        words, to = "Stop", "stop"
+    elif found.ended and found.file is not None and found.file.there:
+        words, to = f"Download, {size_of(found.file.size)}", "file"
+    else:
         return None
     return tag(
         "form",
-        tag("button", "Stop", class_="main"),
-        action=f"/actions/{found.id}/stop",
+        tag("button", words, class_="main"),
+        action=f"/actions/{found.id}/{to}",
         method="post",
     )
 
@@ -383,12 +385,13 @@ def _summary(action: Action) -> Html:
     done, counts = progress.done, progress.counts
     rows = [(tag("span", name), many) for name, many in counts.most_common()]
     took = ((action.ended or wall_clock()) - action.began) / 1000
+    others = "; the others stay as they are" if action.file is None else ""
     states = {
         "running": "under way",
         "stopping": "stops after the batch under way",
         "finished": "finished",
-        "stopped": "stopped; the others stay as they are",
-        "failed": "failed, and does not go on by itself; the others stay as they are",
+        "stopped": f"stopped{others}",
+        "failed": f"failed, and does not go on by itself{others}",
     }
     words = f"{counted(done, 'dead letter')} of {number(action.limit)} at most"
     return joined(
@@ -398,4 +401,27 @@ def _summary(action: Action) -> Html:
         if not action.ended
         else None,
         tag("div", table(("outcome", "dead letters"), rows), class_="narrow") if rows else None,
+        _file(action),
     )
+
+
+def _file(action: Action) -> Html | None:
+    """What became of the file of an export, once it has ended."""
+    file = action.file
+    if file is None or not action.ended:
+        return None
+    many = counted(action.progress.counts["exported"], "dead letter")
+    if not file.size:
+        said = "No event was exported, so there is no file."
+    elif file.taken_by:
+        said = f"The file was downloaded by {file.taken_by}, and is deleted here."
+    elif file.removed:
+        said = "The file is deleted here, because nobody downloaded it in time: export them again."
+    else:
+        said = (
+            f"The file has the events of {many}. It is deleted here when it was downloaded, or "
+            f"{EXPORT_KEPT / 60:.0f} minutes after the end of the export."
+        )
+    partial = action.state != "finished" and file.size
+    cut = f"The export is partial: it ended after {many}." if partial else ""
+    return joined(tag("p", cut, class_="harm") if cut else None, tag("p", said))
