@@ -260,6 +260,25 @@ def test_an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_a
     assert sum(line.__dict__["copies"].values()) == 2
 
 
+def test_an_alarm_counts_an_event_that_was_given_up_once_and_none_of_its_copies(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def rejects(_: Job) -> None:
+        raise Reject("no such call")
+
+    caplog.set_level("INFO", "eventonce")
+    handler = lambda_handler(Consumer("memory:", rules=RULE, handler=rejects))
+    handler({"Records": [record("a", body="no event")]}, None)
+    for number in range(3):
+        handler({"Records": [record(f"{number}", body=json.dumps(event("b")))]}, None)
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [text.partition(" type=")[0] for text in warnings] == [
+        f"{GIVEN_UP}: invalid",
+        f"{GIVEN_UP}: dead",
+    ]
+    assert caplog.messages[-1] == "1 events: dead=1 (copies: 1 was given up before)"
+
+
 def test_what_there_was_no_time_for_is_counted_too(
     crm: Crm, caplog: pytest.LogCaptureFixture
 ) -> None:

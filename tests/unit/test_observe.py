@@ -209,6 +209,24 @@ def test_of_many_copies_one_line_a_minute_is_written(
     assert len(caplog.messages) == told
 
 
+def test_copies_of_an_event_that_was_given_up_are_sampled_as_all_copies_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(_: Job) -> None:
+        raise Reject("no such customer")
+
+    caplog.set_level("INFO")
+    consumer = Consumer("memory:", rules=ruled(), handler=fails)
+    consumer.observers.append(to_log(LOG, every=False))
+    consumer.process([call(1)])
+    for _ in range(5):
+        consumer.process([call(1)])
+    first, again = caplog.messages
+    assert first.startswith(f"{GIVEN_UP}: dead ")
+    assert again.startswith("dead type=call ")
+    assert again.endswith(": was given up before")
+
+
 def test_a_traceback_passes_for_no_line_of_ours_and_commands_no_terminal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

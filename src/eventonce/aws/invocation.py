@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from eventonce.consumer import Consumer
 from eventonce.core.reasons import TOO_LATE
-from eventonce.core.status import COPIES, DEAD_LETTERS, RAN
+from eventonce.core.status import DEAD_LETTERS, RAN
 from eventonce.log import log, on_one_line
-from eventonce.runtime.lines import write_line
+from eventonce.runtime.lines import is_copy, write_line
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0
@@ -131,8 +131,8 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
     The answer names dead letters to nobody, and what must come again to the queue alone.
     """
     for outcome in outcomes:
-        due = outcome.status in DEAD_LETTERS or not (outcome.ack or told)
-        if due and not outcome.warned:
+        given_up = outcome.status in DEAD_LETTERS and not is_copy(outcome)
+        if (given_up or not (outcome.ack or told)) and not outcome.warned:
             write_line(outcome, log())
 
 
@@ -144,7 +144,7 @@ def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
     told, level = log(), 20
     if told.isEnabledFor(level):
         statuses = Counter[str](outcome.status for outcome in outcomes)
-        copies = Counter(one.reason for one in outcomes if one.status in COPIES)
+        copies = Counter(one.reason for one in outcomes if is_copy(one))
         reasons = dict(copies.most_common(REASONS))
         said = ", ".join(f"{count} {on_one_line(why)}" for why, count in reasons.items())
         told.log(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eventonce.core.reasons import GIVEN_UP
+from eventonce.core.reasons import GIVEN_UP, GIVEN_UP_BEFORE
 from eventonce.core.redaction import REDACTED
 from eventonce.core.routing import SHOWN
-from eventonce.core.status import DEAD_LETTERS
+from eventonce.core.status import COPIES, DEAD_LETTERS
 from eventonce.errors import EventonceError, Reject, Retry
 from eventonce.log import on_one_line
 from eventonce.types import Outcome
@@ -27,6 +27,14 @@ EXPECTED: Final = (EventonceError, Reject, Retry)
 """Errors whose reason says it all: a traceback leads to who raised them on purpose."""
 
 
+def is_copy(outcome: Outcome) -> bool:
+    """Whether the event is a copy, of an event that took effect or that was given up. In shadow
+    mode copies run, and are told as copies."""
+    return (
+        outcome.status in COPIES or outcome.shadowed in COPIES or outcome.reason == GIVEN_UP_BEFORE
+    )
+
+
 def write_line(
     outcome: Outcome, logger: Logger, level: int = WARNING, *, more: int = 0, advice: str = ""
 ) -> None:
@@ -37,7 +45,7 @@ def write_line(
     # Its traceback would have what was redacted in the reason.
     raised = raised and REDACTED not in outcome.reason
     status: str = outcome.status
-    if status in DEAD_LETTERS:
+    if status in DEAD_LETTERS and outcome.reason != GIVEN_UP_BEFORE:
         status = f"{GIVEN_UP}: {status}"
     reason = on_one_line(outcome.reason) or "ran"
     if advice:

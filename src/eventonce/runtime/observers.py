@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Final
 
 from eventonce.core.ports import Observer
-from eventonce.core.status import COPIES, USUAL
+from eventonce.core.status import USUAL
 from eventonce.errors import ConfigError
-from eventonce.runtime.lines import INFO, WARNING, write_line
+from eventonce.runtime.lines import INFO, WARNING, is_copy, write_line
 from eventonce.types import Outcome
 
 COPIES_EVERY: Final = 60.0
@@ -70,8 +70,7 @@ class _ToLog:
     def __call__(self, outcome: Outcome, _seconds: float) -> None:
         if outcome.warned and self.in_our_log:
             return
-        # In shadow mode copies run, and are told as copies.
-        copy = outcome.status in COPIES or outcome.shadowed in COPIES
+        copy = is_copy(outcome)
         usual, more = copy or outcome.status in USUAL, 0
         if usual and not self._every:
             told = self._sampled.more(outcome) if self._copies and copy else None
