@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -57,8 +57,17 @@ class Report(msgspec.Struct, frozen=True):
     events: list[EventReport]
 
 
-def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """How many ran, were copies, or failed, and how many there were of each status."""
+class Counts(NamedTuple):
+    """How many events ran, were copies, or failed, and how many there were of each status."""
+
+    processed: int
+    duplicates: int
+    errors: int
+    statuses: dict[Status, int]
+
+
+def counts(outcomes: Sequence[Outcome]) -> Counts:
+    """The counts of these outcomes."""
     statuses: dict[Status, int] = {}
     for outcome in outcomes:
         status = outcome.status
@@ -71,19 +80,14 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             processed += number
         elif status not in USUAL:
             errors += number
-    return {
-        "processed": processed,
-        "duplicates": copies,
-        "errors": errors,
-        "statuses": statuses,
-    }
+    return Counts(processed, copies, errors, statuses)
 
 
 def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
     """One response for all events: if one must come again, the sender is told to send again."""
     counted = counts(outcomes)
     headers: Mapping[str, str] = JSON
-    again = [one for one in counted["statuses"] if one not in ACKNOWLEDGED]
+    again = counted.statuses.keys() - ACKNOWLEDGED
     if again:
         status = max([MEANINGS[one].http for one in again])
         latest = max(one.retry_at or now for one in outcomes if one.status in again)
@@ -91,7 +95,7 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
         wait = max(SOONEST_RETRY, ceil((latest - now) / 1000))
         headers = {**JSON, "retry-after": str(wait)}
     else:
-        status = min([MEANINGS[one].http for one in counted["statuses"]], default=200)
+        status = min([MEANINGS[one].http for one in counted.statuses], default=200)
     events = [
         EventReport(
             one.event.id if one.event is not None else "",
@@ -101,7 +105,7 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
         )
         for one in outcomes
     ]
-    return Answer(status, headers, _encode(Report(**counted, events=events)))
+    return Answer(status, headers, _encode(Report(*counted, events)))
 
 
 _encode: Final = msgspec.json.Encoder().encode

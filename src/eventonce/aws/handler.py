@@ -202,7 +202,7 @@ def _answer_direct(
     consumer: Consumer, incoming: Sequence[Any], invocation: Invocation, attempts: int
 ) -> dict[str, Any]:
     outcomes = _settled(_processed(consumer, incoming, invocation, attempts))
-    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)).decode()}
+    return {"statusCode": 200, "body": msgspec.json.encode(counts(outcomes)._asdict()).decode()}
 
 
 def _settled(outcomes: list[Outcome]) -> list[Outcome]:

@@ -248,7 +248,7 @@ class Stages:
                     if not entered:
                         return
         except StopIteration as stop:
-            ticket.outcomes = cast("list[Outcome]", stop.value)
+            ticket.outcomes = stop.value
             if ticket.trace is not None:
                 ticket.trace.end(ticket.outcomes)
             self._end(ticket)

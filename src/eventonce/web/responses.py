@@ -60,6 +60,11 @@ def in_json(document: object, status: int = 200) -> Answer:
 _JSON: Final = (b"content-type", b"application/json")
 
 
+WHOLE: Final = "eventonce.whole"
+"""Marks the head of an answer whose body follows at once, and is all of it: `server` then writes
+both in one piece. Other servers do not know the mark, and write two."""
+
+
 async def send_answer(answer: Answer, send: Send) -> None:
     """Send it, head and body."""
     if answer.headers is JSON:
@@ -70,5 +75,6 @@ async def send_answer(answer: Answer, send: Send) -> None:
             for name, value in answer.headers.items()
         ]
     headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+    await send({**start, WHOLE: True})
     await send({"type": "http.response.body", "body": answer.body})

@@ -23,7 +23,16 @@ from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.web.admission import Deadlines, Limits
 from eventonce.web.authentication import Authenticator
-from eventonce.web.responses import App, Message, Receive, Scope, Send, refuse, send_answer
+from eventonce.web.responses import (
+    WHOLE,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    refuse,
+    send_answer,
+)
 
 try:
     import uvicorn
@@ -192,8 +201,11 @@ class Server:
         async def sent(message: Message) -> None:
             nonlocal begun
             begun = True
+            if WHOLE in message and connection is not None:
+                connection.wire.hold()
             await send(message)
             if connection is not None and message["type"] == "http.response.body":
+                connection.wire.let_go()
                 connection.answered(more=message.get("more_body", False))
 
         try:
@@ -263,6 +275,37 @@ class Server:
                     connection.abort()
 
 
+class Wire:
+    """The transport of a connection, as uvicorn gets it: the head of an answer can be held until
+    its body is there, and both are written at once. Each write to a socket costs as much as an
+    event and its plain handler do."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] = []
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def hold(self) -> None:
+        """Hold what is written from now on."""
+        self.write = self._held.append  # type: ignore[assignment]  # of bytes, as uvicorn writes
+
+    def let_go(self) -> None:
+        """Write what was held."""
+        if self._held:
+            self._transport.write(b"".join(self._held))
+            self._held.clear()
+        self.write = self._transport.write
+
+    def close(self) -> None:
+        """Close it, after what was held."""
+        self.let_go()
+        self._transport.close()
+
+
 class Connection(HttpToolsProtocol):
     """One connection: asyncio's protocol and httptools' callbacks, each counted and passed on."""
 
@@ -297,8 +340,9 @@ class Connection(HttpToolsProtocol):
         self._wire.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
         self._wire = transport
+        self.wire = Wire(transport)
+        super().connection_made(self.wire)  # type: ignore[arg-type]  # all that uvicorn asks of it
         self.client_address: tuple[str, int] = transport.get_extra_info("peername")[:2]
         self.since = self._clock()
         self._server.made(self)
