@@ -9,9 +9,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,7 +28,7 @@ from eventonce.errors import (
 from eventonce.stores import open_store
 from eventonce.stores.sqlite import SQLiteStore, admin, queries
 from eventonce.stores.sqlite.admin import SQLiteSchema
-from eventonce.stores.sqlite.errors import explain
+from eventonce.stores.sqlite.errors import explain, not_writable
 from eventonce.stores.sqlite.uri import Location, Options, Synchronous
 from eventonce.types import Claim, Letter, Settlement
 from tests.helpers import PATIENCE
@@ -552,6 +555,12 @@ def check(pipe: Connection, path: Path) -> None:
 
 def told_to_nobody(path: Path, does: Callable[..., None] = use) -> tuple[str, str]:
     """What a process without rights is told; root has them all, so it becomes somebody else."""
+    kind, message = told_to_child(path, does)
+    return kind, message
+
+
+def told_to_child(path: Path, does: Callable[..., None]) -> tuple[Any, Any]:
+    """What a process of its own is told."""
     context = get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=does, args=(there, path), daemon=True)
@@ -579,8 +588,90 @@ def test_a_file_without_permission_to_write_is_told(folder: Path) -> None:
     kind, message = told_to_nobody(path)
     assert kind == "ConfigError"
     assert "no permission to read and write this file" in message
-    fault = ("this user may write it", "no permission to read and write this file")
-    assert told_to_nobody(path, check) == fault
+    what, fix = told_to_nobody(path, check)
+    assert what == "this user may write it"
+    assert fix.startswith("no permission to read and write this file; ")
+
+
+def leave_open(pipe: Connection, path: Path) -> None:
+    """End without closing, as a killed process does."""
+    if os.getuid() == 0:
+        os.setuid(NOBODY)
+    SQLiteStore(path).claim([fact(1)], NOW)
+    pipe.send(("", ""))
+    os._exit(0)
+
+
+def look(pipe: Connection, path: Path) -> None:
+    """Look in every way that a command does."""
+    if os.getuid() == 0:
+        os.setuid(NOBODY)
+    uri = f"sqlite:///{path}"
+    schema = SQLiteSchema.from_uri(uri)
+    schema.check()
+    for looks in (partial(open_store, uri), partial(schema.migrate, dry_run=True)):
+        with suppress(ConfigError):
+            looks()
+    pipe.send(("", ""))
+
+
+@pytest.fixture
+def theirs(folder: Path) -> Path:
+    """A file of a user who is not root."""
+    folder.chmod(0o777)
+    path = folder / "eventonce.db"
+    SQLiteStore(path).close()
+    if os.getuid() == 0:
+        os.chown(path, NOBODY, NOBODY)
+    return path
+
+
+def test_who_looks_at_a_file_that_may_not_be_written_leaves_nothing_that_breaks_it_later(
+    theirs: Path,
+) -> None:
+    """SQLite makes the log and its index with the permissions of the file."""
+    theirs.chmod(0o444)
+    told_to_nobody(theirs, look)
+    assert list(theirs.parent.iterdir()) == [theirs]
+    theirs.chmod(0o600)
+    assert told_to_nobody(theirs) == ("", "")
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_log_or_an_index_that_may_not_be_written_is_named_with_the_remedy(
+    theirs: Path, end: str
+) -> None:
+    told_to_child(theirs, leave_open)
+    beside = theirs.with_name(theirs.name + end)
+    beside.chmod(0o444)
+    kind, message = told_to_nobody(theirs)
+    assert kind == "ConfigError", "not at the first event"
+    for told in (message, told_to_nobody(theirs, check)[1]):
+        assert f"no permission to read and write {beside}, " in told
+        assert f"chmod u+rw {beside}, and do not remove it" in told
+    beside.chmod(0o600)
+    assert told_to_nobody(theirs) == ("", "")
+
+
+def test_a_file_of_another_user_is_named_as_such(folder: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("a file of another user needs root")
+    path = folder / "eventonce.db"
+    SQLiteStore(path).close()
+    folder.chmod(0o777)
+    message = told_to_nobody(path)[1]
+    assert f"it is of user 0, with mode 600, and this is user {NOBODY}: work as that" in message
+
+
+def test_a_file_system_that_is_read_only_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SQLiteStore(path).close()
+    found = os.statvfs(path.parent)
+    assert "mounted read-only" not in not_writable(path)
+    flags = SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda _: flags)
+    assert f"the file system of {path.parent} is mounted read-only" in not_writable(path)
 
 
 def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:

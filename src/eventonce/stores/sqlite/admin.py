@@ -19,7 +19,15 @@ from typing import Final, NamedTuple, TypeVar
 
 from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError, StoreMismatch
-from eventonce.stores.sqlite.errors import code_of, damaged, explained, not_writable
+from eventonce.stores.sqlite.errors import (
+    beside,
+    code_of,
+    damaged,
+    explained,
+    not_writable,
+    read_only,
+    refused,
+)
 from eventonce.stores.sqlite.uri import Location, read
 
 T = TypeVar("T")
@@ -83,6 +91,8 @@ OLDEST: Final = (3, 32)
 """The oldest SQLite. Those before it take 999 values in a statement; ours have up to 1,025
 (`queries.ROWS`)."""
 
+MAY_WRITE: Final = "this user may write it"
+
 UPGRADE: Final = "SQLite 3.32 or newer is needed: install it, or a Python that comes with it"
 
 POLL: Final = 0.002
@@ -91,7 +101,12 @@ and a process that looks so rarely came away empty-handed after five, among eigh
 
 
 def open_for_reading(location: Location) -> sqlite3.Connection:
-    """A connection to the file that is there."""
+    """A connection to the file that is there. It leaves no other file behind."""
+    path = location.path
+    if not os.access(path, os.W_OK) and not all(os.access(one, os.F_OK) for one in beside(path)):
+        # SQLite would open it for reading, make the two with its permissions, and not remove them:
+        # once the file may be written again, they could not be.
+        raise read_only()
     return connect(location, "rw", location.options.wait, sqlite3.Connection)
 
 
@@ -124,12 +139,12 @@ def _open(location: Location, kind: type[C]) -> C:
         version = sqlite3.sqlite_version
         raise StoreMismatch(f"{location.path}: this Python has SQLite {version}. {UPGRADE}.")
     make_private(location.path)
+    if refused(location.path) is not None:
+        # SQLite would open it for reading, and say so at the first write only.
+        raise read_only()
     connection = connect(location, "rwc", 0, kind)
     try:
         _bring_up_to_date(connection, location.path)
-        if not os.access(location.path, os.W_OK):
-            # SQLite has opened it for reading, and would say so at the first write only.
-            connection.execute("UPDATE eventonce_tables SET format = format")
         connection.execute(f"PRAGMA synchronous = {location.options.synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -282,6 +297,10 @@ class SQLiteSchema:
             fix = self._unwritable() or f"{self._create}; opening it does so too"
             return [Finding(f"{self._path} does not exist", fix, missing=True)]
         findings = [Finding(f"{self._path} exists")]
+        why = self._unwritable()
+        if why:
+            # To open it could leave a log and an index that nobody may write.
+            return [*findings, Finding(MAY_WRITE, why)]
         try:
             for finding in self._findings():
                 findings.append(finding)  # noqa: PERF402  those before an error count too
@@ -303,7 +322,7 @@ class SQLiteSchema:
             yield Finding(version, "" if new_enough else UPGRADE)
             migrate = f'eventonce store migrate "{self._location.uri}"'
             yield Finding("it keeps a write-ahead log", "" if found.write_ahead else migrate)
-            yield Finding("this user may write it", self._unwritable())
+            yield Finding(MAY_WRITE)
             yield Finding("others may not read it", self._readable_by_others())
             yield Finding("all who use it share its log", self._apart())
             # One fault suffices: there is nothing to be done about the second alone.
@@ -395,7 +414,5 @@ class SQLiteSchema:
     def _unwritable(self) -> str:
         """Why this user cannot write here, as far as one can see without doing it."""
         path = self._path
-        may = os.access(path.parent, os.W_OK | os.X_OK) and (
-            not os.access(path, os.F_OK) or os.access(path, os.R_OK | os.W_OK)
-        )
+        may = os.access(path.parent, os.W_OK | os.X_OK) and refused(path) is None
         return "" if may else not_writable(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,27 @@ def damaged(path: Path, said: str) -> str:
     )
 
 
+def beside(path: Path) -> tuple[Path, Path]:
+    """The write-ahead log of this file, and the log's index."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def refused(path: Path) -> Path | None:
+    """The file, its log or the log's index, whichever this user may not read and write; None if
+    all may be."""
+    for one in (path, *beside(path)):
+        if os.access(one, os.F_OK) and not os.access(one, os.R_OK | os.W_OK):
+            return one
+    return None
+
+
+def read_only() -> sqlite3.OperationalError:
+    """The error of SQLite for a write to a file that may only be read."""
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    return error
+
+
 def not_writable(path: Path) -> str:
     """Why this file cannot be opened or written, as far as one can see from outside."""
     folder = path.parent
@@ -89,8 +111,30 @@ def not_writable(path: Path) -> str:
         return f"{folder} is not a directory; give another path"
     if there and path.is_dir():
         return "this is a directory; give the path of a file in it"
+    if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return f"the file system of {folder} is mounted read-only; mount it for writing"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"no permission to write in the directory {folder}, which SQLite must for its log"
-    if there and not os.access(path, os.R_OK | os.W_OK):
-        return "no permission to read and write this file"
+        return (
+            f"no permission to write in the directory {folder}, which SQLite must for its log; "
+            f"{_remedy(folder, 'u+rwx')}"
+        )
+    one = refused(path)
+    if one == path:
+        return f"no permission to read and write this file; {_remedy(one, 'u+rw')}"
+    if one is not None:
+        return (
+            f"no permission to read and write {one}, which belongs to the file; "
+            f"{_remedy(one, 'u+rw')}, and do not remove it, because it may hold records"
+        )
     return "the file cannot be opened for writing; look at its permissions and the file system's"
+
+
+def _remedy(one: Path, mode: str) -> str:
+    """How this user gets the permission."""
+    status = one.stat()
+    if not hasattr(os, "getuid") or status.st_uid == os.getuid():
+        return f"chmod {mode} {one}"
+    return (
+        f"it is of user {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):03o}, and this is "
+        f"user {os.getuid()}: work as that user, or give this one the permission"
+    )
