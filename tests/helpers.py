@@ -101,6 +101,21 @@ def away(*verbs: str, error: Exception | None = None, times: int = 1_000) -> Loo
     return look
 
 
+def is_probe(claim: Claim) -> bool:
+    """Whether this claim is no event's: it only looks, or its record is a trial of the store."""
+    return claim.peek or claim.remember == 1
+
+
+def full() -> Look:
+    """A store that takes no write, such as one on a full disk, and answers who only looks."""
+
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "settle" or (verb == "claim" and not all(claim.peek for claim in asked)):
+            raise StoreUnavailable("full")
+
+    return look
+
+
 class WatchedStore(MemoryStore):
     """A memory store whose calls another sees first."""
 

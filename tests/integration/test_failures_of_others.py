@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -23,6 +23,7 @@ from eventonce.runtime import gate
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.postgres import PostgresStore
+from eventonce.stores.probe import write_trial
 from eventonce.stores.redis import RedisStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -129,6 +130,18 @@ def test_e1_an_identical_replay_passes_content_verification(store: Any, name: st
     first, replay = consumer.process([call(1, amount=5)]) + consumer.process([call(1, amount=5)])
     assert (first.status, replay.status, replay.result) == ("done", "duplicate", "ticket")
     assert statuses(consumer.process([call(1, amount=6)])) == ["conflict"]
+
+
+def test_a_trial_of_a_store_is_written_again_and_again_and_leaves_no_record(store: Any) -> None:
+    about = key()
+    for _ in range(3):
+        write_trial(store, about)
+        assert store.show(about) is None
+
+
+def test_a_trial_of_a_store_that_is_away_fails(place: Place) -> None:
+    with closing(place.away()) as store, pytest.raises(StoreUnavailable):
+        write_trial(store, key())
 
 
 def overtaken(store: Any, about: bytes) -> tuple[Settlement, Settlement]:

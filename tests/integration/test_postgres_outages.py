@@ -14,6 +14,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
+from eventonce.stores.probe import write_trial
 from eventonce.testing.cases.samples import fact, new_keys
 from eventonce.types import Settlement
 from tests.helpers import PATIENCE, call, until
@@ -132,6 +133,8 @@ def test_a_replica_is_read_only_and_is_told_from_its_primary() -> None:
         store = PostgresStore(replica.uri())
         with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write"):
             store.claim([fact(*new_keys(1))])
+        with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write"):
+            write_trial(store, *new_keys(1))
         assert [it.what for it in store.check() if not it.fine] == ["the server takes writes"]
         store.close()
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
+from eventonce.stores.probe import PROBE, new_trial_key, write_trial
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Action, Claim, Settlement
@@ -76,6 +77,17 @@ def test_every_run_that_was_granted_is_completed_and_no_other_is_granted(
         store.claim([granted[0].claim, fact(*new_keys(1))])
     node.client().config_set("maxmemory", 0)
     assert _granted(store, fact(*new_keys(1))) is not None
+
+
+def test_a_full_server_answers_who_looks_and_fails_the_trial(node: Node, store: RedisStore) -> None:
+    _use_up(node)
+    key = new_trial_key()
+    assert store.claim([PROBE])[0].kind == "run"
+    with pytest.raises(StoreUnavailable, match="maxmemory"):
+        write_trial(store, key)
+    node.client().config_set("maxmemory", 0)
+    write_trial(store, key)
+    assert store.stats().records == 0
 
 
 @pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +28,7 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores import open_store
+from eventonce.stores.probe import PROBE, write_finding
 from eventonce.stores.sqlite import SQLiteStore, admin, queries
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.stores.sqlite.errors import explain, not_writable
@@ -533,6 +536,35 @@ def test_a_file_that_is_held_while_it_is_opened_is_told(path: Path) -> None:
     with locked(path), pytest.raises(StoreUnavailable, match="locked by another"):
         SQLiteStore(path, wait=0.05)
     SQLiteStore(path).close()
+
+
+def fill(pipe: Connection, path: Path) -> None:
+    """Use the disk up, and tell what the store says to who looks, who writes and who checks."""
+    uri = f"sqlite:///{path}"
+    with closing(SQLiteStore(path)) as sqlite:
+        # Bytes of a file: those of the log's index, and of the log as many.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, resource.RLIM_INFINITY))
+        numbers, refusals = count(1), 0
+        # A write of fewer pages may fit where another did not.
+        while refusals < 10:
+            try:
+                sqlite.claim([fact(next(numbers))], NOW)
+                refusals = 0
+            except StoreUnavailable:
+                refusals += 1
+        looked = sqlite.claim([PROBE])[0].kind
+        faults = [it for it in SQLiteSchema.from_uri(uri).check() if not it.fine]
+        fault = write_finding(uri).fix
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        pipe.send(((looked, faults), (fault, write_finding(uri).fix)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the size of files like this")
+def test_a_full_disk_answers_who_looks_and_fails_who_writes(path: Path) -> None:
+    seen, (fault, later) = told_to_child(path, fill)
+    assert seen == ("run", [])
+    assert "look at the disk" in fault
+    assert later == ""
 
 
 def use(pipe: Connection, path: Path) -> None:

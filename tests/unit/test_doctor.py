@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from eventonce.doctor.patterns import UnknownPattern
 from eventonce.doctor.storage import store_findings
 from eventonce.presets import load
 from eventonce.rules import Rule
+from eventonce.stores.probe import WRITES
+from eventonce.stores.sqlite import SQLiteStore
 from tests.helpers import Run
 
 DAY = 86_400
@@ -555,6 +558,16 @@ def test_the_rights_of_a_session_are_those_of_its_role() -> None:
 def test_a_store_in_memory_is_a_fault() -> None:
     (memory,) = store_findings("memory:")
     assert not memory.fine
+
+
+def test_a_store_that_takes_no_write_is_a_fault() -> None:
+    uri = "sqlite:///a.db?wait=0"
+    with closing(SQLiteStore("a.db")) as store:
+        assert all(it.fine for it in store_findings(uri))
+        with store.transaction():
+            (fault,) = [it for it in store_findings(uri) if not it.fine]
+    assert fault.what == WRITES
+    assert "locked by another" in fault.fix
 
 
 def test_a_set_up_without_aws_is_checked_as_far_as_it_goes(run: Run) -> None:

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from eventonce.stores import ADAPTERS, Adapter
+from eventonce.stores.memory import MemoryStore
+from eventonce.worker import Worker
+from tests.helpers import Run, WatchedStore, full
+
 EVENT = '{"id": "%s", "source": "s", "detail-type": "%s", "detail": {}}\n'
 HANDLERS = """
 def take(job):
@@ -88,3 +93,24 @@ def test_letters_do_not_go_to_the_queue_that_was_named_on_the_command_line(ran: 
     told = ran("--queue", "sqs://calls?region=eu-central-1", said='letters = "sqs://calls"\n')
     assert told.returncode == 2
     assert "each would be received again for ever" in told.stderr
+
+
+class Full(WatchedStore):
+    """A store that answers, and takes no write."""
+
+    @classmethod
+    def from_uri(cls, uri: str) -> MemoryStore:
+        return cls(full())
+
+
+def test_a_run_over_a_capture_does_not_begin_with_a_store_that_takes_no_write(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "run", lambda _: pytest.fail("the run began"))
+    monkeypatch.setitem(ADAPTERS, "full", Adapter(f"{__name__}:Full"))
+    (tmp_path / "captured").mkdir()
+    write(tmp_path, "call.ended")
+    config = tmp_path / "calls.toml"
+    config.write_text('store = "full://"\n[[sink]]\nmatch = "*"\nto = "builtins:print"\n')
+    told = run("run", "-c", config, "--from", tmp_path / "captured")
+    assert (told.code, told.err) == (3, "eventonce: full\n")

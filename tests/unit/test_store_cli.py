@@ -13,6 +13,7 @@ import pytest
 
 from eventonce.errors import ConfigError
 from eventonce.stores import open_schema, open_store
+from eventonce.stores.probe import WRITES
 from eventonce.stores.sqlite import SQLiteStore, admin
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.types import Claim
@@ -157,10 +158,29 @@ def test_a_newer_format_is_found(run: Run) -> None:
     assert run("create", "sqlite:///a.db").code == run("migrate", "sqlite:///a.db").code == 2
 
 
-def test_a_check_reads_beside_a_transaction_and_changes_nothing(run: Run) -> None:
+def test_a_check_reads_beside_a_transaction_and_says_that_it_cannot_write(run: Run) -> None:
     used()
     with closing(SQLiteStore("a.db")) as store, store.transaction():
-        assert run("check", "sqlite:///a.db?wait=0").code == 0
+        found = fixes(run("check", "sqlite:///a.db?wait=0", "--json"))
+        assert list(found) == [WRITES]
+        assert "locked by another for longer than 0 s" in found[WRITES]
+    assert run("check", "sqlite:///a.db?wait=0").code == 0
+
+
+def test_a_check_writes_a_record_and_leaves_none(run: Run) -> None:
+    run("create", "sqlite:///a.db")
+    assert f"ok       {WRITES}" in run("check", "sqlite:///a.db").out
+    with closing(SQLiteStore("a.db")) as store:
+        assert store.stats().records == 0
+
+
+def test_a_store_with_a_fault_is_not_written_to(run: Run) -> None:
+    with closing(sqlite3.connect(used())) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    before = Path("a.db").read_bytes()
+    result = run("check", "sqlite:///a.db", "--json")
+    assert WRITES not in result.out
+    assert Path("a.db").read_bytes() == before
 
 
 def test_a_file_that_another_holds_is_exit_code_3(run: Run) -> None:

@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable, log
 from eventonce.errors import SourceUnavailable
 from eventonce.web import Serve, health, receiver
-from tests.helpers import WatchedStore, away
+from tests.helpers import WatchedStore, away, full
 from tests.unit.asking import JSON, ask
 from tests.unit.endpoint import OPEN, PATIENT, Endpoint, call
 
@@ -241,7 +241,7 @@ def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
     answer = ask(endpoint.app, path="/ready", method="GET")
     idle = {"under_way": 0, "oldest": 0.0}
     assert (answer.status, answer.body) == (200, {"status": "ok", **idle})
-    endpoint = Endpoint(WatchedStore(unreached("show")))
+    endpoint = Endpoint(WatchedStore(unreached("claim", "show")))
     answer = ask(endpoint.app, path="/ready", method="GET")
     assert (answer.status, answer.body) == (503, {"status": "the store is away", **idle})
     assert ask(endpoint.app, path="/health", method="GET").status == 200
@@ -254,10 +254,49 @@ def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(health, "FRESH", 3600)
     for _ in range(3):
         ask(endpoint.app, path="/ready", method="GET")
-    assert asked == ["show"]
+    assert asked == ["claim", "settle"]
     monkeypatch.setattr(health, "FRESH", -1)
     store.look = unreached("show")
     assert ask(endpoint.app, path="/ready", method="GET").status == 503
+
+
+def test_ready_writes_at_the_start_and_from_a_failed_event_until_a_write_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "FRESH", -1)
+    asked: list[str] = []
+    note = asked.append
+    store = WatchedStore(lambda verb, _: note(verb))
+    endpoint = Endpoint(store)
+
+    def ready() -> int:
+        asked.clear()
+        return ask(endpoint.app, path="/ready", method="GET").status
+
+    assert (ready(), asked) == (200, ["claim", "settle"])
+    assert (ready(), asked) == (200, ["show"])
+    store.look = full()
+    # Nobody was harmed by it yet, and a look costs less.
+    assert ready() == 200
+    assert ask(endpoint.app, call("a")).status == 503
+    for _ in range(2):
+        assert ready() == 503
+    store.look = lambda verb, _: note(verb)
+    assert (ready(), asked) == (200, ["claim", "settle"])
+    assert (ready(), asked) == (200, ["show"])
+    assert store.stats().records == 0
+
+
+def test_ready_does_not_doubt_a_store_for_the_failure_of_a_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "FRESH", -1)
+    endpoint = Endpoint(store := WatchedStore(away()))
+    assert ask(endpoint.app, path="/ready", method="GET").status == 200
+    endpoint.failing["a"] = ValueError("no such customer")
+    assert ask(endpoint.app, call("a")).status == 503
+    store.look = full()
+    assert ask(endpoint.app, path="/ready", method="GET").status == 200
 
 
 def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
@@ -266,7 +305,7 @@ def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
     monkeypatch.setattr(health, "FRESH", -1)
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
     caplog.set_level("INFO", "eventonce.web")
-    store = WatchedStore(unreached("show"))
+    store = WatchedStore(unreached("claim", "show"))
     endpoint = Endpoint(store)
     for _ in range(3):
         assert ask(endpoint.app, path="/ready", method="GET").status == 503

@@ -192,3 +192,17 @@ def test_an_outage_is_a_line_as_it_begins_seldom_while_it_lasts_and_a_line_as_it
         *[away] * 3,
         ("INFO", "the store answers again, after 39 s"),
     ]
+
+
+def test_an_answer_that_cost_no_write_ends_a_silence_and_no_outage() -> None:
+    now = 1_000.0
+    store = Availability("it", lately=60, clock=lambda: now)
+    store.answered()
+    now += 61
+    store.heard()
+    assert store.fine
+    store.failed(SourceUnavailable())
+    store.heard()
+    assert store.away
+    store.answered()
+    assert store.fine

@@ -20,9 +20,10 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores.memory import MemoryStore
+from eventonce.stores.probe import PROBE
 from eventonce.types import Claim, Job, Verdict
-from eventonce.worker import ExitReport, Worker, WorkerSettings
-from tests.helpers import PATIENCE, WatchedStore, away, reject, until
+from eventonce.worker import ExitReport, Worker, WorkerSettings, availability
+from tests.helpers import PATIENCE, WatchedStore, away, full, is_probe, reject, until
 
 
 class InMemorySource:
@@ -142,7 +143,7 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
     begun, go = threading.Event(), threading.Event()
 
     def look(verb: str, asked: Sequence[Any]) -> None:
-        if verb == "claim" and begun.is_set() and not all(claim.peek for claim in asked):
+        if verb == "claim" and begun.is_set() and not all(map(is_probe, asked)):
             claiming.set()
             assert claimed.wait(PATIENCE)
 
@@ -194,6 +195,73 @@ def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
 
 def _not_to_be_run(_: Job) -> None:
     raise AssertionError
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_store_that_takes_no_write_is_away_though_it_answers_who_looks(
+    monkeypatch: pytest.MonkeyPatch, *, from_the_start: bool
+) -> None:
+    monkeypatch.setattr(availability, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(availability, "LONGEST_PAUSE", 0.01)
+    refuse, trials = full(), list[Claim]()
+
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "claim":
+            trials.extend(filter(is_probe, asked))
+        refuse(verb, asked)
+
+    source = InMemorySource()
+    store = WatchedStore(look if from_the_start else away())
+    ran: list[str] = []
+    consumer = Consumer(store, handler=lambda job: ran.append(job.event.id))
+    with working(consumer, source, concurrency=1):
+        if not from_the_start:
+            source.waiting = [delivery(0)]
+            until(lambda: source.acknowledged)
+            store.look = look
+        source.waiting = [delivery(number) for number in range(1, 1_001)]
+        until(lambda: len(trials) > 20 or len(source.waiting) < 500)
+        # Two receivers may have had a request under way, for up to ten each.
+        assert len(source.waiting) >= (1_000 if from_the_start else 900)
+        assert len({claim.key for claim in trials}) == 1
+        assert store.claim([PROBE])[0].kind == "run"
+        store.look = away()
+        until(lambda: not source.waiting)
+    assert len(ran) == len(set(ran))
+
+
+class Reading(MemoryStore):
+    """A store that can judge what it has, and takes nothing new while it is full."""
+
+    full = False
+
+    def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
+        if self.full and any(self.show(claim.key) is None and not claim.peek for claim in claims):
+            raise StoreUnavailable("full")
+        return super().claim(claims, now)
+
+
+def test_a_copy_that_a_full_store_knows_does_not_end_the_outage() -> None:
+    source, store = InMemorySource(), Reading()
+    consumer = Consumer(store, handler=lambda _: None)
+    worker = Worker(consumer, source, WorkerSettings(concurrency=1, drain=PATIENCE))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    source.waiting = [delivery(1)]
+    until(lambda: source.acknowledged)
+    store.full = True
+    source.waiting = [delivery(2)]
+    until(lambda: worker.state()["store"]["why"] == "full")
+    # As if it had been received before the outage.
+    copy = delivery(1)
+    worker._begin(worker._inflight.put(0, [copy]) or [])
+    until(lambda: copy in source.acknowledged)
+    assert worker.state()["store"]["why"] == "full"
+    store.full = False
+    until(lambda: worker.state()["store"]["fine"])
+    worker.stop()
+    thread.join(PATIENCE)
+    consumer.close()
 
 
 def test_a_worker_whose_side_task_dies_stops_with_its_error(
@@ -333,7 +401,7 @@ class Choosy(MemoryStore):
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         verdicts = super().claim(claims, now)
-        if self.refused < 2 and any(not claim.peek for claim in claims):
+        if self.refused < 2 and not all(map(is_probe, claims)):
             self.refused += 1
             verdicts[0] = Verdict("error", error=StoreError("too large for this store"))
         return verdicts

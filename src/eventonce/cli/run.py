@@ -45,7 +45,7 @@ from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.runtime.retention import upkeep
 from eventonce.sources import FileSource, open_source
-from eventonce.stores import PROBE
+from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.study.capture.tap import TappedSource
 from eventonce.worker import ExitReport, Worker, WorkerSettings
 from eventonce.worker.health import listening
@@ -126,7 +126,7 @@ def run(
             if source.capture.passed_over:
                 notice(source.capture.passed_over)
             # A person waits for this run, and must know at once that it cannot begin.
-            consumer.store.claim([PROBE])
+            write_trial(consumer.store, new_trial_key())
         with ExitStack() as stack:
             channel = "file" if captured else _channel(asked.queue)
             stack.enter_context(keeping_history(settings.file, consumer, channel))

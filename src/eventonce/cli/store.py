@@ -38,6 +38,7 @@ from eventonce.history.story import told
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.retention import drop_expired, kept_for
 from eventonce.stores import open_schema
+from eventonce.stores.probe import write_finding
 from eventonce.types import Event
 
 Told = TypeVar("Told")
@@ -60,8 +61,8 @@ def store() -> None:
 _on_store = options(json_option, config_option, click.argument("uri", required=False))
 
 
-def _opened(uri: str | None, config: Path | None) -> Any:
-    return open_schema(load(config).store or DEFAULT_STORE if uri is None else uri)
+def _uri(given: str | None, config: Path | None) -> str:
+    return load(config).store or DEFAULT_STORE if given is None else given
 
 
 @store.command("create")
@@ -83,7 +84,7 @@ def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: boo
 def _keep_up(
     uri: str | None, config: Path | None, verb: str, *, dry_run: bool, as_json: bool
 ) -> None:
-    with closing(_opened(uri, config)) as opened:
+    with closing(open_schema(_uri(uri, config))) as opened:
         needed = isinstance(opened, StoreSchema)
         steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
     text = "\n".join(steps) or f"nothing to do: {COMPLETE if needed else IN_MEMORY}"
@@ -93,10 +94,14 @@ def _keep_up(
 @store.command("check")
 @_on_store
 def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
-    """Check the store: existence, format and permissions."""
-    with closing(_opened(uri, config)) as opened:
+    """Check the store: existence, format and permissions, and whether a record can be written."""
+    named = _uri(uri, config)
+    with closing(open_schema(named)) as opened:
         needed = isinstance(opened, StoreSchema)
-        findings = opened.check() if needed else [Finding(IN_MEMORY)]
+        findings: list[Finding] = opened.check() if needed else [Finding(IN_MEMORY)]
+    # A store with a fault may not take a write; the fault says why.
+    if needed and all(found.fine for found in findings):
+        findings.append(write_finding(named))
     document = [{"what": it.what, "fine": it.state == "ok", "fix": it.fix} for it in findings]
     emit(document, "\n".join(map(_finding, findings)), as_json=as_json)
     return 0 if all(found.fine for found in findings) else FAILED

@@ -20,7 +20,7 @@ from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
 from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
 from eventonce.privacy import Sealer
-from eventonce.stores import PROBE
+from eventonce.stores.probe import PROBE
 
 NO_HISTORY: Final = (
     "No history is kept, so there are no rates and no stories. Name a database in eventonce.toml: "

@@ -15,6 +15,7 @@ from eventonce.errors import EventonceError
 from eventonce.privacy import Sealer
 from eventonce.rules.instants import duration_text
 from eventonce.stores import adapter_of, open_schema, open_store
+from eventonce.stores.probe import write_finding
 from eventonce.types import Claim
 
 PROBE_LEASE: Final = 60_000
@@ -40,7 +41,9 @@ def store_findings(uri: str, name: str = "", keep: int | None = None) -> list[Fi
             if not isinstance(schema, StoreSchema):
                 return [Finding("the store is in memory, and every restart empties it", MEMORY)]
             found += schema.check()
-        # A store with a fault may not answer the probe; the fault says why.
+        # A store with a fault may not take a write; the fault says why.
+        if all(it.fine for it in found):
+            found.append(write_finding(uri))
         if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
             found.append(_clock(uri))
         if all(it.fine for it in found) and keep is not None:

@@ -7,10 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from eventonce.core.masking import masked, scheme_of
 from eventonce.errors import ConfigError
-from eventonce.types import Claim
-
-PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
-"""A claim that only looks: it writes nothing, and shows that the store answers."""
 
 
 class Adapter(NamedTuple):

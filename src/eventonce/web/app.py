@@ -72,7 +72,9 @@ class Receiver:
         self._authenticator = authenticator
         self._scrape = scraping(consumer, on=settings.metrics)
         self._scraping: asyncio.Future[Answer] | None = None
-        self._events = Events(consumer, authenticator, bearable, key_header, admission, tap)
+        self._events = Events(
+            consumer, authenticator, bearable, key_header, admission, readiness.doubt, tap
+        )
         self._described = description(settings, authenticator)
         self._read: dict[str, Callable[[str], Awaitable[Answer]]] = {
             "/health": readiness.alive,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from http import HTTPStatus
 from typing import Final
 
 from eventonce.clock import wall_clock
@@ -16,7 +17,7 @@ from eventonce.envelope import read_body
 from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
 from eventonce.envelope.captured import Arrived, Tap
 from eventonce.envelope.headers import SNS_TYPE
-from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError
+from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError, StoreUnavailable
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
 from eventonce.web.admission import Admission, Deadlines, Limits, Permit
@@ -55,13 +56,16 @@ class Events:
         limits: Limits,
         key_header: str,
         admission: Admission,
+        store_failed: Callable[[], None],
         tap: Tap | None = None,
     ) -> None:
+        """`store_failed` is told when an event failed because the store was away."""
         self._consumer = consumer
         self._authenticator = authenticator
         self._limits = limits
         self._key_header = key_header.lower()
         self._admission = admission
+        self._store_failed = store_failed
         self._tap = tap
         self._reading = Deadlines(limits.body_timeout)
         self._answering = Deadlines(limits.answer_within)
@@ -243,14 +247,21 @@ class Events:
     async def _settled(self, events: Sequence[Event | bytes]) -> Answer:
         try:
             outcomes = await self._consumer.process_async(events, wait=COPY_WAIT)
-        except (StoreError, SourceUnavailable):
+        except (StoreError, SourceUnavailable) as error:
+            if isinstance(error, StoreError):
+                self._store_failed()
             log.exception("a request could not be processed; its sender is told to send again")
             return refuse(503, "the store is away")
         except Exception:
             # Here, because it may have been answered already that its handlers still run.
             log.exception("a request broke something; its sender is told 500")
             return refuse(500)
-        return respond(outcomes, wall_clock())
+        answer = respond(outcomes, wall_clock())
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and any(
+            isinstance(one.error, StoreUnavailable) for one in outcomes
+        ):
+            self._store_failed()
+        return answer
 
     def _unsettled(self, events: Sequence[Event | bytes]) -> Answer:
         """The answer for handlers that take longer than senders wait: come again after as long a

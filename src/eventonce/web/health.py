@@ -12,9 +12,10 @@ from typing import Final, Literal
 import msgspec
 
 from eventonce.consumer import Consumer
-from eventonce.errors import StoreError
+from eventonce.errors import EventonceError
 from eventonce.http_report import Answer
 from eventonce.log import Outage
+from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.web.admission import Admission
 from eventonce.web.responses import in_json
 
@@ -44,7 +45,12 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness:
-    """Asks the store, at most once at a time and once a second, and whether events get through."""
+    """Asks the store, at most once at a time and once a second, and whether events get through.
+
+    The first question is a write, and so is each one after a failure, until a write succeeds: a
+    store that is full still answers who only looks. The others only look, because a write costs
+    more.
+    """
 
     def __init__(self, consumer: Consumer, admission: Admission) -> None:
         self._consumer = consumer
@@ -53,6 +59,13 @@ class Readiness:
         self._answered_at = -inf
         self._outage = Outage()
         self._fine = False
+        self._doubted = True
+        """Whether no write has succeeded since the start, or since the store failed an event."""
+        self._trial_key = new_trial_key()
+
+    def doubt(self) -> None:
+        """Note that the store failed an event."""
+        self._doubted = True
 
     async def alive(self, _: str) -> Answer:
         """The process answers: that is all that is asked."""
@@ -70,16 +83,22 @@ class Readiness:
 
     async def _ask(self) -> None:
         self._fine = False
+        doubted, self._doubted = self._doubted, False
         try:
-            await asyncio.to_thread(self._consumer.admin.show, _NOBODY)
+            if doubted:
+                await asyncio.to_thread(write_trial, self._consumer.store, self._trial_key)
+            else:
+                await asyncio.to_thread(self._consumer.admin.show, _NOBODY)
             self._fine = True
             lasted = self._outage.ended()
             if lasted is not None:
                 log.info("ready again, after %.0f s", lasted)
-        except StoreError as error:
+        except EventonceError as error:
             if self._outage.tells():
                 log.warning("not ready: %s", error)
         finally:
+            # Not where it succeeded: the store may have failed an event meanwhile.
+            self._doubted = self._doubted or not self._fine
             self._answered_at, self._asking = time.monotonic(), None
 
     def _told(self, status: Status) -> Answer:

@@ -7,12 +7,13 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
 from eventonce.log import Outage
-from eventonce.stores import PROBE
+from eventonce.stores.probe import PROBE, write_trial
 from eventonce.worker.threads import TICK, Threads
 
 SHORTEST_PAUSE: Final = 1.0
@@ -59,6 +60,12 @@ class Availability:
             if lasted is not None:
                 log.info("%s answers again, after %.0f s", self.name, lasted)
 
+    def heard(self) -> None:
+        """Note an answer that may have cost no write, such as one about a copy: a store that is
+        full gives it too, so it ends no outage."""
+        if not self.away:
+            self.answered_at = self._clock()
+
     def failed(self, error: Exception) -> float:
         """Note a failure; the seconds of the next pause: as long again as the outage has lasted, so
         that the number of threads that ask does not matter."""
@@ -88,23 +95,40 @@ class Availability:
         }
 
 
-def look_after(store: Store, threads: Threads, availability: Availability, silence: float) -> None:
-    """Probe the store after each silence of so many seconds, until the threads are stopping."""
+def look_after(
+    store: Store, threads: Threads, availability: Availability, silence: float, key: bytes
+) -> None:
+    """Probe the store after each silence of so many seconds, until the threads are stopping. An
+    outage ends with a write under this key, and a silence with any answer, because a write costs
+    more."""
     pause = 0.0
     while not threads.sleep(pause):
-        asks = availability.away or availability.silent_for() > silence
-        pause = probe(store, availability) if asks else TICK
+        if availability.away:
+            pause = _noted(partial(write_trial, store, key), availability)
+        elif availability.silent_for() > silence:
+            pause = _noted(partial(_look, store), availability)
+        else:
+            pause = TICK
 
 
-def probe(store: Store, availability: Availability) -> float:
-    """Ask the store for an answer; the seconds until the next probe."""
+def probe(store: Store, availability: Availability, key: bytes) -> None:
+    """Look whether the store takes a write, before the work begins."""
+    _noted(partial(write_trial, store, key), availability)
+
+
+def _look(store: Store) -> None:
+    (verdict,) = store.claim([PROBE])
+    if verdict.error is not None:
+        raise verdict.error
+
+
+def _noted(ask: Callable[[], None], availability: Availability) -> float:
+    """Ask the store, and note how it went; the seconds until the next probe."""
     try:
-        (verdict,) = store.claim([PROBE])
+        ask()
     except StoreMismatch:
         raise
     except StoreError as error:
         return availability.failed(error)
-    if verdict.error is not None:
-        return availability.failed(verdict.error)
     availability.answered()
     return TICK

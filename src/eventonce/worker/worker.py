@@ -34,6 +34,7 @@ from eventonce.runtime.gate import is_overdue
 from eventonce.runtime.occupancy import INSIDE
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import CopyWait
+from eventonce.stores.probe import new_trial_key
 from eventonce.types import Event, Outcome
 from eventonce.worker.ack_buffer import AckBuffer
 from eventonce.worker.availability import Availability, look_after, probe
@@ -106,6 +107,7 @@ class Worker:
         )
         self._queue = Availability(str(source), lately=LATELY)
         self._store = Availability("the store", lately=3 * PROBED)
+        self._trial_key = new_trial_key()
         self._acks = AckBuffer(source, self._inflight, self._queue)
         self._stages = consumer.runtime.awaiting.stages(settings.concurrency)
         self._starter = consumer.runtime.awaiting.starter() if consumer.asynchronous else None
@@ -116,7 +118,7 @@ class Worker:
     def run(self) -> ExitReport:
         """Work until the end."""
         self._consumer.runtime.pauses = PAUSES
-        probe(self._consumer.store, self._store)
+        probe(self._consumer.store, self._store, self._trial_key)
         self._start()
         log.info("receiving from %s", self._source)
         news = self._threads.news()
@@ -161,8 +163,12 @@ class Worker:
         for number in range(self._settings.receivers):
             threads.start(f"receiver-{number}", fetcher.another if number else fetcher.first)
             threads.start(f"acks-{number}", partial(self._acks.send_until_stopped, threads))
-        store = self._consumer.store
-        threads.start("probing", partial(look_after, store, threads, self._store, PROBED))
+        threads.start(
+            "probing",
+            partial(
+                look_after, self._consumer.store, threads, self._store, PROBED, self._trial_key
+            ),
+        )
         if source.hold < inf:
             threads.start("holding", self._hold)
 
@@ -219,7 +225,7 @@ class Worker:
             if isinstance(error, AWAY) and not outcome.ack:
                 self._store.failed(error)
             elif outcome.key:
-                self._store.answered()
+                self._store.heard()
         if outcome.ack:
             return 0.0
         if ticket.cancelled and all(run.job is None for run in ticket.runs):

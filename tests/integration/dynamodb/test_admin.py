@@ -8,6 +8,7 @@ import pytest
 
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.stores.dynamodb import DynamoDBStore
+from eventonce.stores.probe import PROBE, new_trial_key, write_trial
 from tests.integration.dynamodb.asks import completed, facts
 from tests.integration.dynamodb.between import Between, dated, refuse
 from tests.servers.aws import REGION
@@ -108,6 +109,18 @@ def test_check_tells_a_missing_permission_and_leaves_nothing_behind(
     said = "not authorized to perform: dynamodb:PutItem"
     between.spoil("PutItem", refuse("AccessDeniedException", said))
     assert said in _findings(store)["dynamodb:PutItem is allowed"]
+    assert client.scan(TableName=table)["Count"] == 0
+
+
+def test_a_trial_tells_a_missing_permission_to_write(
+    store: DynamoDBStore, between: Between, client: Any, table: str
+) -> None:
+    key = new_trial_key()
+    between.spoil("PutItem", refuse("AccessDeniedException", "dynamodb:PutItem"))
+    assert store.claim([PROBE])[0].kind == "run"
+    with pytest.raises(ConfigError, match="dynamodb:PutItem"):
+        write_trial(store, key)
+    write_trial(store, key)
     assert client.scan(TableName=table)["Count"] == 0
 
 

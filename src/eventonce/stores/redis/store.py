@@ -14,7 +14,7 @@ from eventonce.arguments import check_keys
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.stores import PROBE
+from eventonce.stores.probe import PROBE
 from eventonce.stores.redis import admin, codec
 from eventonce.stores.redis.cluster import Cluster
 from eventonce.stores.redis.codec import Keys, Script, Unpackable
