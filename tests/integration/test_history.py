@@ -580,6 +580,63 @@ def test_a_write_that_is_interrupted_is_made_again_and_once(
     assert history._background._size == 0
 
 
+@pytest.fixture
+def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A history with one decision that its reader may not write; to root nothing is forbidden."""
+    path = tmp_path / "history.db"
+    with History(f"sqlite:///{path}") as history:
+        consumer(history).process([call(1)])
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda name, mode: mode != os.W_OK and may(name, mode))
+    return path
+
+
+def test_who_may_only_read_a_history_makes_no_log_that_nobody_may_write(read_only: Path) -> None:
+    with History(f"sqlite:///{read_only}", look=True) as reader:
+        assert len(reader.find(Search())) == 1
+        assert list(read_only.parent.iterdir()) == [read_only]
+
+
+@pytest.mark.parametrize("writing", [True, False], ids=["while it is", "after it was"])
+def test_who_may_only_read_a_history_sees_what_is_written_later(
+    read_only: Path, *, writing: bool
+) -> None:
+    uri = f"sqlite:///{read_only}"
+    os.utime(read_only, (1, 1))
+    with History(uri, look=True) as reader:
+        assert len(reader.find(Search())) == 1
+        with History(uri) as history:
+            consumer(history).process([call(2)])
+            history.flush()
+            if writing:
+                assert len(reader.find(Search())) == 2
+        assert len(reader.find(Search())) == 2
+
+
+def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(read_only: Path) -> None:
+    read_only.with_name("history.db-wal").write_bytes(b"left")
+    with (
+        History(f"sqlite:///{read_only}", look=True) as reader,
+        pytest.raises(StoreUnavailable, match=r"history\.db-wal was left by a process"),
+    ):
+        reader.find(Search())
+    assert not read_only.with_name("history.db-shm").exists()
+
+
+def test_a_history_that_cannot_be_written_names_the_file_that_is_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, index = tmp_path / "history.db", tmp_path / "history.db-shm"
+    History(f"sqlite:///{path}").close()
+    index.touch()
+    may = os.access
+    monkeypatch.setattr(
+        os, "access", lambda name, mode: (name != index or mode == os.F_OK) and may(name, mode)
+    )
+    with pytest.raises(StoreUnavailable, match=f"no permission to read and write {index}"):
+        History(f"sqlite:///{path}")
+
+
 def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:

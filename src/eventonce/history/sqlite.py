@@ -12,6 +12,7 @@ from typing import Any, Final
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
+from eventonce.stores.sqlite.errors import beside, not_writable, refused
 from eventonce.stores.sqlite.scrubbing import scrub
 from eventonce.stores.sqlite.uri import Location, read
 
@@ -32,15 +33,26 @@ class SQLiteDriver:
 
     def __init__(self, location: Location, *, look: bool = False) -> None:
         self._path = str(location.path)
+        self._location = location
         if not look:
             # It holds ids of conversations: it is for its owner alone.
             make_private(location.path)
+            if refused(location.path) is not None:
+                raise StoreUnavailable(f"history {location.uri}: {not_writable(location.path)}")
         elif not os.access(self._path, os.R_OK):
             raise ConfigError(f"history {location.uri}: it cannot be read")
         self._file = identity(self._path)
+        self._look = look
+        self._connect()
+
+    def _connect(self) -> None:
+        location, look = self._location, self._look
+        self._still = _still(location) if look else None
+        """What a file that nobody writes looks like; None where it may be written."""
+        mode = "ro&immutable=1" if self._still is not None else "rw" if look else "rwc"
         try:
             self._database = sqlite3.connect(
-                f"{location.path.as_uri()}?mode={'rw' if look else 'rwc'}",
+                f"{location.path.as_uri()}?mode={mode}",
                 uri=True,
                 timeout=location.options.wait,
                 check_same_thread=False,
@@ -86,6 +98,10 @@ class SQLiteDriver:
         self._database.executemany(query, rows)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if self._still is not None and self._still != _still(self._location):
+            # Somebody writes it now, or has: SQLite would not look.
+            self._database.close()
+            self._connect()
         return self._database.execute(query, values).fetchall()
 
     def commit(self) -> None:
@@ -100,6 +116,26 @@ class SQLiteDriver:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _still(location: Location) -> tuple[int, int] | None:
+    """The time and the size of a file that this user may only read and that nobody has open; None
+    for any other. To read such a file SQLite would make a log and an index with its permissions,
+    and leave them: once the file may be written again, they could not be."""
+    path = location.path
+    log, index = beside(path)
+    if os.access(path, os.W_OK) or (os.access(log, os.F_OK) and os.access(index, os.F_OK)):
+        return None
+    with suppress(FileNotFoundError):
+        if log.stat().st_size:
+            raise StoreUnavailable(
+                f"history {location.uri}: its log {log} was left by a process that was killed, and "
+                f"this user may not bring it into the file; look as a user who may write it"
+            )
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
+    return None
 
 
 def location_of(uri: str) -> Location:
