@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line that select the same."""
     counts: Mapping[str, int]
     ended: str
-    """`finished`, `stopped`, or the error that ended it."""
+    """`finished`, `not finished` and why, `stopped`, or the error that ended it."""
 
 
 class Audit:

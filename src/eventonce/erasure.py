@@ -60,6 +60,10 @@ class Erasure(msgspec.Struct, frozen=True):
     """Files that may still have bytes of what was erased, and why."""
     closed: int = 0
     """Dead letters that no key of the file opens: any of them may be about it."""
+    hidden: int = 0
+    """Decisions under a secret that the file does not name: any of them may be about it."""
+    away: bool = False
+    """Whether the file names a history that is not there."""
     unknown: tuple[str, ...] = ()
     """What could not be looked for, and why."""
 
@@ -67,6 +71,18 @@ class Erasure(msgspec.Struct, frozen=True):
     def left(self) -> int:
         """How much is left of what was to be erased."""
         return sum(part.left or 0 for part in self.parts)
+
+    @property
+    def unread(self) -> str:
+        """What may hold the conversation and could not be looked into; empty where all was."""
+        parts = {"dead letter": self.closed, "decision": self.hidden}
+        said = [f"{many} {what}{'s' * (many > 1)}" for what, many in parts.items() if many]
+        return " and ".join([*said, *(["the history"] if self.away else [])])
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing is left of what was to be erased, as far as this command reaches."""
+        return not (self.left or self.files or self.unread)
 
 
 class Conversation:
@@ -78,9 +94,10 @@ class Conversation:
         admin: StoreAdmin,
         places: Sequence[Callable[[], LetterSource]],
         history: History | None,
+        away: str = "",
     ) -> None:
         """`places` open the places of dead letters, each time anew: a queue hides what was read
-        until it is closed."""
+        until it is closed. `away` is a history that should be there, and is not."""
         self._id = id
         self._name = storable(id)
         # A sender's JSON may have it with its characters escaped.
@@ -88,6 +105,7 @@ class Conversation:
         self._admin = admin
         self._places = places
         self._history = history
+        self._away = away
         self._keys: dict[bytes, None] = {}
         """Keys of its events: from its decisions and its dead letters."""
         self._own: set[bytes] = set()
@@ -100,7 +118,7 @@ class Conversation:
         self._own |= self._own_keys(decisions)
         parts: list[Part] = []
         mentioned: list[str] = []
-        sealed = 0
+        sealed = hidden = 0
         unknown: list[str] = []
         for open_place in self._places:
             with open_place() as place:
@@ -118,9 +136,22 @@ class Conversation:
         with_result = sum(it is not None and it.result is not None for it in records)
         parts.append(Part("results", with_result))
         if self._history is None:
-            unknown.append("results: without a history nobody knows which events it had")
+            if self._away:
+                unknown.append(f"decisions: {self._away}")
+            unknown.append(
+                "results, and dead letters of a rule that redacts the id: without a history nobody "
+                "knows which events it had"
+            )
         else:
             parts.append(Part("decisions", len(decisions)))
+            hidden = self._history.hidden("conversation", self._id)
+            if hidden:
+                unknown.append(
+                    f"decisions whose ids are digests under {self._other_secret}: {hidden}, "
+                    "the results of their events, and their dead letters where a rule redacts "
+                    "the id"
+                )
+            unknown.append("events that run now, and decisions of the last second: run it again")
             begin = self._history.begin()
             since = f"before {moment(begin)}, where it begins" if begin else "of any time"
             unknown.append(f"results of events that the history does not have: those {since}")
@@ -130,7 +161,13 @@ class Conversation:
                 "a digest of the id that was given"
             )
         return Erasure(
-            tuple(parts), tuple(mentioned), self._reasons(), closed=sealed, unknown=tuple(unknown)
+            tuple(parts),
+            tuple(mentioned),
+            self._reasons(),
+            closed=sealed,
+            hidden=hidden,
+            away=bool(self._away),
+            unknown=tuple(unknown),
         )
 
     def erase(self, before: Erasure) -> Erasure:
@@ -146,7 +183,7 @@ class Conversation:
                     place.drop(found)
         remains = [("store", _scrubbed(self._admin))]
         if self._history is not None:
-            self._history.forget(self._id)
+            self._history.forget(self._id, partly=True)
             remains.append(("history", self._history.scrub()))
         after = self.look()
         parts = [
@@ -163,7 +200,13 @@ class Conversation:
     def _decisions(self) -> list[Decision]:
         if self._history is None:
             return []
-        return self._history.find(Search(conversation=self._id), limit=MOST)
+        return self._history.find(Search(conversation=self._id), limit=MOST, partly=True)
+
+    @property
+    def _other_secret(self) -> str:
+        if self._name.startswith(MARK):
+            return "another secret than the one that was given, or no digests"
+        return "a secret that the file does not name"
 
     def _letters(self, place: LetterSource) -> tuple[list[Held], list[Letter], int]:
         """Its dead letters in this place; those that only have its id somewhere, or a key that it

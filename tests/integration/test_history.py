@@ -418,15 +418,55 @@ def test_without_the_secrets_nobody_is_told_that_nothing_is_there(uri: str) -> N
         consumer(history).process([call(1, conversationId="c-1")])
     with History(uri, look=True) as history:
         for asked in (Search(conversation="c-1"), Search(id="id-1")):
-            with pytest.raises(ConfigError, match="without the `secrets` that made them"):
+            with pytest.raises(ConfigError, match=r"does not name \(1 decision\)"):
                 history.find(asked)
-        with pytest.raises(ConfigError, match="without the `secrets` that made them"):
+        with pytest.raises(ConfigError, match=r"does not name \(1 decision\)"):
             history.forget("c-1")
         (decision,) = history.find(Search())
         assert history.find(Search(conversation=decision.conversation)) == [decision]
         assert history.find(Search(status="dead")) == []
         assert history.forget(decision.conversation) == 1
         assert history.find(Search(conversation="c-1")) == []
+
+
+def test_decisions_under_a_secret_that_is_not_given_are_counted(uri: str) -> None:
+    """Whichever secrets are given: a wrong one finds as little as none."""
+    for number, used in enumerate(((), SECRETS[1:], SECRETS[:1], SECRETS[:1])):
+        with History(uri, secrets=used) as writing:
+            consumer(writing).process([call(number, id="e-1", conversationId="c-1")])
+    given: dict[tuple[bytes, ...], int] = {
+        SECRETS: 0,
+        SECRETS[:1]: 1,
+        SECRETS[1:]: 2,
+        (b"a secret that nobody had",): 3,
+        (): 3,
+    }
+    for secrets, hidden in given.items():
+        with History(uri, look=True, secrets=secrets) as history:
+            assert history.hidden("conversation", "c-1") == hidden
+            assert history.hidden("id", "e-1") == hidden
+            for search in (Search(conversation="c-1"), Search(id="e-1")):
+                assert len(history.find(search)) == 4 - hidden
+            if hidden:
+                with pytest.raises(ConfigError, match=f"{hidden} decision"):
+                    history.find(Search(conversation="c-2"))
+                with pytest.raises(ConfigError, match=f"{hidden} decision"):
+                    history.forget("c-1")
+            assert history.find(Search(conversation="c-2"), partly=True) == []
+    with History(uri, look=True, secrets=SECRETS) as history:
+        digest = history.find(Search(conversation="c-1"))[-1].conversation
+        assert history.hidden("conversation", digest) == 2, "in clear, and under another secret"
+    with History(uri, look=True, secrets=SECRETS[:1]) as history:
+        assert history.forget("c-1", partly=True) == 3
+
+
+def test_digests_under_one_secret_begin_alike_and_do_not_tell_it(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
+        consumer(history).process([call(1, id="a", conversationId="b"), call(2, id="c")])
+        history.flush()
+        names = [it for one in history.find(Search()) for it in (one.id, one.conversation) if it]
+    assert len({name[:7] for name in names}) == 1
+    assert len({name[7:] for name in names}) == len(names) == 3
 
 
 def test_digests_do_not_tell_that_an_id_is_that_of_a_conversation(tmp_path: Path) -> None:

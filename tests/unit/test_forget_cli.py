@@ -149,7 +149,7 @@ def test_without_a_history_the_results_are_said_to_be_unknown(run: Run, consumer
         'store = "sqlite:///history.db"', ""))  # fmt: skip
     done = run("forget", "--conversation", GONE, "--yes")
     assert done.code == 0
-    assert "not looked for: results: without a history" in done.out
+    assert "not looked for: results, and dead letters of a rule that redacts" in done.out
     assert consumer.process([EVENTS[0]])[0].result is not None
     assert len(list(consumer.admin.letters())) == 2, "those are found by their content"
 
@@ -282,6 +282,69 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
     found = run("forget", "--conversation", digest, "--yes", "--json").documents[0]
     assert [(part["found"], part["left"]) for part in found["parts"]] == [(2, 0), (1, 0), (3, 0)]
     assert any("it is a digest" in said for said in found["unknown"])
+
+
+RIGHT, WRONG = "the secret of this history", "another secret of enough length"
+
+
+@pytest.mark.parametrize("secrets", [f'secrets = ["{WRONG}"]\n', ""], ids=["wrong", "none"])
+def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> None:
+    """Of a secret that was mistyped, or rotated away too early."""
+    file = Path("eventonce.toml")
+    file.write_text(f'secrets = ["{RIGHT}"]\n{CONFIG}')
+    with load().consumer() as consumer:
+        consumer.on()(told)
+        with History("sqlite:///history.db", secrets=[RIGHT.encode()]) as history:
+            consumer.observers.append(history.observer("crm"))
+            consumer.process(EVENTS)
+        file.write_text(f"{secrets}{CONFIG}")
+        dry = run("forget", "--conversation", GONE, "--dry-run", "--json")
+        assert (dry.code, dry.documents[0]["hidden"]) == (1, 5)
+        done = run("forget", "--conversation", GONE, "--yes")
+        assert done.code == 1
+        assert "no proof that nothing is left: 5 decisions could not be looked into" in done.out
+        assert "digests under a secret that the file does not name: 5, the results" in done.out
+        said = json.loads(Path("audit.jsonl").read_text())
+        assert said["ended"] == "not finished: 5 decisions could not be looked into"
+        assert consumer.process([EVENTS[0]])[0].result is not None
+        for option in (("--conversation", GONE), ("--event", "id-1")):
+            searched = run("history", *option)
+            assert searched.code == 2
+            assert "a secret that the file does not name (5 decisions)" in searched.err
+        file.write_text(f'secrets = ["{WRONG}", "{RIGHT}"]\n{CONFIG}')
+        done = run("forget", "--conversation", GONE, "--yes", "--json")
+        assert done.code == 0
+        # Its dead letter is found by its content, by whatever secret.
+        assert [(it["found"], it["left"]) for it in done.documents[0]["parts"]] == [
+            (0, 0),
+            (1, 0),
+            (2, 0),
+        ]
+        assert consumer.process([EVENTS[0]])[0].result is None
+        assert json.loads(Path("audit.jsonl").read_text().splitlines()[-1])["ended"] == "finished"
+
+
+def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
+    Path("eventonce.toml").write_text(f'secrets = ["{WRONG}"]\n{CONFIG}')
+    with load().consumer() as consumer:
+        consumer.on()(told)
+        for number, secret in enumerate((RIGHT, WRONG)):
+            with History("sqlite:///history.db", secrets=[secret.encode()]) as history:
+                consumer.observers[:] = [history.observer("crm")]
+                consumer.process([event(number, GONE)])
+    found = run("history", "--conversation", GONE)
+    assert (found.code, found.out.count("key ")) == (0, 1)
+    assert "the history may have more of it" in found.err
+    assert "(1 decision)" in found.err
+
+
+def test_a_history_that_is_not_there_is_no_proof(run: Run, consumer: Consumer) -> None:
+    """A path that is relative to another folder is one that nobody looked into."""
+    Path("eventonce.toml").write_text(CONFIG.replace("history.db", "elsewhere.db"))
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert done.code == 1
+    assert "no proof that nothing is left: the history could not be looked into" in done.out
+    assert "there is no history sqlite:///elsewhere.db" in done.out
 
 
 def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(

@@ -102,7 +102,8 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
         if file.letters:
             queue = partial(open_queue, file.letters, None, settings.sealer)
             places.append(partial(queue, to_change=not dry_run))
-        subject = Conversation(id, opened, places, history)
+        away = f"there is no history {file.history.store}" if history is None else ""
+        subject = Conversation(id, opened, places, history, away if file.history.store else "")
         found = subject.look()
         if not dry_run:
             if not confirmed(_question(found), yes=yes):
@@ -114,9 +115,13 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                 found = subject.erase(found)
                 progress.counts.update({part.what: part.found for part in found.parts})
                 progress.counts["left"] = found.left
+                if found.unread:
+                    progress.unfinished = f"{found.unread} could not be looked into"
+                elif not found.proved:
+                    progress.unfinished = "something is left, or may be"
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
     emit({**document, "not_reached": OTHERS}, _text(found), as_json=as_json)
-    return FAILED if found.left or found.files or found.closed else 0
+    return 0 if found.proved else FAILED
 
 
 def _question(found: Erasure) -> str:
@@ -141,6 +146,8 @@ def _text(found: Erasure) -> str:
             else "looked again: nothing is left of these; the records stay, without results, so "
             "that a copy does not run"
         )
+    if found.unread:
+        lines.append(f"no proof that nothing is left: {found.unread} could not be looked into")
     lines += [f"bytes of it may still be in {it}; run the same command again" for it in found.files]
     if found.mentioned:
         lines.append(

@@ -16,6 +16,8 @@ from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
+from eventonce.history.digests import DIGEST, What
+from eventonce.history.recorder import hidden_text
 from eventonce.history.story import Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
@@ -103,14 +105,24 @@ def history(
         if totals:
             return _counted(opened, search, as_json=as_json)
         found = opened.find(search, limit)
+        hidden = _hidden(opened, search) if found else 0
     chapters = told(found)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
     if len(found) == limit and not as_json:
         notice(f"these are the latest {limit}; --limit tells more")
+    if hidden:
+        notice(f"the history may have more of it: {hidden_text(hidden)}", as_json=as_json)
     if not found:
         notice("the history has no such decision", as_json=as_json)
         return FAILED
     return 0
+
+
+def _hidden(opened: History, search: Search) -> int:
+    """How many decisions may belong to what was found, and cannot be found by its id."""
+    named: dict[What, str] = {"conversation": search.conversation, "id": search.id}
+    asked = [(what, name) for what, name in named.items() if name and not DIGEST.fullmatch(name)]
+    return max((opened.hidden(what, name) for what, name in asked), default=0)
 
 
 def _counted(opened: History, search: Search, *, as_json: bool) -> int:

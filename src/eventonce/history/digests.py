@@ -1,5 +1,5 @@
 """Conversations and transport ids as keyed digests: each is found by its value, and does not tell
-it."""
+it. The beginning of a digest tells under which secret it was made."""
 
 from __future__ import annotations
 
@@ -14,10 +14,20 @@ from eventonce.rules.keys import check_secrets, hasher
 MARK: Final = "#"
 """The beginning of a digest."""
 
-BYTES: Final = 16
-"""Of a digest: two values never share one."""
+SECRET_BYTES: Final = 3
+"""Of a digest, its first: those of a fixed text under the same secret. They tell a digest that was
+made under another secret, and nothing of the secret; a wrong one passes once in 16 million."""
 
-DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{2 * BYTES}}}")
+VALUE_BYTES: Final = 13
+"""Of a digest, the others: two values never share them."""
+
+SECRET_DIGITS: Final = len(MARK) + 2 * SECRET_BYTES
+"""Characters of a digest that tell its secret."""
+
+DIGITS: Final = SECRET_DIGITS + 2 * VALUE_BYTES
+"""Characters of a digest."""
+
+DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{DIGITS - len(MARK)}}}")
 
 What = Literal["id", "conversation"]
 
@@ -27,7 +37,12 @@ class Digests:
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         check_secrets(secrets)
-        self._hashers = [hasher(BYTES, secret) for secret in secrets if secret]
+        given = [secret for secret in secrets if secret]
+        self._hashers = [hasher(VALUE_BYTES, secret) for secret in given]
+        self.begins: Final = tuple(
+            MARK + hasher(SECRET_BYTES, secret)(b"history secret").hex() for secret in given
+        )
+        """The beginnings of all digests under each of the secrets."""
         # The decisions about one call come within minutes of each other.
         self._cached = lru_cache(maxsize=4096)(self._digest)
 
@@ -51,7 +66,7 @@ class Digests:
     def _digest(self, what: What, text: str, number: int = 0) -> str:
         if not text:
             return ""
-        return MARK + self._hashers[number](f"history {what}\0{text}".encode()).hex()
+        return self.begins[number] + self._hashers[number](f"history {what}\0{text}".encode()).hex()
 
 
 NO_DIGESTS: Final = Digests(())

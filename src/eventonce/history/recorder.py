@@ -16,7 +16,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.history.decision import Decision, decided
-from eventonce.history.digests import DIGEST, Digests
+from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
 from eventonce.log import Outage, log
@@ -114,13 +114,22 @@ class History:
         """Decisions that could not be kept."""
         return self._background.dropped
 
-    def find(self, search: Search, limit: int = 1000) -> list[Decision]:
-        """The latest decisions of which all this is true, in their order."""
+    def find(self, search: Search, limit: int = 1000, *, partly: bool = False) -> list[Decision]:
+        """The latest decisions of which all this is true, in their order. ConfigError where none is
+        found and one may be `hidden`; with `partly` nothing is answered then."""
         with self._tables() as tables:
             found = tables.find(search, limit)
-            if not found:
-                self._check_secrets(tables, search.conversation or search.id)
+            if not found and not partly:
+                self._check_secrets(tables, "conversation", search.conversation)
+                self._check_secrets(tables, "id", search.id)
             return found
+
+    def hidden(self, what: What, name: str) -> int:
+        """How many decisions may be of this conversation, or have this transport id, and cannot be
+        found by it: they have digests under a secret that is not among `secrets`. All decisions
+        are read."""
+        with self._tables() as tables:
+            return tables.hidden(what, name)
 
     def counts(
         self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
@@ -144,20 +153,21 @@ class History:
         """All that may stand for this conversation here: its id, and its digests."""
         return self._digests.names("conversation", conversation)
 
-    def forget(self, conversation: str) -> int:
-        """Drop all decisions about this conversation; answers how many there were."""
+    def forget(self, conversation: str, *, partly: bool = False) -> int:
+        """Drop all decisions about this conversation; answers how many there were. ConfigError,
+        and nothing is dropped, where others may be `hidden`; with `partly` those stay."""
         with self._tables() as tables:
-            self._check_secrets(tables, conversation)
+            if not partly:
+                self._check_secrets(tables, "conversation", conversation)
             return tables.forget(conversation)
 
-    def _check_secrets(self, tables: Tables, name: str) -> None:
+    def _check_secrets(self, tables: Tables, what: What, name: str) -> None:
         """ConfigError where this name may stand there as a digest that nobody here can make."""
-        if not name or self._digests or DIGEST.fullmatch(name) or not tables.digested():
+        if not name or DIGEST.fullmatch(name):
             return
-        raise ConfigError(
-            f"history {masked(self._uri)}: it has keyed digests in place of ids, and nothing is "
-            "found by its value without the `secrets` that made them; name them in the file"
-        )
+        hidden = tables.hidden(what, name)
+        if hidden:
+            raise ConfigError(f"history {masked(self._uri)}: {hidden_text(hidden)}")
 
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays in a file; answers why not."""
@@ -305,6 +315,15 @@ def _lean(outcome: Outcome) -> Outcome:
     if outcome.error is None and outcome.result is None:
         return outcome
     return replace(outcome, error=None, result=None)
+
+
+def hidden_text(many: int) -> str:
+    """What is said where so many decisions are hidden."""
+    return (
+        f"it has digests under a secret that the file does not name ({many} "
+        f"decision{'s' if many > 1 else ''}), and these are not found by an id; add the secret to "
+        "`secrets`, after the first"
+    )
 
 
 def exists(uri: str) -> bool:

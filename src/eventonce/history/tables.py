@@ -21,7 +21,15 @@ from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS
 from eventonce.errors import StoreMismatch
 from eventonce.history.decision import Decision, Kind, Own, storable
-from eventonce.history.digests import DIGEST, NO_DIGESTS, Digests, What
+from eventonce.history.digests import (
+    DIGEST,
+    DIGITS,
+    MARK,
+    NO_DIGESTS,
+    SECRET_DIGITS,
+    Digests,
+    What,
+)
 from eventonce.history.driver import Driver
 
 MINUTE: Final = 60_000
@@ -337,12 +345,22 @@ class Tables:
         """See to it that no byte of what was dropped stays; answers why not."""
         return self._driver.scrub()
 
-    def digested(self) -> bool:
-        """Whether the latest decisions have digests in place of ids."""
-        latest = "SELECT id, conversation FROM eventonce_history ORDER BY number DESC LIMIT 1000"
-        rows = self._driver.rows(latest)
+    def hidden(self, what: What, name: str) -> int:
+        """How many decisions may have this id or conversation under a digest that cannot be made
+        here: by a secret that is not known; for a name that is a digest itself, all that are not
+        by its secret. All decisions are read."""
+        begin = f"substr({what}, 1, {SECRET_DIGITS})"
+        if DIGEST.fullmatch(name):
+            where, values = f"{what} <> '' AND {begin} <> ?", [name[:SECRET_DIGITS]]
+        else:
+            where, values = f"length({what}) = {DIGITS} AND substr({what}, 1, 1) = '{MARK}'", []
+            if self._digests:
+                values = [*self._digests.begins]
+                where += f" AND {begin} NOT IN ({_places(len(values))})"
+        count = f"SELECT count(*) FROM eventonce_history WHERE {where}"  # noqa: S608  ours
+        ((many,),) = self._driver.rows(count, values)
         self._driver.commit()
-        return any(DIGEST.fullmatch(name) for row in rows for name in row)
+        return int(many)
 
     def _where(self, search: Search) -> tuple[str, list[Any]]:
         wanted: list[tuple[str, Any]] = [

@@ -45,6 +45,8 @@ class Progress:
         """Whether it was stopped before its end."""
         self.missed: list[str] = []
         """The ids of the selection that no dead letter begins with, once all were looked at."""
+        self.unfinished = ""
+        """Why it did not do all that it was asked for; empty where it did."""
         self.closed = 0
         """Sealed ones that nobody here can open, and that the selection may have meant."""
         self._told = told
@@ -121,7 +123,8 @@ def audited(
         ended = str(error) if isinstance(error, EventonceError) else type(error).__name__
         raise
     finally:
-        ended = ended or ("stopped" if progress.stopped else "finished")
+        done = f"not finished: {progress.unfinished}" if progress.unfinished else "finished"
+        ended = ended or ("stopped" if progress.stopped else done)
         if unwritten():
             audit.record(
                 action, who=who, via=via, selection=scope, counts=progress.counts, ended=ended
