@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -653,18 +654,18 @@ def test_who_may_only_read_a_history_sees_what_is_written_later(
         assert len(reader.find(Search())) == 2
 
 
-def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(read_only: Path) -> None:
+def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(
+    read_only: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     read_only.with_name("history.db-wal").write_bytes(b"left")
-    with (
-        History(f"sqlite:///{read_only}", look=True) as reader,
-        pytest.raises(StoreUnavailable, match=r"history\.db-wal was left by a process"),
-    ):
-        reader.find(Search())
+    with History(f"sqlite:///{read_only}", look=True) as reader:
+        assert len(reader.find(Search())) == 1
+    assert "it is read without its log, and its newest decisions are missing" in caplog.text
     assert not read_only.with_name("history.db-shm").exists()
 
 
 def test_a_history_that_cannot_be_written_names_the_file_that_is_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, index = tmp_path / "history.db", tmp_path / "history.db-shm"
     History(f"sqlite:///{path}").close()
@@ -673,8 +674,8 @@ def test_a_history_that_cannot_be_written_names_the_file_that_is_in_the_way(
     monkeypatch.setattr(
         os, "access", lambda name, mode: (name != index or mode == os.F_OK) and may(name, mode)
     )
-    with pytest.raises(StoreUnavailable, match=f"no permission to read and write {index}"):
-        History(f"sqlite:///{path}")
+    History(f"sqlite:///{path}").close()
+    assert f"no permission to read and write {index}" in caplog.text
 
 
 def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
@@ -688,11 +689,9 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     ):
         history.find(Search())
     assert path.read_bytes() == before
-    with (
-        History(f"sqlite:///{tmp_path}", look=True) as folder,
-        pytest.raises(StoreUnavailable, match="unable to open"),
-    ):
-        folder.find(Search())
+    for look in (True, False):
+        with pytest.raises(ConfigError, match="it is a folder, and no file"):
+            History(f"sqlite:///{tmp_path}", look=look)
 
 
 @pytest.mark.parametrize(
@@ -998,5 +997,144 @@ def test_a_worker_begins_although_its_history_is_away(caplog: pytest.LogCaptureF
         assert "what is decided waits for its database" in caplog.text
         assert consumer(history, handler=lambda _: None).process([call(1)])[0].status == "done"
         history.flush()
-        assert "1 events are not written yet" in caplog.text
+        history.keep_up()
+        history._tidy_if_due()
+        assert len(caplog.records) == 1, "one line says all"
     assert history.dropped == 1
+    assert [it.getMessage() for it in caplog.records[1:]] == [
+        "history: 1 events are left out: they could not be written"
+    ]
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As somebody who may not do everything; the superuser may write to any folder."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that others may read and not write to, with a history of one decision."""
+    # No thread writes with the rights of another moment.
+    monkeypatch.setattr(background, "INTERVAL", 3600.0)
+    with TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        with History(f"sqlite:///{path}/history.db") as history:
+            consumer(history, handler=lambda _: None).process([call(1)])
+        (path / "history.db").chmod(0o444)
+        path.chmod(0o555)
+        yield path
+        path.chmod(0o755)
+
+
+def test_a_history_in_a_folder_that_may_not_be_written_is_read(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with without_rights(), History(f"sqlite:///{folder}/history.db", look=True) as history:
+        assert [one.id for one in history.find(Search())] == ["id-1"]
+        assert history.consumers() == ["crm"]
+        assert caplog.text == "", "it has all that there is"
+        with pytest.raises(StoreUnavailable, match="no permission to write in the directory"):
+            history.forget("c")
+    assert [it.name for it in folder.iterdir()] == ["history.db"]
+
+
+def test_a_log_that_cannot_be_read_is_said_to_be_missing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer is at work, and the reader may read its file alone."""
+    folder.chmod(0o755)
+    (folder / "history.db").chmod(0o644)
+    with History(f"sqlite:///{folder}/history.db") as writing:
+        consumer(writing, handler=lambda _: None).process([call(2)])
+        writing.flush()
+        for name in ("history.db-wal", "history.db-shm"):
+            (folder / name).chmod(0)
+        folder.chmod(0o555)
+        with without_rights(), History(f"sqlite:///{folder}/history.db", look=True) as history:
+            for _ in range(2):
+                assert [one.id for one in history.find(Search())] == ["id-1"]
+        (line,) = [it.getMessage() for it in caplog.records]
+        said = f"its newest decisions are missing; no permission to write in the directory {folder}"
+        assert said in line
+        assert "give this one the permission" in line
+        folder.chmod(0o755)
+
+
+def test_a_reader_of_a_file_as_it_lies_there_sees_what_is_written_later(folder: Path) -> None:
+    """A dashboard keeps its history open for days."""
+    uri = f"sqlite:///{folder}/history.db"
+    with History(uri, look=True) as history:
+        with without_rights():
+            assert len(history.find(Search())) == 1
+        folder.chmod(0o755)
+        (folder / "history.db").chmod(0o644)
+        with History(uri) as writing:
+            consumer(writing, handler=lambda _: None).process([call(2)])
+        folder.chmod(0o555)
+        with without_rights():
+            assert len(history.find(Search())) == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_worker_begins_although_its_history_may_not_be_written(
+    folder: Path, caplog: pytest.LogCaptureFixture, there: bool
+) -> None:
+    uri = f"sqlite:///{folder}/{'history' if there else 'other'}.db"
+    with without_rights():
+        history = History(uri)
+        assert consumer(history, handler=lambda _: None).process([call(2)])[0].status == "done"
+        history.flush()
+        history._tidy_if_due()
+        (line,) = [it.getMessage() for it in caplog.records]
+        assert line.startswith("history: what is decided waits for its database: ")
+        assert f"no permission to write in the directory {folder}" in line
+    # The right is given while it runs.
+    folder.chmod(0o777)
+    if there:
+        (folder / "history.db").chmod(0o666)
+    with without_rights():
+        history.flush()
+        assert [one.id for one in history.find(Search())][-1] == "id-2"
+        history.close()
+    assert history.dropped == 0
+
+
+def test_a_file_that_may_not_be_written_is_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.chmod(0o777)
+    with without_rights(), History(f"sqlite:///{folder}/history.db") as history:
+        consumer(history, handler=lambda _: None).process([call(2)])
+        history.flush()
+        assert history.dropped == 0
+    assert history.dropped == 1
+    assert "no permission to read and write this file; it is of user " in caplog.text
+
+
+def test_a_right_to_write_that_is_given_later_is_used(folder: Path) -> None:
+    folder.chmod(0o777)
+    with without_rights():
+        history = History(f"sqlite:///{folder}/history.db")
+        consumer(history, handler=lambda _: None).process([call(2)])
+        history.flush()
+        assert [it.name for it in folder.iterdir()] == ["history.db"], (
+            "no log that nobody may write"
+        )
+    (folder / "history.db").chmod(0o666)
+    with without_rights():
+        history.flush()
+        assert len(history.find(Search())) == 2
+        history.close()
+    assert history.dropped == 0

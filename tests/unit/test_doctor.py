@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from eventonce import Consumer
 from eventonce.doctor import patterns
 from eventonce.doctor.checks import ahead_of, findings
 from eventonce.doctor.facts import (
@@ -17,6 +19,7 @@ from eventonce.doctor.facts import (
     Facts,
     FileFacts,
     FunctionFacts,
+    HistoryFacts,
     Identity,
     QueueFacts,
     SourceMapping,
@@ -24,11 +27,12 @@ from eventonce.doctor.facts import (
 from eventonce.doctor.look import _principal
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.doctor.storage import store_findings
+from eventonce.history import History
 from eventonce.presets import load
 from eventonce.rules import Rule
 from eventonce.stores.probe import WRITES
 from eventonce.stores.sqlite import SQLiteStore
-from tests.helpers import Run
+from tests.helpers import Run, call
 
 DAY = 86_400
 QUEUE_ARN = "arn:aws:sqs:eu-central-1:111122223333:calls"
@@ -163,7 +167,45 @@ def direct(**fields: Any) -> Facts:
 
 DIRECT = direct()
 
+
+def history(**facts: Any) -> Facts:
+    """Sound facts, with a history of which this is true."""
+    return replace(
+        SOUND, history=HistoryFacts("sqlite:///history.db", 30 * DAY * 1000, 500, **facts)
+    )
+
+
 FAULTS = {
+    "a history that does not answer": (
+        history(fault="it is a folder"),
+        "the history sqlite:///history.db cannot be used",
+        "it is a folder",
+    ),
+    "a history that may not be written": (
+        history(refused="give this user the right"),
+        "this user may not write to the history",
+        "give this user the right",
+    ),
+    "a folder in which no history can be begun": (
+        history(begun=False, refused="give this user the right"),
+        "this user may not write to the history",
+        "give this user the right",
+    ),
+    "a decision that is too old": (
+        history(age=31 * DAY * 1000),
+        "a decision is older than 30d (keep)",
+        "eventonce sweep",
+    ),
+    "too many decisions": (
+        history(span=551),
+        "it has more decisions than 500 (most)",
+        "eventonce sweep",
+    ),
+    "decisions under another secret": (
+        history(hidden=1_200),
+        "it has 1,200 digests under a secret that the file does not name",
+        "add the secret to `secrets`",
+    ),
     "a clock that is ahead": (replace(SOUND, ahead=9_000), "9 s ahead of that of AWS", "NTP"),
     "a clock that is behind": (replace(SOUND, ahead=-60_000), "60 s behind that of AWS", "NTP"),
     "no redrive policy": (queue(dead=""), "no redrive policy", "maxReceiveCount 100"),
@@ -579,3 +621,53 @@ def test_a_set_up_without_aws_is_checked_as_far_as_it_goes(run: Run) -> None:
     assert "not checked: AWS: no queue, function or bus is named" in found.out
     assert "; 1 not checked" in found.out
     assert "sound" not in found.out
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        history(age=30 * DAY * 1000, span=550),
+        history(begun=False),
+    ],
+)
+def test_a_sound_history_has_no_fault(facts: Facts) -> None:
+    assert faults(facts) == []
+    assert [it.what for area, it in findings(facts, SETTINGS) if area == "history"]
+
+
+def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
+    config, path = tmp_path / "crm.toml", tmp_path / "history.db"
+    config.write_text(
+        f'store = "sqlite:///{tmp_path}/store.db"\nsecrets = ["a secret of enough length"]\n'
+        f'[history]\nstore = "sqlite:///{path}"\nmost = 1\n'
+    )
+    run("store", "create", "-c", config)
+
+    def told() -> dict[str, str]:
+        (found,) = run("doctor", "-c", config, "--json").documents
+        return {it["what"]: it["state"] for it in found["checks"] if it["area"] == "history"}
+
+    uri = f"sqlite:///{path}"
+    assert told() == {
+        f"the history {uri} is not begun yet: `run` and `serve` begin it": "ok",
+        "this user may write to the history": "ok",
+    }
+    assert not path.exists(), "nothing is changed"
+    with History(uri, secrets=[b"another secret of enough length"]) as kept:
+        made = Consumer("memory:", name="crm", handler=lambda _: None)
+        made.observers.append(kept.observer("crm"))
+        made.process([call(number, conversationId="c") for number in range(2)])
+        kept.flush()
+        before = path.read_bytes()
+        assert told() == {
+            f"the history {uri} answers, and its tables are those of this version": "ok",
+            "this user may write to the history": "ok",
+            "no decision is older than 30d (keep)": "ok",
+            "it has more decisions than 1 (most)": "failed",
+            "it has 2 digests under a secret that the file does not name": "failed",
+        }
+        assert path.read_bytes() == before
+    for one in tmp_path.glob("history.db*"):
+        one.unlink()
+    path.write_text("no database" * 100)
+    assert told() == {f"the history {uri} cannot be used": "failed"}

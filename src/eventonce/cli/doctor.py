@@ -12,6 +12,7 @@ from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse
 from eventonce.cli import FAILED
 from eventonce.cli.config import unknown_patterns
+from eventonce.cli.history_options import history_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import (
     Settings,
@@ -24,9 +25,9 @@ from eventonce.cli.output import counted, emit, one_line
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, Config
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
-from eventonce.doctor.facts import Facts, FileFacts
+from eventonce.doctor.facts import Facts, FileFacts, HistoryFacts
 from eventonce.doctor.look import Subject, look
-from eventonce.doctor.storage import key_findings, store_findings
+from eventonce.doctor.storage import history_facts, key_findings, store_findings
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
 from eventonce.rules.instants import duration
@@ -64,7 +65,8 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Check store, queue, buses, functions, rights and rules, and name each fault with its remedy.
+    """Check store, history, queue, buses, functions, rights and rules, and name each fault with its
+    remedy.
 
     Nothing is changed: the store alone gets a record, which is deleted at once. A thing that cannot
     be looked at is "not checked", and never "ok".
@@ -77,7 +79,9 @@ def doctor(
     stored = store_findings(store, file.name or DEFAULT_NAME, keep)
     stored += key_findings(file.privacy.sealing_keys)
     facts = msgspec.structs.replace(
-        facts, unseen=(*facts.unseen, *(("store", it) for it in stored))
+        facts,
+        unseen=(*facts.unseen, *(("store", it) for it in stored)),
+        history=_history(file),
     )
     rules = file.all_rules()
     said = FileFacts(
@@ -90,6 +94,13 @@ def doctor(
     faults = sum(not it.fine for _, it in found)
     emit(_document(facts, found), _text(facts, found, faults), as_json=as_json)
     return FAILED if faults else 0
+
+
+def _history(file: Config) -> HistoryFacts | None:
+    uri = history_of(file)
+    if not uri:
+        return None
+    return history_facts(uri, file.history.keep, file.history.most, file.secret_bytes)
 
 
 NOT_NAMED = Facts(

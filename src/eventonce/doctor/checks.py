@@ -15,12 +15,14 @@ from eventonce.doctor.facts import (
     Facts,
     FileFacts,
     FunctionFacts,
+    HistoryFacts,
     SourceMapping,
     judged,
 )
 from eventonce.doctor.patterns import covers
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
+from eventonce.rules.instants import duration_text
 
 SKEW: Final = 5_000
 """Milliseconds that a clock may be off before that is a fault: AWS gives its time in seconds."""
@@ -36,6 +38,12 @@ GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 """The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
 STRIPE: Final = ("aws.partner/stripe", "stripe")
 """Likewise, of Stripe's."""
+
+LATE: Final = 7_200_000
+"""Milliseconds for which a decision may be kept longer than it should be: `run` and `serve` look
+once a minute, and `sweep` runs every hour or so."""
+SLACK: Final = 0.1
+"""The share of `most` by which a history may be larger: decisions of the time between two looks."""
 
 HORIZONS: Final = {GENESYS: 4 * 86_400, STRIPE: 3 * 86_400}
 """Seconds after which a source sends an event again at the latest; of other sources it is less than
@@ -73,6 +81,46 @@ def clock_finding(other: str, ahead: int) -> Finding:
         "switch on time synchronisation (NTP): AWS refuses requests that are minutes off, and ages "
         "of events are counted by this clock",
     )
+
+
+def history(facts: Facts, _: FileFacts) -> Iterator[Finding]:
+    """The history: whether it can be read and written, is bounded, and has known secrets."""
+    one = facts.history
+    if one is None:
+        return
+    if one.fault:
+        yield Finding(f"the history {one.uri} cannot be used", one.fault)
+        return
+    yield Finding(
+        f"the history {one.uri} answers, and its tables are those of this version"
+        if one.begun
+        else f"the history {one.uri} is not begun yet: `run` and `serve` begin it"
+    )
+    may = "may not" if one.refused else "may"
+    yield judged(not one.refused, f"this user {may} write to the history", one.refused)
+    if not one.begun:
+        return
+    yield from _bounded(one)
+    yield judged(
+        not one.hidden,
+        f"it has {f'{one.hidden:,}' if one.hidden else 'no'} digests under a secret that the file "
+        "does not name",
+        "add the secret to `secrets`, after the first: until then these decisions are not found by "
+        "an id, and `forget` proves nothing",
+    )
+
+
+def _bounded(one: HistoryFacts) -> Iterator[Finding]:
+    keep = duration_text(one.keep)
+    sweep = (
+        "run eventonce sweep every hour, or let `run` and `serve` have the right to delete: "
+        "nothing drops what is too old or too much now"
+    )
+    old = one.age > one.keep + LATE
+    yield judged(not old, f"{'a' if old else 'no'} decision is older than {keep} (keep)", sweep)
+    large = one.span > one.most * (1 + SLACK)
+    said = f"more decisions than {one.most:,} (most)"
+    yield judged(not large, f"it has {'' if large else 'no '}{said}", sweep)
 
 
 def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
@@ -320,6 +368,7 @@ def unknown_patterns(_: Facts, file: FileFacts) -> Iterator[Finding]:
 
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("account", clock),
+    ("history", history),
     ("queue", redrive),
     ("queue", kept),
     ("queue", visibility),
@@ -338,7 +387,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
 )
 """Each check with its area. The store is checked in `storage`."""
 
-AREAS: Final = ("account", "store", "queue", "buses", "function", "rights", "rules")
+AREAS: Final = ("account", "store", "history", "queue", "buses", "function", "rights", "rules")
 """The areas in the order in which they are told."""
 
 

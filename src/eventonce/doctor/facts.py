@@ -143,6 +143,28 @@ class Denied(msgspec.Struct, frozen=True):
     resource: str
 
 
+class HistoryFacts(msgspec.Struct, frozen=True):
+    """The history that the file names, as this user finds it."""
+
+    uri: str
+    keep: int
+    """Milliseconds for which the file keeps a decision."""
+    most: int
+    """Decisions that the file keeps."""
+    fault: str = ""
+    """Why it cannot be read; empty where it can."""
+    refused: str = ""
+    """Why this user may not write to it; empty where that is allowed."""
+    begun: bool = True
+    """Whether there is one already."""
+    age: int = 0
+    """Milliseconds since its oldest decision."""
+    span: int = 0
+    """Decisions in it."""
+    hidden: int = 0
+    """Decisions whose ids are digests under a secret that the file does not name."""
+
+
 class Facts(msgspec.Struct, frozen=True):
     """All that AWS said; `unseen` are the things it did not say, and those that do not exist."""
 
@@ -167,6 +189,7 @@ class Facts(msgspec.Struct, frozen=True):
     """The queues in which targets keep what they could not deliver."""
     hidden: bool = False
     """Whether a queue is named whose attributes were not seen."""
+    history: HistoryFacts | None = None
 
 
 class FileFacts(msgspec.Struct, frozen=True):

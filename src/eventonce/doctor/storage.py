@@ -1,4 +1,5 @@
-"""The look at the store: what `store check` finds, its clock, and the keys that seal."""
+"""The look at what is kept: what `store check` finds, the store's clock, the keys that seal, the
+history."""
 
 from __future__ import annotations
 
@@ -7,15 +8,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
+from msgspec.structs import replace
+
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
 from eventonce.doctor.checks import ahead_of, clock_finding
+from eventonce.doctor.facts import HistoryFacts
 from eventonce.errors import EventonceError
+from eventonce.history import History, recorder
+from eventonce.history.sqlite import location_of
 from eventonce.privacy import Sealer
-from eventonce.rules.instants import duration_text
+from eventonce.rules.instants import duration, duration_text
 from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.stores.probe import write_finding
+from eventonce.stores.sqlite.errors import unwritable
 from eventonce.types import Claim
 
 PROBE_LEASE: Final = 60_000
@@ -67,6 +74,31 @@ def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
             yield Finding(f"{name} cannot be used", str(error))
         else:
             yield Finding(f"{name} seals and opens")
+
+
+def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[bytes]) -> HistoryFacts:
+    """The history of this URI as this user finds it; nothing is made or changed."""
+    facts = HistoryFacts(masked(uri), duration(keep), most)
+    try:
+        recorder.check(uri)
+        if not recorder.exists(uri):
+            return replace(facts, begun=False, refused=unwritable(location_of(uri).path))
+        with History(uri, look=True, secrets=secrets) as history:
+            begin = history.begin()
+            facts = replace(
+                facts,
+                age=wall_clock() - begin if begin is not None else 0,
+                span=history.span(),
+                # Of a name that no decision has.
+                hidden=history.hidden("conversation", "-"),
+            )
+            try:
+                history.try_to_write()
+            except EventonceError as error:
+                return replace(facts, refused=str(error))
+    except EventonceError as error:
+        return replace(facts, fault=str(error))
+    return facts
 
 
 def _oldest_letter(uri: str, name: str, keep: int) -> Finding:

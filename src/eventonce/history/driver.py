@@ -27,6 +27,16 @@ class Driver(Protocol):
         """Whether there is a table or an index of this name."""
         ...
 
+    fixed: bool
+    """Whether this connection sees nothing that is written later."""
+    missing: str
+    """Why it may miss what was written already; empty where it has all."""
+
+    def refused(self, error: Exception, /) -> str:
+        """Why this connection may not write, to be said after the error; empty where the error is
+        another. A new connection may be allowed what this one is not."""
+        ...
+
     def removed(self) -> bool:
         """Whether the database that is open is no longer the one at its address."""
         ...

@@ -19,6 +19,8 @@ class PostgresDriver:
     number = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     row = number
     octets = "BYTEA"
+    fixed = False
+    missing = ""
 
     def __init__(self, uri: str) -> None:
         self._address = read(uri)
@@ -31,6 +33,10 @@ class PostgresDriver:
     def has(self, name: str) -> bool:
         ((found,),) = self.rows("SELECT to_regclass(?)", (name,))
         return found is not None
+
+    def refused(self, _error: Exception, /) -> str:
+        """A right that is given counts at once; the server's own words say which is missing."""
+        return ""
 
     def removed(self) -> bool:
         return False

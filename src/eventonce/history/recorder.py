@@ -78,6 +78,7 @@ class History:
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
         self._told = 0
+        self._told_missing = False
         self._background = Background[Told](
             "history", self._write, WAITING, self._disconnect, self._tidy_if_due
         )
@@ -88,11 +89,13 @@ class History:
                 with self._tables():
                     pass
             except EventonceError as error:
-                # A file that cannot be made now cannot be made later, and a server may come back.
-                if uri.startswith("sqlite:") or not isinstance(error, StoreUnavailable):
+                if not isinstance(error, StoreUnavailable):
                     self._disconnect()
                     raise
+                # A server comes back, and a right is given; the work does not wait for either.
                 log().warning("history: what is decided waits for its database: %s", error)
+                self._untidy.tells()
+                self._background.outage.tells()
 
     def __enter__(self) -> Self:
         return self
@@ -169,6 +172,16 @@ class History:
         if hidden:
             raise ConfigError(f"history {masked(self._uri)}: {hidden_text(hidden)}")
 
+    def try_to_write(self) -> None:
+        """StoreUnavailable where this user may not write; nothing is changed."""
+        with self._tables() as tables:
+            tables.try_to_write()
+
+    def span(self) -> int:
+        """How many decisions there are, and some that were dropped among them; `most` bounds it."""
+        with self._tables() as tables:
+            return tables.span()
+
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays in a file; answers why not."""
         with self._tables() as tables:
@@ -237,11 +250,10 @@ class History:
             self._untidy.ended()
 
     def _say_dropped(self) -> None:
-        dropped = self._background.dropped
+        dropped = self._background.dropped - self._background.said
         if dropped > self._told:
             log().warning(
-                "history: %d decisions are not kept: they came faster than they could be written, "
-                "or could not be written",
+                "history: %d decisions are not kept: they came faster than they could be written",
                 dropped - self._told,
             )
             self._told = dropped
@@ -258,6 +270,8 @@ class History:
                     masked(self._uri),
                 )
                 self._disconnect()
+            elif self._process == os.getpid() and self._opened.fixed:
+                self._disconnect()
             if self._process != os.getpid():
                 if self._process:
                     # The fork could not wait for the parent's write: to close the parent's
@@ -266,16 +280,23 @@ class History:
                 self._opened, self._module = _opened(self._uri, self._digests, look=self._look)
                 self._process = os.getpid()
                 self._ready = False
+                if self._opened.missing and not self._told_missing:
+                    self._told_missing = True
+                    log().warning("history %s: %s", masked(self._uri), self._opened.missing)
             try:
                 if not self._ready:
                     self._begin()
                 yield self._opened
             except self._module.Error as error:
                 self._opened.rollback()
+                why = self._opened.refused(error)
+                if why:
+                    # A file that was opened to read alone stays so, whatever is granted later.
+                    self._disconnect()
                 # A value that the database refuses is refused again, however long it waits.
                 refused = isinstance(error, self._module.DataError)
                 kind = EventonceError if refused else StoreUnavailable
-                raise kind(f"history {masked(self._uri)}: {error}") from error
+                raise kind(f"history {masked(self._uri)}: {error}{why}") from error
 
     def _begin(self) -> None:
         """Make the tables; where one only looks, see that they are there."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
-from eventonce.stores.sqlite.errors import beside, not_writable, refused
+from eventonce.stores.sqlite.errors import beside, may, not_writable, refused
 from eventonce.stores.sqlite.scrubbing import scrub
 from eventonce.stores.sqlite.uri import Location, read
 
@@ -32,49 +32,80 @@ class SQLiteDriver:
     first: Sequence[str] = ()
 
     def __init__(self, location: Location, *, look: bool = False) -> None:
-        self._path = str(location.path)
         self._location = location
+        self._path = str(location.path)
+        self.fixed = False
+        self.missing = ""
         if not look:
             # It holds ids of conversations: it is for its owner alone.
             make_private(location.path)
             if refused(location.path) is not None:
+                # SQLite would open it to read alone, and leave a log that nobody may write.
                 raise StoreUnavailable(f"history {location.uri}: {not_writable(location.path)}")
-        elif not os.access(self._path, os.R_OK):
-            raise ConfigError(f"history {location.uri}: it cannot be read")
+        elif not may(location.path, os.R_OK):
+            raise ConfigError(f"history {location.uri}: no permission to read it")
         self._file = identity(self._path)
-        self._look = look
-        self._connect()
-
-    def _connect(self) -> None:
-        location, look = self._location, self._look
-        self._still = _still(location) if look else None
-        """What a file that nobody writes looks like; None where it may be written."""
-        mode = "ro&immutable=1" if self._still is not None else "rw" if look else "rwc"
         try:
-            self._database = sqlite3.connect(
-                f"{location.path.as_uri()}?mode={mode}",
-                uri=True,
-                timeout=location.options.wait,
-                check_same_thread=False,
-            )
-            # A crash of the machine may cost the last seconds of a history, and never the file.
-            if not look:
+            if look:
+                self._database = self._looking()
+            else:
+                self._database = self._connected("mode=rwc")
                 self._database.execute("PRAGMA journal_mode = WAL")
+            # A crash of the machine may cost the last seconds of a history, and never the file.
             self._database.execute(f"PRAGMA synchronous = {location.options.synchronous}")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._database.execute("PRAGMA wal_autocheckpoint = 10000")
             # What is dropped is overwritten: it names conversations.
             self._database.execute("PRAGMA secure_delete = ON")
         except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"history {location.uri}: {error}") from error
+            raise StoreUnavailable(
+                f"history {location.uri}: {error}{self.refused(error)}"
+            ) from error
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"history {location.uri}: {error}") from error
+
+    def _connected(self, how: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self._location.path.as_uri()}?{how}",
+            uri=True,
+            timeout=self._location.options.wait,
+            check_same_thread=False,
+        )
+
+    def _looking(self) -> sqlite3.Connection:
+        """A connection of who only looks. A reader, too, writes to the log and its index, and makes
+        them where they are not there, with the permissions of the file: whoever may not write
+        would leave what nobody may write, and reads the file as it lies there."""
+        path = self._location.path
+        log, index = beside(path)
+        if may(path, os.W_OK) or (log.exists() and index.exists()):
+            database = self._connected("mode=rw")
+            try:
+                database.execute("SELECT 1 FROM sqlite_master")
+            except sqlite3.OperationalError as error:
+                database.close()
+                if not _forbids(error):
+                    raise
+            else:
+                return database
+        self.fixed = True
+        with suppress(FileNotFoundError):
+            # Where it is empty or not there, all is in the file.
+            if log.stat().st_size:
+                self.missing = (
+                    "it is read without its log, and its newest decisions are missing; "
+                    f"{not_writable(path)}"
+                )
+        return self._connected("mode=ro&immutable=1")
 
     def begin(self) -> None:
         self.run("BEGIN IMMEDIATE")
 
     def has(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
+
+    def refused(self, error: Exception, /) -> str:
+        return f"; {not_writable(self._location.path)}" if _forbids(error) else ""
 
     def removed(self) -> bool:
         return identity(self._path) != self._file
@@ -98,10 +129,6 @@ class SQLiteDriver:
         self._database.executemany(query, rows)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        if self._still is not None and self._still != _still(self._location):
-            # Somebody writes it now, or has: SQLite would not look.
-            self._database.close()
-            self._connect()
         return self._database.execute(query, values).fetchall()
 
     def commit(self) -> None:
@@ -118,30 +145,18 @@ class SQLiteDriver:
         self._database.close()
 
 
-def _still(location: Location) -> tuple[int, int] | None:
-    """The time and the size of a file that this user may only read and that nobody has open; None
-    for any other. To read such a file SQLite would make a log and an index with its permissions,
-    and leave them: once the file may be written again, they could not be."""
-    path = location.path
-    log, index = beside(path)
-    if os.access(path, os.W_OK) or (os.access(log, os.F_OK) and os.access(index, os.F_OK)):
-        return None
-    with suppress(FileNotFoundError):
-        if log.stat().st_size:
-            raise StoreUnavailable(
-                f"history {location.uri}: its log {log} was left by a process that was killed, and "
-                f"this user may not bring it into the file; look as a user who may write it"
-            )
-    with suppress(FileNotFoundError):
-        status = path.stat()
-        return status.st_mtime_ns, status.st_size
-    return None
-
-
 def location_of(uri: str) -> Location:
     """The file of `sqlite:///PATH`, which need not be there; its folder must."""
     location = read(uri)
     folder = location.path.parent
     if not folder.is_dir():
         raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}")
+    if location.path.is_dir():
+        raise ConfigError(f"history {uri!r}: it is a folder, and no file")
     return location
+
+
+def _forbids(error: Exception) -> bool:
+    """Whether this says that the file may not be opened or written."""
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))

@@ -109,6 +109,9 @@ class Tables:
         self.close = driver.close
         self.rollback = driver.rollback
         self.removed = driver.removed
+        self.refused = driver.refused
+        self.fixed = driver.fixed
+        self.missing = driver.missing
 
     def make(self) -> None:
         """Make the tables, unless they are there; who finds them needs no right to make any."""
@@ -340,6 +343,24 @@ class Tables:
         )
         self._driver.commit()
         return dropped
+
+    def try_to_write(self) -> None:
+        """Ask for all that a writer needs, and change nothing."""
+        minutes = "eventonce_history_minutes"
+        try:
+            self._driver.run("UPDATE eventonce_history_kinds SET seen = seen WHERE 1 = 0")
+            self._driver.run(f"INSERT INTO {minutes} SELECT * FROM {minutes} WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run("DELETE FROM eventonce_history WHERE 1 = 0")
+        finally:
+            self._driver.rollback()
+
+    def span(self) -> int:
+        """How many decisions there are, and some that were dropped among them."""
+        ((many,),) = self._driver.rows(
+            "SELECT max(number) - min(number) + 1 FROM eventonce_history"
+        )
+        self._driver.commit()
+        return int(many or 0)
 
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays; answers why not."""

@@ -45,10 +45,13 @@ class Background(Generic[Item]):
         self.written = 0
         self.dropped = 0
         """Items that were left out."""
+        self.said = 0
+        """Those of them that the log tells of already."""
         self._name = name
         self._write = write
         self._most = most
-        self._outage = Outage()
+        self.outage = Outage()
+        """Of what is written to; for whoever has told of it already."""
         self._begin()
         _all.add(self)
 
@@ -100,7 +103,7 @@ class Background(Generic[Item]):
                 # It waits for better times, as long as there is room.
                 with self._lock:
                     self._waiting[:0] = some
-                if self._outage.tells():
+                if self.outage.tells():
                     log().warning(
                         "%s: %d events are not written yet: %s", self._name, len(some), error
                     )
@@ -108,6 +111,7 @@ class Background(Generic[Item]):
             except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
                 log().warning("%s: %d events are left out: %s", self._name, len(some), error)
                 self.dropped += len(some)
+                self.said += len(some)
             except BaseException:
                 # An interrupt of who flushes; the next write has these.
                 with self._lock:
@@ -115,7 +119,7 @@ class Background(Generic[Item]):
                 raise
             else:
                 self.written += len(some)
-                lasted = self._outage.ended()
+                lasted = self.outage.ended()
                 if lasted is not None:
                     log().info("%s: written again, after %.0f s", self._name, lasted)
         with self._lock:
@@ -135,8 +139,13 @@ class Background(Generic[Item]):
                 return False
         with self._lock:
             if self._waiting:
-                log().warning("%s: %d events are left out", self._name, len(self._waiting))
+                log().warning(
+                    "%s: %d events are left out: they could not be written",
+                    self._name,
+                    len(self._waiting),
+                )
                 self.dropped += len(self._waiting)
+                self.said += len(self._waiting)
                 self._waiting, self._size = [], 0
         return True
 

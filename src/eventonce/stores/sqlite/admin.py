@@ -24,9 +24,10 @@ from eventonce.stores.sqlite.errors import (
     code_of,
     damaged,
     explained,
-    not_writable,
+    may,
     read_only,
     refused,
+    unwritable,
 )
 from eventonce.stores.sqlite.uri import Location, read
 
@@ -103,7 +104,7 @@ and a process that looks so rarely came away empty-handed after five, among eigh
 def open_for_reading(location: Location) -> sqlite3.Connection:
     """A connection to the file that is there. It leaves no other file behind."""
     path = location.path
-    if not os.access(path, os.W_OK) and not all(os.access(one, os.F_OK) for one in beside(path)):
+    if not may(path, os.W_OK) and not all(may(one, os.F_OK) for one in beside(path)):
         # SQLite would open it for reading, make the two with its permissions, and not remove them:
         # once the file may be written again, they could not be.
         raise read_only()
@@ -293,11 +294,11 @@ class SQLiteSchema:
 
     def check(self) -> list[Finding]:
         """Look at the file, its tables, its log, permissions, and for damage."""
-        if not os.access(self._path, os.F_OK):
-            fix = self._unwritable() or f"{self._create}; opening it does so too"
+        if not may(self._path, os.F_OK):
+            fix = unwritable(self._path) or f"{self._create}; opening it does so too"
             return [Finding(f"{self._path} does not exist", fix, missing=True)]
         findings = [Finding(f"{self._path} exists")]
-        why = self._unwritable()
+        why = unwritable(self._path)
         if why:
             # To open it could leave a log and an index that nobody may write.
             return [*findings, Finding(MAY_WRITE, why)]
@@ -344,7 +345,7 @@ class SQLiteSchema:
         return Finding(f"its tables have format {found.format}", fix)
 
     def _found(self) -> State | None:
-        if not os.access(self._path, os.F_OK):
+        if not may(self._path, os.F_OK):
             return None
         with self._opened() as file:
             return self._state(file)
@@ -364,7 +365,7 @@ class SQLiteSchema:
 
     def _take(self, steps: list[str], *, dry_run: bool) -> list[str]:
         """Take these steps, which is what opening the file does."""
-        if steps and (why := self._unwritable()):
+        if steps and (why := unwritable(self._path)):
             raise ConfigError(f"{self._path}: {why}")
         if steps and not dry_run:
             with explained(self._location, opening=True):
@@ -410,9 +411,3 @@ class SQLiteSchema:
             f"{', '.join(sorted(apart))}, which may run what others have run. Stop all that use "
             f"the file, and start them again"
         )
-
-    def _unwritable(self) -> str:
-        """Why this user cannot write here, as far as one can see without doing it."""
-        path = self._path
-        may = os.access(path.parent, os.W_OK | os.X_OK) and refused(path) is None
-        return "" if may else not_writable(path)

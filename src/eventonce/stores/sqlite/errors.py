@@ -84,11 +84,18 @@ def beside(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
+def may(path: Path, how: int) -> bool:
+    """Whether the user whose rights count may do this with the file or the folder."""
+    if os.access in os.supports_effective_ids:
+        return os.access(path, how, effective_ids=True)
+    return os.access(path, how)
+
+
 def refused(path: Path) -> Path | None:
     """The file, its log or the log's index, whichever this user may not read and write; None if
     all may be."""
     for one in (path, *beside(path)):
-        if os.access(one, os.F_OK) and not os.access(one, os.R_OK | os.W_OK):
+        if may(one, os.F_OK) and not may(one, os.R_OK | os.W_OK):
             return one
     return None
 
@@ -100,12 +107,19 @@ def read_only() -> sqlite3.OperationalError:
     return error
 
 
+def unwritable(path: Path) -> str:
+    """Why this user cannot write to the file, which need not be there, as far as one can see
+    without doing it; empty if nothing speaks against it."""
+    fine = may(path.parent, os.W_OK | os.X_OK) and refused(path) is None
+    return "" if fine else not_writable(path)
+
+
 def not_writable(path: Path) -> str:
     """Why this file cannot be opened or written, as far as one can see from outside."""
     folder = path.parent
     # Not `exists`, which raises where a name is too long, or a directory above may not be entered.
-    there = os.access(path, os.F_OK)
-    if not os.access(folder, os.F_OK):
+    there = may(path, os.F_OK)
+    if not may(folder, os.F_OK):
         return f"the directory {folder} does not exist; create it, or give another path"
     if not folder.is_dir():
         return f"{folder} is not a directory; give another path"
@@ -113,7 +127,7 @@ def not_writable(path: Path) -> str:
         return "this is a directory; give the path of a file in it"
     if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"the file system of {folder} is mounted read-only; mount it for writing"
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not may(folder, os.W_OK | os.X_OK):
         return (
             f"no permission to write in the directory {folder}, which SQLite must for its log; "
             f"{_remedy(folder, 'u+rwx')}"
@@ -132,9 +146,9 @@ def not_writable(path: Path) -> str:
 def _remedy(one: Path, mode: str) -> str:
     """How this user gets the permission."""
     status = one.stat()
-    if not hasattr(os, "getuid") or status.st_uid == os.getuid():
+    if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return f"chmod {mode} {one}"
     return (
         f"it is of user {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):03o}, and this is "
-        f"user {os.getuid()}: work as that user, or give this one the permission"
+        f"user {os.geteuid()}: work as that user, or give this one the permission"
     )
