@@ -16,7 +16,7 @@ from eventonce.aws.dlq import Held
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
-from eventonce.history.decision import conversation_of, storable
+from eventonce.history.decision import conversation_of, id_kept
 from eventonce.history.digests import MARK
 from eventonce.letters.selection import event_of, moment
 from eventonce.letters.sources import LetterSource, QueueLetters
@@ -99,7 +99,7 @@ class Conversation:
         """`places` open the places of dead letters, each time anew: a queue hides what was read
         until it is closed. `away` is a history that should be there, and is not."""
         self._id = id
-        self._name = storable(id)
+        self._name = id_kept(id)
         # A sender's JSON may have it with its characters escaped.
         self._spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
         self._admin = admin

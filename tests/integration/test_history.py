@@ -542,6 +542,11 @@ def test_ever_new_types_do_not_fill_the_disk(
         ('"c-1"', "c-1"),
         (r'"\u00fcn\"i\\"', 'ün"i\\'),
         ('"it\'s 100% ü"', "it's 100% ü"),
+        (f'"{"x" * 201}"', "x" * 201),
+        (f'"{"x" * 400}"', "x" * 400),
+        ('"' + r"\u00e9" * 60 + '"', "é" * 60),
+        ('"' + r"\u00e9" * 400 + '"', "é" * 400),
+        ("1" * 40, "1" * 40),
         (r'"\ud800"', r"\ud800"),
         ("4711", "4711"),
         ("-5", "-5"),
@@ -555,6 +560,25 @@ def test_ever_new_types_do_not_fill_the_disk(
 def test_the_conversation_is_the_one_that_the_event_names(written: str, conversation: str) -> None:
     raw = f'{{"detail": {{"contactId" : {written}, "n": 1}}}}'.encode()
     assert conversation_of(Event(raw, raw)) == conversation
+
+
+LONG_IDS = ["x" * 401, "x" * 402, "é" * 100_000, "x" * 400 + "y"]
+
+
+def test_a_long_id_is_found_and_no_other_is_taken_for_it(uri: str) -> None:
+    with History(uri, secrets=SECRETS if uri.startswith("sqlite") else ()) as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(at, id=f"{it}.", conversationId=it) for at, it in enumerate(LONG_IDS)])
+        history.flush()
+        for number, name in enumerate(LONG_IDS):
+            (found,) = history.find(Search(conversation=name))
+            assert history.find(Search(id=f"{name}.")) == [found]
+            assert len(found.conversation) <= LONGEST
+            # As it is shown, too.
+            assert history.find(Search(conversation=found.conversation)) == [found]
+            assert history.forget(name) == 1
+            assert len(history.find(Search())) == len(LONG_IDS) - number - 1
+    assert conversation_of(envelope.read(call(1, conversationId="x" * 401))).startswith("x" * 367)
 
 
 def test_the_conversation_of_an_event_that_a_relay_put_into_a_string_is_found() -> None:

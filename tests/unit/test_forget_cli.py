@@ -384,6 +384,27 @@ def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -
     assert [part["found"] for part in done["parts"]] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("name", ["x" * 201, "x" * 5_000, "é?" * 250])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_long_id_is_forgotten(run: Run, consumer: Consumer, name: str, ascii_only: bool) -> None:
+    """However its sender writes its letters in JSON."""
+    for number, whose in enumerate((name, f"{name}."), start=8):
+        said = {"call": number, "conversationId": whose, "fails": True, "because": "it"}
+        whole = {"id": f"id-{number}", "detail-type": "call", "detail": said}
+        consumer.process([json.dumps(whole, ensure_ascii=ascii_only).encode()])
+    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    (listed,) = run("letters", "list", "--conversation", name, "--json").documents
+    done = run("forget", "--conversation", name, "--yes", "--json")
+    assert done.code == 0
+    assert [(part["found"], part["left"]) for part in done.documents[0]["parts"]] == [
+        (1, 0),
+        (0, 0),
+        (1, 0),
+    ]
+    assert listed["id"] not in {it.id for it in consumer.letters()}
+    assert len(run("letters", "list", "--conversation", f"{name}.", "--json").documents) == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [

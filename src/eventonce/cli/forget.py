@@ -24,7 +24,7 @@ from eventonce.cli.output import counted, emit, table
 from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.config.checks import check_values
 from eventonce.erasure import OTHERS, Conversation, Erasure
-from eventonce.history.decision import CONVERSATION, LONGEST, storable
+from eventonce.history.decision import CONVERSATION
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnamed
 from eventonce.letters.sources import LetterSource, StoreLetters, open_queue
@@ -63,9 +63,8 @@ def forget(
     if conversation is not None:
         if not conversation:
             raise click.BadParameter("it is empty", param_hint="--conversation")
-        if storable(conversation) != conversation:
-            wrong = f"no id is like this: not UTF-8, or longer than {LONGEST} characters"
-            raise click.BadParameter(wrong, param_hint="--conversation")
+        if conversation.encode("utf-8", "replace").decode() != conversation:
+            raise click.BadParameter("no id is like this: not UTF-8", param_hint="--conversation")
         return _erase(settings, conversation, dry_run=dry_run, yes=yes, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run goes with --conversation")

@@ -13,6 +13,7 @@ from eventonce.core.reasons import AGAIN
 from eventonce.core.redaction import REDACTED
 from eventonce.core.status import Status
 from eventonce.rules.instants import instant
+from eventonce.rules.keys import hasher
 from eventonce.types import Event, Outcome
 
 CONVERSATION: Final = (
@@ -25,13 +26,17 @@ story is found; the first of them that an event has counts."""
 LONGEST: Final = 400
 """Characters of a text that are kept: what a sender writes must not fill the disk."""
 
+LONG_BYTES: Final = 16
+"""Of the digest that stands for the rest of a longer id: two ids never share one."""
+
 MOST_RECEIVES: Final = 2**31 - 1
 """The largest number of a column; a queue's count is what its server says."""
 
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
 _VALUE: Final = re.compile(
-    # Nearly all have no escapes: they are read in one piece, the others one by one.
-    rb'\s*:\s*(?:"([^"\\]{1,200})"|("(?:[^"\\]|\\.){1,200}")|(-?\d{1,20}(?![\w.])))'
+    # Nearly all have no escapes: they are read in one piece, the others in several. Nothing is
+    # read twice, however long it is.
+    rb'\s*:\s*(?:"([^"\\]++)"|("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))'
 )
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
 """Topics whose body is the conversation itself, and has its id as `id`."""
@@ -98,7 +103,7 @@ def decided(
     ), (
         at,
         reason and storable(reason),
-        storable(event.id),
+        id_kept(event.id),
         conversation_of(event),
         outcome.key,
         outcome.order,
@@ -115,6 +120,16 @@ def storable(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
     return text[:LONGEST].replace("\0", "\ufffd")
+
+
+def id_kept(text: str) -> str:
+    """The id of an event or of a conversation as it is kept, and looked for. Of one with more than
+    LONGEST characters the end is a digest of all of it: whoever has the id finds it, and no other
+    is taken for it."""
+    if len(text) <= LONGEST:
+        return storable(text)
+    digest = hasher(LONG_BYTES)(text.encode("utf-8", "replace")).hex()
+    return f"{storable(text)[: LONGEST - len(digest) - 1]}~{digest}"
 
 
 @lru_cache(maxsize=256)
@@ -141,13 +156,14 @@ def _named_in(text: bytes) -> str:
         while at >= 0:
             found = _VALUE.match(text, at + len(name))
             if found:
-                return storable(_text(*found.groups()))
+                return id_kept(_text(*found.groups()))
             at = text.find(name, at + 1)
     return ""
 
 
 def conversation_of(event: Event) -> str:
-    """The conversation that an event belongs to, empty where it names none. Looked for in its
+    """The conversation that an event belongs to, as `id_kept` has it; empty where the event names
+    none. Looked for in its
     text: to unpack every event would cost more than all else that is kept of it."""
     found = _named_in(event.raw)
     if not found and b'\\"' in event.raw:
@@ -159,5 +175,5 @@ def conversation_of(event: Event) -> str:
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body
         if isinstance(body, dict) and isinstance(body.get("id"), str):
-            return storable(body["id"])
+            return id_kept(body["id"])
     return ""

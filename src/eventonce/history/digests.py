@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
-from eventonce.history.decision import Own, storable
+from eventonce.history.decision import Own, id_kept
 from eventonce.rules.keys import check_secrets, hasher
 
 MARK: Final = "#"
@@ -58,7 +58,7 @@ class Digests:
     def names(self, what: What, text: str) -> list[str]:
         """All that may stand for this value: itself, from before the secrets or as a digest that
         was read somewhere, and its digest by each secret."""
-        found = [storable(text)]
+        found = [id_kept(text)]
         if text:
             found += [self._digest(what, found[0], number) for number in range(len(self._hashers))]
         return found

@@ -12,7 +12,7 @@ import msgspec
 
 from eventonce import envelope
 from eventonce.errors import EnvelopeError
-from eventonce.history.decision import conversation_of
+from eventonce.history.decision import conversation_of, id_kept
 from eventonce.letters.reasons import group_of
 from eventonce.types import Event, Letter
 
@@ -56,7 +56,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
         return (
             event is not None
             and self.type in (None, event.type)
-            and self.conversation in (None, conversation_of(event))
+            and (self.conversation is None or id_kept(self.conversation) == conversation_of(event))
         )
 
     @property
