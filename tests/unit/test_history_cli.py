@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from eventonce import envelope
+from eventonce.clock import wall_clock
 from eventonce.history import Decision, History, Search
 from eventonce.history.decision import decided
 from eventonce.history.story import lateness, told
+from eventonce.history.tables import MINUTE
 from eventonce.runtime import background
 from eventonce.types import Outcome
 from tests.helpers import Run, call, until, write_lines
@@ -82,6 +84,25 @@ def test_the_totals_say_the_statuses_behind_each_outcome(
     }
 
 
+def test_the_totals_say_since_when_they_count_also_what_is_no_longer_kept(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    run("store", "create", "-c", config)
+    minute = (wall_clock() - 3_600_000) // MINUTE * MINUTE
+    outcomes = [Outcome(envelope.read(call(number)), "done") for number in range(5)]
+    with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
+        tables.add(decided(it, minute + 7, "crm", "w", "file") for it in outcomes)
+    config.write_text(config.read_text().replace("[[sink]]", "most = 2\n[[sink]]"))
+    assert run("sweep", "-c", config, "--json").documents[0]["decisions"] == 3
+    assert len(run("history", "-c", config, "--json").documents[0]) == 2
+    (counted,) = run("history", "-c", config, "--totals", "--json").documents
+    assert (counted["outcomes"]["done"], counted["since"]) == (5, minute)
+    *_, last = run("history", "-c", config, "--totals").out.strip().splitlines()
+    begin = datetime.fromtimestamp(minute / 1000, UTC)
+    assert last.startswith(f"all decisions since {begin:%Y-%m-%d %H:%M}:00")
+    assert "also those that are no longer kept" in last
+
+
 @pytest.mark.parametrize("digests", [True, False])
 def test_with_secrets_a_call_is_found_by_an_id_that_is_not_kept(
     run: Run, config: Path, tmp_path: Path, digests: bool
@@ -129,7 +150,7 @@ def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
     for option in (("--conversation", "x"), ("--name", "other"), ("--status", "dead")):
         found = run("history", "-c", config, *option)
         assert (found.code, found.out) == (1, "\n")
-        assert "the history has no such decision" in found.err
+        assert "the history has no such decision; it has a decision once the run has" in found.err
     assert run("history", "-c", config, "--since", "1h").code == 0
     assert run("history", "-c", config, "--until", "1970-01-01").code == 1
     for name in ("--conversation", "--event", "--key"):

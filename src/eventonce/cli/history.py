@@ -18,7 +18,7 @@ from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.digests import DIGEST, What
 from eventonce.history.recorder import hidden_text
-from eventonce.history.story import Chapter, moment, told
+from eventonce.history.story import NOTHING, Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
@@ -113,7 +113,7 @@ def history(
     if hidden:
         notice(f"the history may have more of it: {hidden_text(hidden)}", as_json=as_json)
     if not found:
-        notice("the history has no such decision", as_json=as_json)
+        notice(NOTHING, as_json=as_json)
         return FAILED
     return 0
 
@@ -133,22 +133,32 @@ def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     wanted = [
         (at, getattr(search, name)) for at, name in enumerate(fields) if hasattr(search, name)
     ]
-    found = summary(
+    counts = [
         (at, kind[1:], events, took)
         for at, kind, events, took in opened.counts(
             search.since or 0, search.until or wall_clock() + MINUTE, fields
         )
         if all(not value or kind[place] == value for place, value in wanted)
-    )
+    ]
+    found = summary(counts)
+    begin = min((at for at, *_ in counts), default=None)
     document = {
         "outcomes": found.statuses,
         "copies": {CAUSES[which]: many for which, many in found.causes.items()},
         "types": found.types,
         "rules": found.rules,
         "workers": found.workers,
+        "since": begin,
     }
-    emit(document, _table(found), as_json=as_json)
+    emit(document, "\n\n".join([_table(found), *_meant(begin)]), as_json=as_json)
     return 0 if found.events else FAILED
+
+
+def _meant(begin: int | None) -> list[str]:
+    if begin is None:
+        return []
+    dropped = "they were more than `most`, or of a conversation that was forgotten"
+    return [f"all decisions since {moment(begin)}, also those that are no longer kept: {dropped}"]
 
 
 def _statuses(found: Summary, group: str) -> str:

@@ -39,6 +39,13 @@ class Chapter(msgspec.Struct, frozen=True):
         return self.decisions[0]
 
 
+NOTHING: Final = (
+    "the history has no such decision; it has a decision once the run has ended, and up to a "
+    "second later: of an event that runs now, eventonce show FILE tells"
+)
+"""What is said where a search finds nothing: it does not say that nothing came."""
+
+
 def told(decisions: Iterable[Decision]) -> list[Chapter]:
     """The chapters, in the order in which they began."""
     chapters: dict[tuple[object, ...], list[Decision]] = {}

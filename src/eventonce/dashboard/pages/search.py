@@ -18,7 +18,7 @@ from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision
-from eventonce.history.story import Chapter, lateness, moment, told
+from eventonce.history.story import NOTHING, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
@@ -102,7 +102,7 @@ def _form(query: SearchQuery, person: Person) -> Html:
 
 def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
     if not found:
-        return tag("p", "The history has no such decision.", class_="note")
+        return tag("p", f"{NOTHING[0].upper()}{NOTHING[1:]}.", class_="note")
     many = counted(len(found), "decision")
     if len(found) < query.limit:
         return tag("p", f"{many}.", class_="note")
