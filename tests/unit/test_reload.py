@@ -67,9 +67,12 @@ def test_the_rules_are_read_anew(place: Place, caplog: pytest.LogCaptureFixture)
     assert statuses(again) == ["done", "done", "duplicate"]
     assert "the rules in use are those of the file now, 1" in caplog.text
     assert "need a restart" not in caplog.text
-    place.write("detail.call", more='unhandled = "letter"')
+    place.write("detail.call", more='unhandled = "letter"\nserve.port = 8099\nserve.host = "::1"')
     place.reload()
-    until(lambda: "other settings have changed too, which need a restart" in caplog.text)
+    said = "other settings have changed too, and need a restart: "
+    until(lambda: said in caplog.text)
+    (named,) = [it.partition(said)[2] for it in caplog.messages if said in it]
+    assert sorted(named.split(", ")) == ["serve.host", "serve.port", "unhandled"]
 
 
 @pytest.mark.parametrize(

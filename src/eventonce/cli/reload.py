@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Final
+
+import msgspec
 
 from eventonce.cli.options import Settings
 from eventonce.config import FILE, Config
@@ -28,7 +30,6 @@ def rules_reloaded(
     log = logging.getLogger("eventonce.settings")
     log.setLevel(logging.INFO)
     others = [name for name in Config.__struct_fields__ if name not in RULES]
-    before = [getattr(settings.file, name) for name in others]
     # Named from now on: a file that is gone would be no fault, and would have no rules.
     path = settings.path or (FILE if FILE.exists() else None)
 
@@ -48,13 +49,29 @@ def rules_reloaded(
             return
         consumer.use(rules)
         log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
-        if before != [getattr(after, name) for name in others]:
-            log.warning("SIGHUP: other settings have changed too, which need a restart")
+        changed = ", ".join(_changed(settings.file, after, others))
+        if changed:
+            log.warning("SIGHUP: other settings have changed too, and need a restart: %s", changed)
         if after.history.store and after.secrets != settings.file.secrets:
             log.warning("SIGHUP: the history has ids by the secrets of before, until a restart")
 
     with called_by_hangup(reload):
         yield
+
+
+def _changed(before: msgspec.Struct, after: msgspec.Struct, names: Iterable[str]) -> Iterator[str]:
+    """The settings of these names that differ, as a file names them; never their values, which may
+    be secret."""
+    written = dict(zip(before.__struct_fields__, before.__struct_encode_fields__, strict=True))
+    for name in names:
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if isinstance(old, msgspec.Struct) and type(old) is type(new):
+            for one in _changed(old, new, old.__struct_fields__):
+                yield f"{written[name]}.{one}"
+        else:
+            yield written[name]
 
 
 @contextmanager
