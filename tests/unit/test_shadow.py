@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from eventonce import Consumer, Job, Rule, presets
 from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
 from eventonce.runtime.shadow import ShadowLine, line_of, shadow_observer
+from eventonce.study.page.shadowed import shadow_page
 from eventonce.study.shadow import ENOUGH, shadow_report
 from tests.helpers import Run
 from tests.unit.made import classic
@@ -163,6 +165,18 @@ def test_one_drop_with_another_content_is_one_too_many_and_no_wait_helps() -> No
     assert report.wait is None
     assert report.differing == 1
     assert report.examples == [("o0", "c0")]
+    assert report.missing[0].startswith("1 of the drops differs in content: ")
+    # The mark of a name is for a terminal.
+    assert "`ignore`" in report.missing[0]
+    (missing,) = re.findall(
+        r"What is missing.*?</section>", shadow_page(report).render(), re.DOTALL
+    )
+    assert "publish in ignore" in missing
+
+
+def test_one_drop_is_counted_as_one() -> None:
+    assert shadow_report(lines_of(1)).missing[0].startswith("1 drop has its original in the record")
+    assert shadow_report(lines_of(2)).missing[0].startswith("2 drops have their original in the")
 
 
 def test_the_longest_gap_must_fit_twice_into_the_window_and_into_the_record() -> None:
@@ -214,7 +228,7 @@ def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     result = run("shadow", "report", "shadow.jsonl", "--html", "report.html")
     assert result.code == 1
     assert "Not enough yet" in result.out
-    assert "1 drops have their original in the record, 3000 are needed" in result.out
+    assert "1 drop has its original in the record, 3000 are needed" in result.out
     assert "another transport id" in Path("report.html").read_text()
     (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
     assert (document["safe"], document["drops"], document["events"]) == (False, 1, 3)

@@ -302,13 +302,15 @@ def _missing(
     missing, waits = [], []
     helps = True
     if differing:
+        verb = "differs" if differing == 1 else "differ"
         missing.append(
-            f"{differing} of the drops differ in content: look at them, and name more parts in the "
+            f"{differing} of the drops {verb} in content: look at them, and name more parts in the "
             "key, or the fields that change with every publish in `ignore`"
         )
         helps = False
     if compared < ENOUGH:
-        missing.append(f"{compared} drops have their original in the record, {ENOUGH} are needed")
+        have = "drop has its" if compared == 1 else "drops have their"
+        missing.append(f"{compared} {have} original in the record, {ENOUGH} are needed")
         if compared and span:
             waits.append((ENOUGH - compared) * span // compared)
         else:

@@ -69,7 +69,9 @@ def shadow_page(found: ShadowReport) -> Page:
             if found.wait is not None
             else None
         )
-        page.section("What is missing", *found.missing, wait)
+        # The terminal marks a name of the file; a page has no sign for it.
+        missing = [one.replace("`", "") for one in found.missing]
+        page.section("What is missing", *missing, wait)
     if found.changed:
         page.section("Rules that were changed", *changes(found))
     drops = [(dotted(one.type), one.count, one.rule, one.why) for one in found.by_type]
