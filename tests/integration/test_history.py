@@ -242,10 +242,14 @@ def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> Non
     )
     with History(cluster.uri(user="clerk"), look=True) as reader:
         assert len(reader.find(Search())) == 1
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            reader.try_to_write()
+        assert (reader.span(), reader.hidden("conversation", "c")) == (1, 0)
     cluster.execute(
         "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
     )
     with History(cluster.uri(user="clerk")) as writer:
+        writer.try_to_write()
         consumer(writer, handler=lambda _: None).process([call(2)])
         writer.flush()
         assert len(writer.find(Search())) == 2
