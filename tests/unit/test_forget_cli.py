@@ -338,6 +338,14 @@ def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
     assert "(1 decision)" in found.err
 
 
+def test_a_group_under_another_secret_is_said_to_be_unknown(run: Run, consumer: Consumer) -> None:
+    (group, *_) = run("letters", "groups", "--json").documents
+    assert run("letters", "list", "--group", group["id"], "--json").documents
+    Path("eventonce.toml").write_text(f'secrets = ["{WRONG}"]\n{CONFIG}')
+    found = run("letters", "list", "--group", group["id"])
+    assert found.out.startswith("no dead letters of this group; the id of a group is made with")
+
+
 def test_a_history_that_is_not_there_is_no_proof(run: Run, consumer: Consumer) -> None:
     """A path that is relative to another folder is one that nobody looked into."""
     Path("eventonce.toml").write_text(CONFIG.replace("history.db", "elsewhere.db"))

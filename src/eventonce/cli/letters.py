@@ -38,6 +38,11 @@ from eventonce.letters.sources import STORE, StoreLetters
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job, Letter
 
+NO_GROUP: Final = (
+    "no dead letters of this group; the id of a group is made with the first of `secrets`, and "
+    "eventonce letters groups lists those of now"
+)
+
 
 @click.group(cls=Subcommands)
 def letters() -> None:
@@ -66,7 +71,7 @@ def list_letters(chosen: Chosen, *, as_json: bool) -> int:
     if found:
         click.echo(table(form.rows(found), head=form.HEAD))
     elif not (progress.missed or progress.closed or as_json):
-        click.echo("no dead letters")
+        click.echo(NO_GROUP if chosen.selection.group else "no dead letters")
     return chosen.end(None, progress, as_json=as_json)
 
 
