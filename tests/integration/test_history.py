@@ -25,10 +25,11 @@ from eventonce import Consumer, Job, envelope, log
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder
 from eventonce.history import tables as tables_module
-from eventonce.history.decision import LONGEST, conversation_of
+from eventonce.history.decision import LONGEST, Kind, Own, conversation_of
 from eventonce.history.story import told
+from eventonce.history.tables import MINUTE
 from eventonce.runtime import background
-from eventonce.types import Event
+from eventonce.types import Event, Status
 from tests.helpers import PATIENCE, call, ruled, until
 from tests.servers import free_port
 from tests.servers.postgres import Cluster, serving
@@ -125,6 +126,23 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert history.find(Search(reason="no%line")) == []
     (invalid,) = history.find(Search(status="invalid"))
     assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
+
+
+def test_the_latest_decisions_of_a_reason_are_counted(history: History) -> None:
+    assert history.count_lately("dead", "again", 0) == 0
+
+    def decided(minute: int, status: Status = "dead", reason: str = "again") -> tuple[Kind, Own]:
+        kind: Kind = ("crm", "w1", "sqs:calls", status, None, "call", "call", "shop")
+        return kind, (minute * MINUTE, reason, "", "", b"", None, 0, 0, 0, 0)
+
+    others = [decided(90, reason="given up"), decided(90, "failed")]
+    with history._tables() as tables:
+        tables.add([*map(decided, range(100)), *others])
+    for minute in (0, 1, 42, 98, 99, 100):
+        assert history.count_lately("dead", "again", minute * MINUTE) == 100 - minute
+    with history._tables() as tables:
+        tables.drop(60 * MINUTE, 1000, 1000)
+    assert history.count_lately("dead", "again", 0) == 40
 
 
 def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History) -> None:

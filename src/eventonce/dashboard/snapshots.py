@@ -17,7 +17,6 @@ from eventonce.core.reasons import GIVEN_UP_BEFORE
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.health import MINUTES, Health, Seen, health
 from eventonce.dashboard.resources import Resources
-from eventonce.history import Search
 from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
@@ -98,9 +97,6 @@ RANGES: Final = {
         Range("30d", "30 days", 30 * 24 * 60 * MINUTE, 480 * MINUTE),
     )
 }
-MOST_AGAIN: Final = 10_000
-"""Copies of events that were given up which are told from others: more are counted as given up."""
-
 LIVE: Final = RANGES["10m"]
 """The range whose plot has a point a second while somebody watches."""
 
@@ -233,8 +229,7 @@ class Snapshots:
         counted = history.counts(since, now + MINUTE, ("status",))
         if not any(status == "dead" for _, (status,), *_ in counted):
             return counted, 0
-        again = Search(status="dead", reason=GIVEN_UP_BEFORE, since=since)
-        return counted, len(history.find(again, MOST_AGAIN))
+        return counted, history.count_lately("dead", GIVEN_UP_BEFORE, since)
 
     def _take_rates(self, counted: list[tuple[int, tuple[Any, ...], int, int]]) -> None:
         known, self._known = (

@@ -33,11 +33,10 @@ MOST_RECEIVES: Final = 2**31 - 1
 """The largest number of a column; a queue's count is what its server says."""
 
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
-_VALUE: Final = re.compile(
-    # Nearly all have no escapes: they are read in one piece, the others in several. Nothing is
-    # read twice, however long it is.
-    rb'\s*:\s*(?:"([^"\\]++)"|("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))'
-)
+_PLAIN: Final = re.compile(rb'\s*:\s*"([^"\\]++)"')
+"""A text without escapes, which nearly all are. Nothing is read twice, however long it is."""
+_OTHER: Final = re.compile(rb'\s*:\s*(?:("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))')
+"""A text with escapes, or a number."""
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
 """Topics whose body is the conversation itself, and has its id as `id`."""
 
@@ -109,7 +108,7 @@ def decided(
         outcome.order,
         outcome.attempt,
         int(outcome.took * 1_000_000),
-        min(event.receives, MOST_RECEIVES),
+        min(event.receives, MOST_RECEIVES) if event.receives else 0,
         _instant(event.time) if event.time else 0,
     )
 
@@ -127,7 +126,7 @@ def id_kept(text: str) -> str:
     LONGEST characters the end is a digest of all of it: whoever has the id finds it, and no other
     is taken for it."""
     if len(text) <= LONGEST:
-        return storable(text)
+        return text if text.isascii() and "\0" not in text else storable(text)
     digest = hasher(LONG_BYTES)(text.encode("utf-8", "replace")).hex()
     return f"{storable(text)[: LONGEST - len(digest) - 1]}~{digest}"
 
@@ -141,20 +140,23 @@ def _instant(text: str) -> int:
 _NO_EVENT: Final = Event(b"", b"")
 
 
-def _text(plain: bytes | None, escaped: bytes | None, number: bytes | None) -> str:
-    """The text of a string or a number in JSON."""
-    if escaped is not None:
-        with suppress(msgspec.DecodeError):
-            return str(msgspec.json.decode(escaped))
-        return escaped[1:-1].decode("utf-8", "replace")
-    return (plain or number or b"").decode("utf-8", "replace")
+def _text(escaped: bytes | None, number: bytes | None) -> str:
+    """The text of a string with escapes, or of a number, in JSON."""
+    if escaped is None:
+        return (number or b"").decode()
+    with suppress(msgspec.DecodeError):
+        return str(msgspec.json.decode(escaped))
+    return escaped[1:-1].decode("utf-8", "replace")
 
 
 def _named_in(text: bytes) -> str:
     for name in _NAMES:
         at = text.find(name)
         while at >= 0:
-            found = _VALUE.match(text, at + len(name))
+            found = _PLAIN.match(text, at + len(name))
+            if found:
+                return id_kept(found[1].decode("utf-8", "replace"))
+            found = _OTHER.match(text, at + len(name))
             if found:
                 return id_kept(_text(*found.groups()))
             at = text.find(name, at + 1)
@@ -163,8 +165,8 @@ def _named_in(text: bytes) -> str:
 
 def conversation_of(event: Event) -> str:
     """The conversation that an event belongs to, as `id_kept` has it; empty where the event names
-    none. Looked for in its
-    text: to unpack every event would cost more than all else that is kept of it."""
+    none. Looked for in its text: to unpack every event would cost more than all else that is kept
+    of it."""
     found = _named_in(event.raw)
     if not found and b'\\"' in event.raw:
         # A relay put the detail into a string.

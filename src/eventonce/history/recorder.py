@@ -23,7 +23,7 @@ from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
 from eventonce.stores import check_uri
-from eventonce.types import Outcome
+from eventonce.types import Outcome, Status
 
 POSTGRES: Final = ("postgresql", "postgres")
 KEEP: Final = "30d"
@@ -141,6 +141,12 @@ class History:
         there were, and the microseconds of their handlers."""
         with self._tables() as tables:
             return list(tables.counts(since, until, fields, step))
+
+    def count_lately(self, status: Status, reason: str, since: int) -> int:
+        """How many decisions of this status, one that always has a reason, have this reason since
+        then."""
+        with self._tables() as tables:
+            return tables.count_lately(status, reason, since)
 
     def consumers(self) -> list[str]:
         """The names of the consumers that it has decisions of."""

@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 
 from eventonce.core.reasons import AGAIN
-from eventonce.core.status import MEANINGS
+from eventonce.core.status import MEANINGS, Status
 from eventonce.errors import StoreMismatch
 from eventonce.history.decision import Decision, Kind, Own, storable
 from eventonce.history.digests import (
@@ -71,6 +71,7 @@ _SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}
 
 
 _WRITTEN: Final = ("kind", "id_hash", "conversation_hash", "key_hash", *_OWN)
+_LATER: Final = "SELECT number, at FROM eventonce_history WHERE number >= ? ORDER BY number LIMIT 1"
 _COUNT: Final = (
     "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
     "VALUES (?, ?, ?, ?) ON CONFLICT (minute, kind) DO UPDATE SET "
@@ -249,8 +250,7 @@ class Tables:
             "WHERE number >= ? AND number < ? AND (at < ? OR number <= ?)",
             (first, first + limit, before, last - most),
         )
-        later = "SELECT number, at FROM eventonce_history WHERE number >= ? ORDER BY number LIMIT 1"
-        ((number, at),) = self._driver.rows(later, (first + limit,)) or ((None, 0),)
+        ((number, at),) = self._driver.rows(_LATER, (first + limit,)) or ((None, 0),)
         self._driver.commit()
         return dropped, number if at < before or (number or 0) <= last - most else None
 
@@ -307,6 +307,32 @@ class Tables:
         self._driver.commit()
         return sorted(map(_decision, reversed(rows)), key=attrgetter("at"))
 
+    def count_lately(self, status: Status, reason: str, since: int) -> int:
+        """How many decisions of this status, one that always has a reason, have this reason since
+        then. Only what was written since then is read: nearly all numbers follow their moments."""
+        first = self._number_of(since - MINUTE)
+        ((many,),) = self._driver.rows(
+            "SELECT count(*) FROM eventonce_history_kinds k CROSS JOIN eventonce_history h "
+            "WHERE k.kind = h.kind AND k.status = ? AND h.reason <> '' AND h.number >= ? "
+            "AND h.reason = ? AND h.at >= ?",
+            (status, first, reason, since),
+        )
+        self._driver.commit()
+        return int(many)
+
+    def _number_of(self, at: int) -> int:
+        """The number of about the first decision since then: each question halves what is left."""
+        first, last = self._ends()
+        end = last + 1
+        while first < end:
+            middle = (first + end) // 2
+            ((number, moment),) = self._driver.rows(_LATER, (middle,)) or ((middle, at),)
+            if moment < at:
+                first = number + 1
+            else:
+                end = middle
+        return first
+
     def counts(
         self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
     ) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
@@ -356,11 +382,18 @@ class Tables:
 
     def span(self) -> int:
         """How many decisions there are, and some that were dropped among them."""
-        ((many,),) = self._driver.rows(
-            "SELECT max(number) - min(number) + 1 FROM eventonce_history"
-        )
+        first, last = self._ends()
         self._driver.commit()
-        return int(many or 0)
+        return last - first + 1 if last else 0
+
+    def _ends(self) -> tuple[int, int]:
+        """The lowest and the highest number, 0 for none. Each is asked for by itself: for both at
+        once SQLite reads all decisions."""
+        ((first, last),) = self._driver.rows(
+            "SELECT (SELECT min(number) FROM eventonce_history), "
+            "(SELECT max(number) FROM eventonce_history)"
+        )
+        return int(first or 0), int(last or 0)
 
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays; answers why not."""
