@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 import pytest
 
 from eventonce import presets
 from eventonce.config import Config, Serve, WorkerTable, _converted, load
+from eventonce.config.references import SECRETS
 from eventonce.errors import ConfigError
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
-from eventonce.rules.tomltext import Fault
+from eventonce.rules.tomltext import Fault, Place
 from eventonce.sinks import Sink
 
 FILE = """
@@ -86,6 +87,98 @@ def test_what_looks_like_a_reference_is_no_secret(tmp_path: Path, wrong: str) ->
     path.write_text(f'[receiver]\napi_keys = ["a key of many letters {wrong}"]')
     with pytest.raises(ConfigError, match=r":2: receiver.api_keys: .* (is no refer|cannot be r)"):
         load(path)
+
+
+SPELLINGS = {
+    "env:EVENTONCE_SECRET_LONG": "${env:NAME}",
+    " ENV:EVENTONCE_SECRET_LONG": "${env:NAME}",
+    "env://EVENTONCE_SECRET_LONG": "${env:NAME}",
+    "{env:EVENTONCE_SECRET_LONG}": "${env:NAME}",
+    "$EVENTONCE_SECRET_LONG": "${env:NAME}",
+    "$eventonce_secret_long": "${env:NAME}",
+    "$env:EVENTONCE_SECRET_LONG": "${env:NAME}",
+    "$(EVENTONCE_SECRET_LONG)": "${env:NAME}",
+    "${EVENTONCE_SECRET_LONG": "${env:NAME}",
+    "%EVENTONCE_SECRET_LONG%": "${env:NAME}",
+    "{{ EVENTONCE_SECRET_LONG }}": "${env:NAME}",
+    "file:/run/secrets/eventonce": "${file:PATH}",
+    "ssm:/prod/eventonce/secret": "${ssm:NAME}",
+    "secretsmanager:prod/eventonce#secret": "${secretsmanager:NAME}",
+    "arn:aws:secretsmanager:eu-central-1:111122223333:secret:eventonce": "${secretsmanager:NAME}",
+    "arn:aws-us-gov:ssm:us-gov-west-1:111122223333:parameter/eventonce": "${ssm:NAME}",
+}
+"""Other spellings of a reference, and the right one."""
+
+
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("secrets = [{}]", "secrets"),
+        ("[privacy]\nsealing_keys = [{}]", "privacy.sealing_keys"),
+        ("[serve]\napi_keys = [{}]", "serve.api_keys"),
+        ("[serve]\nusers = {{ ann = {} }}", "serve.users.ann"),
+        ("[serve]\nwebhook_secrets = [{}]", "serve.webhook_secrets"),
+        ("[serve]\nstripe_secrets = [{}]", "serve.stripe_secrets"),
+        ("[serve]\nshopify_secrets = [{}]", "serve.shopify_secrets"),
+        ("[serve]\ngithub_secrets = [{}]", "serve.github_secrets"),
+        ("[dashboard]\nviewers = {{ ann = {} }}", "dashboard.viewers.ann"),
+        ("[dashboard]\noperators = {{ ann = {} }}", "dashboard.operators.ann"),
+        (
+            "[[sink]]\nto = 'https://h'\nheaders.authorization = {}",
+            "sink.headers.authorization",
+        ),
+    ],
+)
+def test_a_secret_that_looks_like_a_reference_is_refused_and_not_repeated(
+    tmp_path: Path, field: str, place: str
+) -> None:
+    for wrong, right in SPELLINGS.items():
+        with pytest.raises(ConfigError) as refused:
+            written(tmp_path, field.format(f"'{wrong}'"))
+        line = field.count("\n") + 1
+        assert str(refused.value).endswith(
+            f"some.toml:{line}: {place}: looks like a reference, and the text itself would be the "
+            f"secret; write {right}"
+        ), wrong
+
+
+def test_a_reference_behind_the_scheme_of_a_header_is_refused_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sink.headers.authorization: looks like a reference"):
+        written(tmp_path, "[[sink]]\nto = 'https://h'\nheaders.authorization = 'Bearer $TOKEN'")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["envelopes:and-files", "$2b$12$abcdefghijklmnop", "50% of $ales, in 2026", "kms-file-ssm-env"],
+)
+def test_a_secret_that_only_has_such_letters_is_one(tmp_path: Path, secret: str) -> None:
+    assert written(tmp_path, f"secrets = ['{secret}']").secrets == [secret]
+
+
+def test_a_value_that_a_reference_stands_for_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODD", "env:is-how-this-secret-begins")
+    assert written(tmp_path, "secrets = ['${ODD}']").secrets == ["env:is-how-this-secret-begins"]
+
+
+def test_elsewhere_than_in_a_secret_a_scheme_is_a_scheme(tmp_path: Path) -> None:
+    assert written(tmp_path, "[[sink]]\nto = 'file:events.jsonl'").sink[0].to == "file:events.jsonl"
+
+
+def test_every_field_of_texts_is_a_secret_or_known_to_be_none() -> None:
+    none = {
+        *((name,) for name in ("presets", "rules", "keep_headers", "override", "sink", "rule")),
+        *(("serve", "sns_topics"), ("infra", "pattern"), ("infra", "parameters")),
+    }
+    found: set[Place] = set()
+    for one in msgspec.structs.fields(Config):
+        if get_origin(one.type) in (list, dict, tuple):
+            found.add((one.name,))
+        elif isinstance(one.default, msgspec.Struct):
+            inner = msgspec.structs.fields(one.type)
+            found |= {(one.name, it.name) for it in inner if get_origin(it.type) in (list, dict)}
+    assert found - none == set(SECRETS) - {("sink", "headers")}
 
 
 def test_variables_are_filled_in_and_a_missing_one_is_named(

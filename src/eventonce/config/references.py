@@ -27,6 +27,31 @@ _REFERENCE: Final = re.compile(
 )
 """A reference, or what looks like one: a key must not be the name of where it is."""
 
+SECRETS: Final[tuple[Place, ...]] = (
+    ("secrets",),
+    ("privacy", "sealing_keys"),
+    ("serve", "api_keys"),
+    ("serve", "users"),
+    ("serve", "webhook_secrets"),
+    ("serve", "stripe_secrets"),
+    ("serve", "shopify_secrets"),
+    ("serve", "github_secrets"),
+    ("dashboard", "viewers"),
+    ("dashboard", "operators"),
+    ("sink", "headers"),
+)
+"""The fields of the file whose texts are secrets, keys, tokens or passwords."""
+
+_BARE: Final = re.compile(
+    r"""(?isx) \s* (?:[\w-]+\s+)?  # in a header: Bearer
+    (?: [$%({<\[]* (?P<kind>env|file|ssm|secretsmanager):.+
+      | arn:aws[\w-]*:(?P<service>ssm|secretsmanager):.+
+      | \$[({]*[a-z_]\w*[)}]* | %[a-z_]\w*% | \{+\s*[a-z_][\w.]*\s*\}+
+    ) \s*"""
+)
+"""The other spellings of a reference that people try: without `${…}`, with another bracket, or the
+ARN of a secret alone."""
+
 
 class References:
     """Fills in the references of one file; each is looked up once."""
@@ -47,7 +72,21 @@ class References:
             return [self.filled(inner, (*place, number)) for number, inner in enumerate(value)]
         if not isinstance(value, str):
             return value
+        if not _REFERENCE.search(value):
+            self._refuse_bare(value, place)
         return _REFERENCE.sub(partial(self._found, place), value)
+
+    def _refuse_bare(self, value: str, place: Place) -> None:
+        """A fault if this is a secret that looks like a reference: the text itself, which everybody
+        can guess, would be the secret. The fault does not repeat it: it may be one after all."""
+        names = tuple(step for step in place if isinstance(step, str))
+        bare = _BARE.fullmatch(value)
+        if bare is None or not any(names[: len(it)] == it for it in SECRETS):
+            return
+        kind = (bare["kind"] or bare["service"] or "env").lower()
+        right = f"${{{kind}:{'PATH' if kind == 'file' else 'NAME'}}}"
+        said = f"looks like a reference, and the text itself would be the secret; write {right}"
+        self.faults.append(Fault(place, f"{label(place)}: {said}"))
 
     def _found(self, place: Place, reference: re.Match[str]) -> str:
         kind, name = reference[2] or "env", reference[3] or reference[1]
