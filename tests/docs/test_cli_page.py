@@ -10,7 +10,7 @@ import pytest
 
 from eventonce import cli as command_line
 from eventonce.cli.capture import KEY
-from eventonce.cli.serve import SECRETS
+from eventonce.cli.checks import SECRETS
 from eventonce.config import (
     Config,
     DashboardTable,

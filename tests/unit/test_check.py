@@ -111,7 +111,6 @@ def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, compl
         'store = "redis://nowhere.invalid"\nname = "n"',
         'store = "postgresql://nowhere.invalid/x"\nname = "n"\n[[sink]]\nto = "table:t"',
         'store = "dynamodb://nowhere?region=eu-central-1"\nname = "n"',
-        'store = "sqlite:///nowhere/x.db"\n[[sink]]\nto = "file:nowhere/x.jsonl"',
         '[[sink]]\nto = "https://nowhere.invalid/x"\n[worker]\nqueue = "sqs://nowhere"\nwait = "5"',
         '[[sink]]\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
         '[[sink]]\nto = "json:nothing"',
@@ -132,6 +131,20 @@ def test_nothing_is_connected_to_opened_or_made(check: Run, text: str) -> None:
         ("serve", '[serve]\ndrain = "0s"'),
         ("serve", "[serve]\nmax_events = 0"),
         ("serve", "[serve]\nport = 70000"),
+        ("serve", "[serve]\nmax_in_flight = 10"),
+        ("serve", '[serve]\ngithub_secrets = ["hush"]'),
+        ("serve", '[serve]\nusers = { "a:b" = "c" }'),
+        *(
+            (command, f"[dashboard]\n{wrong}")
+            for command in ("run", "serve", "dashboard")
+            for wrong in (
+                "listen = '0.0.0.0:0'",
+                "listen = '[::]:0'",
+                "listen = '10.1.2.3:99999'",
+                "listen = 0\nviewers = { ann = 'short' }",
+                "listen = 0\nviewers = { ann = 'it is long' }\noperators = { ann = 'it is long' }",
+            )
+        ),
         ("infra sam", "[infra]\ntimeout = 1000"),
         ("infra sam", "[infra]\nbus = 'arn:aws:events:x'"),
         ("infra sam", "[infra]\nparameters = { Vpc = 'vpc-1' }"),
@@ -147,6 +160,47 @@ def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
     complaint = refused.err.removeprefix("eventonce: ")
     assert complaint.startswith(text[1:].partition("]")[0])
     assert complaint in checked.err
+
+
+@pytest.mark.parametrize("field", ["tap", "shadow_log", "audit"])
+@pytest.mark.parametrize("command", ["run", "serve", "dashboard"])
+def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warning_of_the_check(
+    check: Run, run: Run, command: str, field: str
+) -> None:
+    text = f"{field} = 'nowhere/lines.jsonl'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
+    missing = f"{field}: there is no folder nowhere: create it first"
+    checked = check(text)
+    assert checked.code == 0
+    assert checked.err.splitlines() == [
+        f"eventonce: warning: my.toml: {missing}. run and serve would not start here"
+    ]
+    assert check(text, "--json").documents[0]["warnings"] == [
+        f"{missing}. run and serve would not start here"
+    ]
+    if command == "dashboard" and field != "audit":
+        return  # it writes to no other
+    port = {"run": "--dashboard", "serve": "--port", "dashboard": "--listen"}[command]
+    refused = run(command, "--config", "my.toml", port, "0")
+    assert refused == (2, "", f"eventonce: {missing}\n")
+    assert not Path("nowhere").exists()
+
+
+def test_what_depends_on_the_machine_is_a_warning(
+    check: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(
+        'store = "sqlite:///nowhere/x.db"\n[[sink]]\nto = "file:nowhere/x.jsonl"\n'
+        '[serve]\nhost = "0.0.0.0"\n'
+    )
+    assert (found.code, found.out) == (0, f"my.toml: no faults, {RULES} rules\n")
+    assert [line.split(": ")[3] for line in found.err.splitlines()] == [
+        "store",
+        "sink 'file:nowhere/x.jsonl' for '*'",
+        "serve",
+    ]
+    assert [path.name for path in Path().iterdir()] == ["my.toml"]
+    monkeypatch.setenv("EVENTONCE_API_KEYS", "a-key")
+    assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from eventonce.config import DashboardTable
-from eventonce.dashboard.access import Access, Guard, person_of
+from eventonce.dashboard.access import Access, Guard, check_host, person_of
 from eventonce.errors import ConfigError
 from eventonce.letters.reasons import veiled
 
@@ -201,13 +201,13 @@ def test_without_passwords_a_stranger_s_name_for_this_machine_is_refused(
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "fe80::1%eth0"])
 def test_without_passwords_no_address_of_others_is_listened_on(host: str) -> None:
     with pytest.raises(ConfigError, match="can be reached from elsewhere"):
-        Access(DashboardTable()).check(host)
-    Access(PEOPLE).check(host)
+        check_host(DashboardTable(), host)
+    check_host(PEOPLE, host)
 
 
 def test_loopback_needs_no_passwords() -> None:
-    Access(DashboardTable()).check("127.0.0.1")
-    Access(DashboardTable()).check("::1")
+    check_host(DashboardTable(), "127.0.0.1")
+    check_host(DashboardTable(), "::1")
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def test_without_authentication_it_must_be_said_that_anyone_may_send() -> None:
         ({"api_keys": ["k"], "api_key_header": 'x"y'}, "no name of a header"),
         ({"api_keys": ["k"], "api_key_header": "schlüssel"}, "no name of a header"),
         ({"api_keys": ["k"], "webhook_tolerance": "soon"}, "webhook_tolerance"),
-        ({"api_keys": ["k"], "body_timeout": 0}, "body_timeout is 0"),
+        ({"api_keys": ["k"], "body_timeout": 0}, "body_timeout must be greater than 0"),
         ({"api_keys": ["k"], "concurrency": 0}, "concurrency is 0"),
     ],
 )

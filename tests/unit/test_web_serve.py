@@ -67,9 +67,9 @@ def test_the_environment_brings_credentials_too(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVENTONCE_SNS_TOPICS", "calls")
-    assert "sns_topics holds 'calls'" in refused(settings=SINK)
+    assert "sns_topics: holds 'calls'" in refused(settings=SINK)
     monkeypatch.setenv("EVENTONCE_USERS", "a1:pw a2:")
-    assert "users holds an empty text" in refused(settings=SINK)
+    assert "users: holds an empty text" in refused(settings=SINK)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli import FAILED, MISUSED, started_as
+from eventonce.cli.checks import checks_of, warnings_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, emit, notice, table
@@ -23,8 +23,6 @@ from eventonce.config import (
     DEFAULT_STORE,
     FILE,
     Config,
-    DashboardTable,
-    Serve,
     checks,
     load,
     resolved,
@@ -36,10 +34,12 @@ from eventonce.errors import ConfigError, EnvelopeError, unreadable
 from eventonce.infra.topology import Infra
 from eventonce.rules import Ruleset
 from eventonce.rules.rule import glob
-from eventonce.rules.tomltext import Place, meant
-from eventonce.worker.health import address
+from eventonce.rules.tomltext import meant
 
 NOTHING: Final = "nothing: run with --update"
+
+TABLES: Final = ("worker", "serve", "dashboard")
+"""The tables that commands know more of than the file does."""
 
 
 # eventonce init
@@ -144,7 +144,7 @@ def check(
     if update and expect is None:
         raise click.UsageError("--update needs --expect, the file to write")
     try:
-        checks.check(config, name=name, also=_of_commands())
+        checks.check(config, name=name, also=checks_of(*TABLES))
         file = load(config)
         _check_infra(file)
     except ConfigError as error:
@@ -156,6 +156,7 @@ def check(
         f"{it}. This is right for a type of your own; a misspelt pattern matches nothing"
         for it in unknown_patterns(file, handler)
     ]
+    warnings += [f"{it}. run and serve would not start here" for it in warnings_of(file)]
     for warning in warnings:
         notice(f"warning: {config}: {warning}")
     rules = file.ruleset(name or "")
@@ -185,29 +186,6 @@ def check(
         text = table(differences, head=("differs", "expected", "found"))
     emit(document, text, as_json=as_json)
     return FAILED if differences else 0
-
-
-def _of_commands() -> checks.Checks:
-    """The checks that `run`, `serve` and `dashboard` make themselves, if their extras are
-    installed."""
-    found: dict[Place, Callable[[Any], object]] = {
-        ("worker", "health"): lambda place: address(str(place)) if place else None,
-        ("dashboard", "listen"): lambda place: address(str(place), "listen") if place else None,
-    }
-    if find_spec("starlette") is not None and find_spec("uvicorn") is not None:
-        from eventonce.dashboard.access import Access  # noqa: PLC0415  an extra
-
-        found["dashboard", "viewers"] = lambda people: Access(DashboardTable(viewers=people))
-        found["dashboard", "operators"] = lambda people: Access(DashboardTable(operators=people))
-    from eventonce.web.authentication import SCHEMES, Authenticator  # noqa: PLC0415  slow to import
-
-    def authenticator(field: str) -> Callable[[Any], object]:
-        return lambda value: Authenticator(Serve(**{field: value}))
-
-    fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
-    if find_spec("cryptography") is not None:
-        fields.append("sns_topics")
-    return found | {("serve", field): authenticator(field) for field in fields}
 
 
 def _check_infra(file: Config) -> None:

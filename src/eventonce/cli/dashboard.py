@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from eventonce.cli.checks import FILES, check_settings
 from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of, history_option
 from eventonce.cli.letter_options import runners_of
 from eventonce.cli.logs import log_format_option, log_to_stderr
@@ -22,11 +23,9 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import notice
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
-from eventonce.config.checks import check_values
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
 from eventonce.letters.runners import Runners
-from eventonce.stores import adapter_of
 
 LISTEN: Final = "8090"
 
@@ -62,9 +61,9 @@ def dashboard(
     if uri:
         settings = settings.also(history=msgspec.structs.replace(settings.file.history, store=uri))
     said = listen or str(settings.file.dashboard.listen) or LISTEN
-    if settings.file.store:
-        # It is opened when somebody looks, and may be away now: what is no store never comes back.
-        adapter_of(settings.file.store)
+    settings = _at_address(settings, said)
+    # The store is opened when somebody looks, and may be away now: what is none never comes back.
+    check_settings(settings.file, "history", "privacy", "dashboard", files=("audit",))
     log_to_stderr(log_format)
     ended = threading.Event()
     with (
@@ -83,19 +82,30 @@ def dashboard(
         wait_for_signal(ended)
 
 
-def with_dashboard(settings: Settings, listen: str | None) -> Settings:
-    """The settings with the dashboard of the option, and a history for it to show."""
+def checked_settings(
+    settings: Settings, listen: str | None, *, taps: bool = True, **asked: Any
+) -> Settings:
+    """The settings of `run` and `serve`, with the dashboard of the option and a history for it to
+    show. ConfigError names every wrong value of the file and of `asked`, which are its fields as
+    other options change them."""
     if listen is not None:
-        given = msgspec.structs.replace(settings.file.dashboard, listen=listen)
-        settings = settings.also(dashboard=given)
-    table = settings.file.history
-    if settings.file.dashboard.listen == "" or table.store:
+        settings = _at_address(settings, listen)
+    shown = settings.file.dashboard.listen != ""
+    tables = (*asked, "history", "privacy", *(("dashboard",) if shown else ()))
+    files = [name for name in FILES if taps or name != "tap"]
+    check_settings(settings.also(**asked).file, *tables, files=files)
+    history = settings.file.history
+    if not shown or history.store:
         return settings
     notice(
         f"the dashboard shows the history, and none is named: it is kept in {DASHBOARD_HISTORY}; "
         "[history] of eventonce.toml names another"
     )
-    return settings.also(history=msgspec.structs.replace(table, store=DASHBOARD_HISTORY))
+    return settings.also(history=msgspec.structs.replace(history, store=DASHBOARD_HISTORY))
+
+
+def _at_address(settings: Settings, listen: str) -> Settings:
+    return settings.also(dashboard=msgspec.structs.replace(settings.file.dashboard, listen=listen))
 
 
 @contextmanager
@@ -132,7 +142,6 @@ def _listening(
     from eventonce.dashboard import dashboard as pages  # noqa: PLC0415  likewise
 
     file = settings.file
-    check_values(file, "history", "privacy")
     own = consumer if runners is None else runners.own
     options = _options(settings)
     resources = Resources(

@@ -18,7 +18,7 @@ import msgspec
 
 from eventonce.aws.sqs import parse
 from eventonce.cli import FAILED
-from eventonce.cli.dashboard import dashboard_option, watched_by_people, with_dashboard
+from eventonce.cli.dashboard import checked_settings, dashboard_option, watched_by_people
 from eventonce.cli.history_options import keeping_history
 from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
@@ -36,7 +36,7 @@ from eventonce.cli.output import counted, emit, notice, with_table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config import WorkerTable
-from eventonce.config.checks import check_values, seconds
+from eventonce.config.checks import seconds
 from eventonce.core.ports import Source
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import ConfigError, EventonceError
@@ -112,8 +112,7 @@ def run(
         raise ConfigError("--rate needs --from: a queue has no rate limit")
     if tap and captured:
         raise ConfigError("--tap needs a queue: what --from reads is a capture already")
-    check_values(settings.file, "worker", "history", "privacy")
-    settings = with_dashboard(settings, dashboard)
+    settings = checked_settings(settings, dashboard, worker=asked, tap=tap, taps=not captured)
     receivers = 1 if captured else asked.receivers
     source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
     tally = Tally()

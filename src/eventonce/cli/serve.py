@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import click
 import msgspec
 
-from eventonce.cli.dashboard import dashboard_option, watched_by_people, with_dashboard
+from eventonce.cli.checks import with_environment
+from eventonce.cli.dashboard import checked_settings, dashboard_option, watched_by_people
 from eventonce.cli.history_options import keeping_history
 from eventonce.cli.logs import log_format_option, log_to_stderr
 from eventonce.cli.options import (
@@ -23,21 +21,9 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import emit, table
 from eventonce.cli.reload import rules_reloaded
-from eventonce.config import Serve
-from eventonce.config.checks import check_values
 from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
 from eventonce.runtime.retention import upkeep
-
-SECRETS: Final = (
-    "api_keys",
-    "webhook_secrets",
-    "stripe_secrets",
-    "shopify_secrets",
-    "github_secrets",
-    "sns_topics",
-)
-"""Lists of the table `[serve]` that the environment may extend: `EVENTONCE_API_KEYS`, …"""
 
 
 @click.command()
@@ -87,13 +73,12 @@ def serve(
     log_to_stderr(log_format)
     table_ = settings.file.serve
     asked = msgspec.structs.replace(
-        _with_environment(table_),
+        with_environment(table_),
         host=host or table_.host,
         port=table_.port if port is None else port,
         anyone_may_send_events=anyone_may_send_events or table_.anyone_may_send_events,
     )
-    check_values(settings.also(serve=asked).file, "serve", "history", "privacy")
-    settings = with_dashboard(settings, dashboard)
+    settings = checked_settings(settings, dashboard, serve=asked, tap=tap)
     bounds = limits(asked)
     ways = Authenticator(asked).ways
     consumer = settings.consumer(handler, command="serve")
@@ -116,17 +101,6 @@ def serve(
         server.serve(receiver(consumer, open_, tap=tapped), listening, bounds)
     text = table(tally.counts.most_common()) or "no events were received"
     emit({"statuses": tally.counts}, text, as_json=as_json)
-
-
-def _with_environment(table: Serve) -> Serve:
-    """The table with the secrets of the environment added to those of the file."""
-    users = [pair.partition(":") for pair in os.environ.get("EVENTONCE_USERS", "").split()]
-    lists = {
-        name: [*getattr(table, name), *os.environ.get(f"EVENTONCE_{name.upper()}", "").split()]
-        for name in SECRETS
-    }
-    given = {user: password for user, _, password in users}
-    return msgspec.structs.replace(table, users={**table.users, **given}, **lists)
 
 
 def _say(address: tuple[str, int], ways: list[str], *, as_json: bool) -> None:

@@ -8,6 +8,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
 from eventonce.aws.sqs import parse
 from eventonce.config import CIRCULAR, Config, Reading, read, resolved, table_needs
@@ -49,18 +51,22 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
         raise reading.document.complaint([*reading.faults, *found])
 
 
-def check_values(config: Config, *tables: str) -> None:
+def check_values(config: Config, *tables: str, also: Checks | None = None) -> None:
     """ConfigError with every wrong value of these tables, and of the fields that are in none, from
-    the file or from an option."""
+    the file or from an option. `also` are the checks of fields that only one command knows."""
     asked = {place: it for place, it in CHECKS.items() if len(place) == 1 or place[0] in tables}
-    found = list(_wrong_values(config, asked))
+    found = list(_wrong_values(config, {**asked, **(also or {})}))
     if found:
         raise ConfigError("\n".join(fault.said for fault in found))
 
 
 def _is_read(reading: Reading, place: Place) -> bool:
     """Whether this field and all fields within it could be read; a faulty one is not judged."""
-    wrong = [*(fault.place for fault in reading.faults), *reading.unasked]
+    wrong = [fault.place for fault in reading.faults]
+    table = getattr(reading.config, str(place[0])) if len(place) == 1 else None
+    if not isinstance(table, msgspec.Struct):
+        # Whether the fields of a table fit together depends on none that a service is asked for.
+        wrong += reading.unasked
     return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
 

@@ -26,7 +26,7 @@ from eventonce.config import DashboardTable
 from eventonce.errors import ConfigError
 from eventonce.letters.reasons import veiled
 from eventonce.markup import tag
-from eventonce.web.credentials import among, basic, digest, pair
+from eventonce.web.credentials import among, basic, digest, is_local, pair
 
 log = logging.getLogger("eventonce.dashboard")
 
@@ -93,10 +93,30 @@ def person_of(request: Request) -> Person:
     return person
 
 
+def check_names(settings: DashboardTable) -> None:
+    """ConfigError if somebody has two roles."""
+    twice = settings.viewers.keys() & settings.operators.keys()
+    if twice:
+        raise ConfigError(f"dashboard: {min(twice)!r} is a viewer and an operator: choose one")
+
+
+def check_host(settings: DashboardTable, host: str) -> None:
+    """ConfigError if this address can be reached from elsewhere, and nobody is asked for a
+    password. A name is not judged: only its address tells."""
+    if settings.viewers or settings.operators or is_local(host) is not False:
+        return
+    raise ConfigError(
+        f"dashboard: {host} can be reached from elsewhere, and nobody is asked for a password. Set "
+        'operators or viewers in [dashboard], such as operators = { ann = "${ANN_PASSWORD}" }; or '
+        "listen on 127.0.0.1"
+    )
+
+
 class Access:
     """Who is let in."""
 
     def __init__(self, settings: DashboardTable) -> None:
+        self.settings = settings
         self._people: list[tuple[bytes, Person]] = []
         roles: list[tuple[Role, dict[str, str]]] = [
             ("viewer", settings.viewers),
@@ -112,21 +132,9 @@ class Access:
                     )
                 sees = role == "operator" or settings.viewers_see_values
                 self._people.append((digest(known), Person(name, role, sees)))
-        twice = settings.viewers.keys() & settings.operators.keys()
-        if twice:
-            raise ConfigError(f"dashboard: {min(twice)!r} is a viewer and an operator: choose one")
+        check_names(settings)
         self._token = secrets.token_urlsafe(24)
         self._holder = Person(f"{user()}, by link", "operator", sees_values=True)
-
-    def check(self, host: str) -> None:
-        """ConfigError if the address can be reached from elsewhere, and nobody is asked who they
-        are."""
-        if not self._people and not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
-            raise ConfigError(
-                f"dashboard: {host} can be reached from elsewhere, and nobody is asked for a "
-                "password. Set operators or viewers in [dashboard], such as "
-                'operators = { ann = "${ANN_PASSWORD}" }; or listen on 127.0.0.1'
-            )
 
     def link(self, url: str) -> str:
         """The address to print: it lets in whoever has it, unless people have passwords."""

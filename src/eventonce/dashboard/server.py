@@ -13,7 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from eventonce.dashboard.access import Access
+from eventonce.dashboard.access import Access, check_host
 from eventonce.errors import ConfigError
 from eventonce.worker.health import address
 
@@ -56,7 +56,7 @@ def link_of(app: Starlette, listening: socket.socket) -> str:
     """The address to give to people; ConfigError if strangers could reach it, and nobody is asked
     for a password."""
     access: Access = app.state.context.access
-    access.check(listening.getsockname()[0])
+    check_host(access.settings, listening.getsockname()[0])
     return access.link(url_of(listening))
 
 

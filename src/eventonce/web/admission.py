@@ -38,11 +38,7 @@ class Limits(NamedTuple):
 
 def limits(settings: Serve) -> Limits:
     """The limits these settings name; ConfigError for one that nobody can keep."""
-    if settings.max_in_flight < settings.max_body:
-        raise ConfigError(
-            f"serve: max_in_flight is {settings.max_in_flight}: at least max_body, which is "
-            f"{settings.max_body}, was expected"
-        )
+    check_bytes(settings)
     return Limits(
         max_body=_count(settings, "max_body"),
         max_events=_count(settings, "max_events"),
@@ -55,6 +51,15 @@ def limits(settings: Serve) -> Limits:
     )
 
 
+def check_bytes(settings: Serve) -> None:
+    """ConfigError if the largest body would never be let in."""
+    if settings.max_in_flight < settings.max_body:
+        raise ConfigError(
+            f"serve: max_in_flight is {settings.max_in_flight}: at least max_body, which is "
+            f"{settings.max_body}, was expected"
+        )
+
+
 def seconds(settings: Serve, name: str) -> float:
     """The setting of this name as seconds, more than none."""
     try:
@@ -62,7 +67,7 @@ def seconds(settings: Serve, name: str) -> float:
     except ValueError as error:
         raise ConfigError(f"serve: {name}: {error}") from None
     if not found:
-        raise ConfigError(f"serve: {name} is 0: nothing could be done in that time")
+        raise ConfigError(f"serve: {name} must be greater than 0")
     return found / 1000
 
 

@@ -17,7 +17,7 @@ from eventonce.config import Serve
 from eventonce.envelope.headers import SNS_TYPE
 from eventonce.errors import ConfigError
 from eventonce.web.admission import seconds
-from eventonce.web.credentials import among, basic, digest, filled, pair
+from eventonce.web.credentials import among, basic, digest, filled, is_local, pair
 from eventonce.web.sns import NOTIFICATION, Topics
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  it is how a secret begins, not one
@@ -178,6 +178,20 @@ SCHEMES: Final = (
 """Adding a sender is one function, one line here, and one setting of its name."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def check_host(settings: Serve, host: str) -> None:
+    """ConfigError if this address can be reached from elsewhere, and nobody is asked for
+    credentials. A name is not judged: only its address tells."""
+    if is_local(host) is not False or settings.anyone_may_send_events:
+        return
+    if not Authenticator(settings).ways:
+        raise ConfigError(
+            f"serve: {settings.host}:{settings.port} can be reached from elsewhere, and no "
+            "authentication is set. Set api_keys, users, sns_topics or the secrets of a webhook in "
+            "[serve]; or listen on 127.0.0.1; or, if anyone who reaches it may send events, say "
+            "--anyone-may-send-events"
+        )
 
 
 class Authenticator:

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from collections.abc import Sequence
 from typing import Final
@@ -41,6 +42,14 @@ def basic(authorization: str) -> bytes:
         return base64.b64decode(credentials.strip(), validate=True)
     except (binascii.Error, ValueError):
         return b""
+
+
+def is_local(host: str) -> bool | None:
+    """Whether only this machine reaches this address; None for a name, which may stand for any."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return None
 
 
 def digest(credential: bytes) -> bytes:

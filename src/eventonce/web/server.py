@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import signal
 import socket
 from collections import deque
@@ -22,7 +21,7 @@ from typing import Any, Final
 from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.web.admission import Deadlines, Limits
-from eventonce.web.authentication import Authenticator
+from eventonce.web.authentication import check_host
 from eventonce.web.responses import (
     WHOLE,
     App,
@@ -85,15 +84,7 @@ def listen(settings: Serve) -> socket.socket:
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        loopback = ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
-        open_ = settings.anyone_may_send_events or Authenticator(settings).ways
-        if not loopback and not open_:
-            raise ConfigError(
-                f"serve: {place} can be reached from elsewhere, and no authentication is set. Set "
-                "api_keys, users, sns_topics or the secrets of a webhook in [serve]; or listen on "
-                "127.0.0.1; or, if anyone who reaches it may send events, say "
-                "--anyone-may-send-events"
-            )
+        check_host(settings, str(address[0]))
         # With the protocol named: asyncio then sends at once, and not after 40 ms, what is short.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:

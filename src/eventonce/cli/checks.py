@@ -1,0 +1,129 @@
+"""The checks of settings that one command alone knows, for that command and for `eventonce check`.
+
+`config.checks` has those that need no extra and no folder of the worker's machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventonce.config import Config, DashboardTable, Serve
+from eventonce.config.checks import Checks, check_values
+from eventonce.errors import ConfigError
+from eventonce.rules.tomltext import Place
+from eventonce.sinks import open_sink
+from eventonce.stores.sqlite.uri import read
+from eventonce.worker.health import address
+
+FILES: Final = ("tap", "shadow_log", "audit")
+"""The fields that name a file which is written, in a folder that must exist."""
+
+
+SECRETS: Final = (
+    "api_keys",
+    "webhook_secrets",
+    "stripe_secrets",
+    "shopify_secrets",
+    "github_secrets",
+    "sns_topics",
+)
+"""Lists of the table `[serve]` that the environment may extend: `EVENTONCE_API_KEYS`, …"""
+
+
+def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> None:
+    """ConfigError with every wrong value of these tables, of the fields that are in none, and of
+    those of `FILES` that the command writes to."""
+    folders: Checks = {(name,): _check_folder for name in files}
+    check_values(config, *tables, also={**checks_of(*tables), **folders})
+
+
+def checks_of(*tables: str) -> Checks:
+    """The checks that `run`, `serve` and `dashboard` make of their tables, if their extras are
+    installed."""
+    found: dict[Place, Callable[[Any], object]] = {}
+    if "worker" in tables:
+        found["worker", "health"] = lambda place: address(str(place)) if place else None
+    if "dashboard" in tables:
+        found |= _of_dashboard()
+    if "serve" in tables:
+        found |= _of_receiver()
+    return found
+
+
+def warnings_of(config: Config) -> Iterator[str]:
+    """The faults that depend on the machine: the commands refuse to start on one like this, and
+    the consumer may run on another."""
+    from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
+
+    written = {name: getattr(config, name) for name in FILES}
+    if config.store.startswith("sqlite:"):
+        written["store"] = str(read(config.store).path)
+    checks: list[tuple[str, Callable[[], object]]] = [
+        (f"{name}: ", partial(_check_folder, path)) for name, path in written.items()
+    ]
+    checks += [("", partial(open_sink, it)) for it in config.sink if it.to.startswith("file:")]
+    checks += [("", partial(check_host, with_environment(config.serve), config.serve.host))]
+    for place, check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            yield f"{place}{error}"
+
+
+def with_environment(table: Serve) -> Serve:
+    """The table with the secrets of the environment added to those of the file."""
+    users = [pair.partition(":") for pair in os.environ.get("EVENTONCE_USERS", "").split()]
+    lists = {
+        name: [*getattr(table, name), *os.environ.get(f"EVENTONCE_{name.upper()}", "").split()]
+        for name in SECRETS
+    }
+    given = {user: password for user, _, password in users}
+    return msgspec.structs.replace(table, users={**table.users, **given}, **lists)
+
+
+def _of_dashboard() -> dict[Place, Callable[[Any], object]]:
+    found: dict[Place, Callable[[Any], object]] = {
+        ("dashboard", "listen"): lambda place: address(str(place), "listen") if place else None
+    }
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        return found
+    from eventonce.dashboard.access import Access, check_host, check_names  # noqa: PLC0415  an extra
+
+    def together(table: DashboardTable) -> None:
+        check_names(table)
+        try:
+            host, _ = address(str(table.listen))
+        except ConfigError:
+            return  # there is none, or the check of this field says so
+        check_host(table, host)
+
+    found["dashboard", "viewers"] = lambda people: Access(DashboardTable(viewers=people))
+    found["dashboard", "operators"] = lambda people: Access(DashboardTable(operators=people))
+    found["dashboard",] = together
+    return found
+
+
+def _of_receiver() -> dict[Place, Callable[[Any], object]]:
+    from eventonce.web.admission import check_bytes  # noqa: PLC0415  slow to import
+    from eventonce.web.authentication import SCHEMES, Authenticator  # noqa: PLC0415  likewise
+
+    def authenticator(field: str) -> Callable[[Any], object]:
+        return lambda value: Authenticator(Serve(**{field: value}))
+
+    fields = ["api_keys", "api_key_header", "users", *(scheme.setting for scheme in SCHEMES)]
+    if find_spec("cryptography") is not None:
+        fields.append("sns_topics")
+    return {("serve", field): authenticator(field) for field in fields} | {("serve",): check_bytes}
+
+
+def _check_folder(path: str) -> None:
+    """ConfigError if this file could not be made, because its folder is missing."""
+    if path and not (folder := Path(path).parent).is_dir():
+        raise ConfigError(f"there is no folder {folder}: create it first")
