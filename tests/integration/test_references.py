@@ -91,3 +91,10 @@ def test_no_service_is_asked_to_check_a_file(
     assert [line.partition(": ")[2] for line in told.err.splitlines()] == [
         f"{path}:5: worker.concurrency: expected 1 to 1000, not 5000"
     ]
+    path.write_text(
+        'store = "${ssm:/store}"\nname = "crm"\nsecrets = ["${ssm:/s}"]\naudit = "${ssm:/a}/x"\n'
+        '[[sink]]\nto = "${ssm:/sink}"\n[worker]\nqueue = "${ssm:/queue}"\n[infra]\nbus = "crm"\n'
+        '[serve]\nhost = "0.0.0.0"\nwebhook_secrets = ["${ssm:/hook}"]\n'
+    )
+    told = run("check", path)
+    assert (told.code, told.err) == (0, "")

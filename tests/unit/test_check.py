@@ -203,6 +203,14 @@ def test_what_depends_on_the_machine_is_a_warning(
     assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
 
 
+def test_passwords_that_a_service_is_not_asked_for_are_passwords(check: Run) -> None:
+    ann = "{ ann = '${ssm:/ann}' }"
+    listen = "[dashboard]\nlisten = '0.0.0.0:8090'\n"
+    assert check(f"{listen}operators = {ann}\n").code == 0
+    twice = check(f"{listen}operators = {ann}\nviewers = {ann}\n")
+    assert "my.toml:1: dashboard: 'ann' is a viewer and an operator: choose one" in twice.err
+
+
 @pytest.mark.parametrize(
     ("command", "table", "wrong"),
     [("run", "worker", ("wait", "drain")), ("serve", "serve", ("body_timeout", "drain"))],

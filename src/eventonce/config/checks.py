@@ -38,8 +38,9 @@ Checks = Mapping[Place, Callable[[Any], object]]
 value."""
 
 
-def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> None:
-    """ConfigError with every fault of the file.
+def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> Config:
+    """ConfigError with every fault of the file; else its settings, where each field and each table
+    with a value that a service was not asked for has its default.
 
     `name` is the consumer's name if it does not come from the file; `also` are the checks of
     fields that only one command knows.
@@ -49,6 +50,14 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
     found = [fault for fault in _faults(reading, name, checks) if _is_read(reading, fault.place)]
     if reading.faults or found:
         raise reading.document.complaint([*reading.faults, *found])
+    plain = {str(place[0]) for place in reading.unasked if place[0] != "sink"}
+    sinks = [
+        sink
+        for number, sink in enumerate(reading.sinks)
+        if sink is not None and ("sink", number, "to") not in reading.unasked
+    ]
+    kept = {field: getattr(Config(), field) for field in plain}
+    return msgspec.structs.replace(reading.config, sink=sinks, **kept)
 
 
 def check_values(config: Config, *tables: str, also: Checks | None = None) -> None:
