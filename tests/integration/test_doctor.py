@@ -277,11 +277,33 @@ NOT_THE_RULE = json.dumps(
     }
 )
 
+OF_PARTNER = json.dumps({"source": [{"prefix": "aws.partner/genesys.com"}]})
+
 PLANTED: dict[str, tuple[Plant, str, str]] = {
     "visibility": (
         partial(attribute, name="VisibilityTimeout", value="60"),
         "hides a message for 60 s, the function doctored may run for 60 s",
         "VisibilityTimeout to 360",
+    ),
+    "retention": (
+        partial(attribute, name="MessageRetentionPeriod", value="3600"),
+        "the queue doctored keeps a message for 1 hour",
+        "MessageRetentionPeriod to 345600",
+    ),
+    "delay": (
+        partial(attribute, name="DelaySeconds", value="900"),
+        "holds every message back for 900 s",
+        "DelaySeconds to 0",
+    ),
+    "size": (
+        partial(attribute, name="MaximumMessageSize", value="1024"),
+        "takes messages of up to 1024 bytes",
+        "MaximumMessageSize to 262144",
+    ),
+    "partner": (
+        partial(rule, pattern=OF_PARTNER),
+        "the rule another of bus default matches no event of aws.partner/genesys.com",
+        "Forward them to default",
     ),
     "redrive": (
         partial(attribute, name="RedrivePolicy", value=""),
@@ -376,6 +398,36 @@ def test_a_planted_fault_is_found_by_itself(name: str, doctor: Doctor, account: 
     assert fix in remedy
 
 
+def test_a_partner_s_events_that_are_forwarded_come(doctor: Doctor, account: Account) -> None:
+    events = account.client("events")
+    events.create_event_bus(Name=BUS)
+    events.put_rule(Name="forward", EventPattern=OF_PARTNER, EventBusName=BUS)
+    events.put_targets(
+        Rule="forward", EventBusName=BUS, Targets=[{"Id": "default", "Arn": BUS_ARN}]
+    )
+    try:
+        with rule(account, pattern=OF_PARTNER):
+            assert doctor()["sound"] is True
+            # Of the other buses nothing is known then.
+            (one,) = [it for it in doctor("--bus", "default")["checks"] if it["state"] != "ok"]
+            assert one["state"] == "not checked"
+            assert "are forwarded to bus default, where the rule another waits" in one["what"]
+    finally:
+        events.remove_targets(Rule="forward", Ids=["default"], EventBusName=BUS)
+        events.delete_rule(Name="forward", EventBusName=BUS)
+        events.delete_event_bus(Name=BUS)
+
+
+def test_a_rule_for_what_no_sink_takes_is_found(doctor: Doctor, account: Account) -> None:
+    taken = 'sink = [{match = "v2.detail.*", to = "json:loads"}]'
+    with rule(account, pattern='{"source": ["com.other"], "detail-type": ["v2.flows"]}'):
+        ((what, fix),) = doctor.faults(text=taken)
+        assert doctor.faults() == []
+        assert doctor.faults("--handler", "json:loads", text=taken) == []
+    assert what == "the rule another of bus default brings only events that no sink takes"
+    assert "correct its pattern" in fix
+
+
 def state(lease: str) -> str:
     """A rule for a state with this lease."""
     fields = 'name = "own", subject = "body.id", order = "body.version"'
@@ -424,7 +476,8 @@ def direct(account: Account, **invoked: Any) -> Iterator[None]:
         events.delete_rule(Name="direct")
 
 
-ON_FAILURE = {"OnFailure": {"Destination": f"arn:aws:sqs:{REGION}:000000000000:{NAME}-dead"}}
+ON_FAILURE_ARN = f"arn:aws:sqs:{REGION}:000000000000:{NAME}-dead"
+ON_FAILURE = {"OnFailure": {"Destination": ON_FAILURE_ARN}}
 
 
 def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
@@ -446,6 +499,11 @@ def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
     [
         ({}, "that Lambda gives up after 3 attempts", "an on-failure destination"),
         ({"MaximumRetryAttempts": 0}, "gives up after 1 attempt", "an on-failure destination"),
+        (
+            {"DestinationConfig": {"OnFailure": {"Destination": f"{ON_FAILURE_ARN}-gone"}}},
+            "the queue for events that Lambda gives up doctored-dead-gone does not exist",
+            "create it",
+        ),
         (
             {"MaximumEventAgeInSeconds": 60, "DestinationConfig": ON_FAILURE},
             "invoke the function doctored for 60 s",

@@ -215,6 +215,26 @@ FAULTS = {
         "calls-dead keeps dead letters for 4 days",
         "MessageRetentionPeriod to 1209600",
     ),
+    "messages are soon deleted": (
+        queue(retention=3 * DAY),
+        "the queue calls keeps a message for 3 days",
+        "MessageRetentionPeriod to 345600",
+    ),
+    "messages are held back": (
+        queue(delay=900),
+        "the queue calls holds every message back for 900 s",
+        "DelaySeconds to 0",
+    ),
+    "large events are refused": (
+        queue(largest=1024),
+        "the queue calls takes messages of up to 1024 bytes",
+        "MaximumMessageSize to 262144",
+    ),
+    "a partner's events on another bus": (
+        delivery(forwarded=False),
+        "the rule calls of bus default matches no event of aws.partner/genesys.com",
+        'write that bus into [infra], as in bus = "aws.partner/genesys.com/…"',
+    ),
     "visibility below six timeouts": (
         queue(visibility=120),
         "hides a message for 120 s, the function calls may run for 60 s",
@@ -420,6 +440,33 @@ def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "taken", "fault"),
+    [
+        ({"detail-type": ["v2.users.{id}.presence"]}, ["v2.detail.*"], True),
+        ({"detail-type": [{"prefix": "v2.users."}]}, ["v2.detail.*", "v2.flows"], True),
+        ({"$or": [{"detail-type": ["a"]}, {"detail-type": ["b"]}]}, ["c"], True),
+        ({"$or": [{"detail-type": ["a"]}, {"detail-type": ["b"]}]}, ["b"], False),
+        ({"detail-type": ["v2.users.{id}.presence"]}, ["v2.detail.*", "*"], False),
+        ({"detail-type": ["v2.users.{id}.presence"]}, [], False),
+        ({"detail-type": [{"anything-but": ["v2.flows"]}]}, ["v2.detail.*"], False),
+        ({"source": ["com.nobody"]}, ["v2.detail.*"], False),
+    ],
+)
+def test_a_rule_that_brings_only_what_no_sink_takes_is_found(
+    pattern: dict[str, Any], taken: list[str], fault: bool
+) -> None:
+    found = faults(delivery(pattern=pattern), replace(SETTINGS, taken=taken))
+    assert [what for what, _ in found] == [
+        "the rule calls of bus default brings only events that no sink takes"
+    ] * fault
+    assert faults(delivery(pattern=pattern, path="$"), replace(SETTINGS, taken=taken)) == found
+
+
+def test_a_short_delay_is_a_choice() -> None:
+    assert faults(queue(delay=60)) == []
+
+
+@pytest.mark.parametrize(
     ("settings", "facts", "what", "fix"),
     [
         (state(lease="10m"), SOUND, "of a state is 600 s (own)", "VisibilityTimeout to 600"),
@@ -484,6 +531,7 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
     [
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
+        (delivery(forwarded=None), "whether events of aws.partner/genesys.com are forwarded"),
         (Facts(hidden=True), "how late a copy can come"),
         (
             replace(SOUND, mappings=(replace(MAPPING, filter_key="1-2-3"),)),

@@ -89,6 +89,8 @@ def doctor(
         rules if file.override else [*rules, *TRANSPORT],
         duration(file.worker.visibility) / 1000,
         unknown_patterns(file, handler),
+        # A handler may take other types than the sinks.
+        [] if handler is not None else [sink.match for sink in file.sink],
     )
     found = findings(facts, said)
     faults = sum(not it.fine for _, it in found)

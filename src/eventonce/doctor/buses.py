@@ -19,10 +19,10 @@ from eventonce.doctor.facts import (
     QueueFacts,
     judged,
 )
-from eventonce.doctor.patterns import Pattern, overlap, shared_type
+from eventonce.doctor.patterns import TYPE, Pattern, overlap, shared_type
 from eventonce.doctor.policies import may_send
 from eventonce.errors import EnvelopeError
-from eventonce.infra.topology import PARTNER
+from eventonce.infra.topology import PARTNER, absent_partner, partner_remedy
 
 AWS_KEY: Final = "alias/aws/sqs"
 """The key that AWS manages for SQS, whose policy nobody can change."""
@@ -143,6 +143,30 @@ def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
             what,
             "deliver the event as it is: remove the target's Input, InputPath or InputTransformer",
         )
+
+
+def matching(facts: Facts, file: FileFacts) -> Iterator[Finding]:
+    """Each rule whose pattern matches no event that there can be on its bus, or none that a sink
+    takes."""
+    for one in facts.targets:
+        partner = absent_partner(one.bus, one.pattern)
+        if partner and one.forwarded is None:
+            yield Finding(
+                f"whether events of {partner} are forwarded to bus {one.bus}, where the rule "
+                f"{one.rule} waits for them",
+                unchecked=True,
+            )
+        elif partner and not one.forwarded:
+            yield Finding(
+                f"the {one} matches no event of {partner}", partner_remedy(one.bus, partner)
+            )
+        types: list[Pattern] = [{TYPE: [{"wildcard": glob}]} for glob in file.taken]
+        if types and not one.reshaped and not any(overlap(one.pattern, it) for it in types):
+            yield Finding(
+                f"the {one} brings only events that no sink takes",
+                "correct its pattern, or write a [[sink]] for its types: every event of it is "
+                "treated as unhandled",
+            )
 
 
 def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.core.ports import Finding
-from eventonce.doctor.buses import admitted, encrypted, overlapping, retried, shaped
+from eventonce.doctor.buses import admitted, encrypted, matching, overlapping, retried, shaped
 from eventonce.doctor.facts import (
     INVOKE_AGE,
     RETRY_AGE,
@@ -33,6 +33,14 @@ RECEIVES: Final = 100
 """The receives that `infra apply` sets: attempts are the consumer's to count, not SQS'."""
 KEPT: Final = 14 * 86_400
 """The longest retention of a queue, in seconds."""
+
+LONGEST_OUTAGE: Final = 4 * 86_400
+"""Seconds that a queue should keep its messages for, as SQS does unless told otherwise: a weekend
+and the day on which somebody notices."""
+LONGEST_DELAY: Final = 60
+"""Seconds that a queue may hold a message back without a fault."""
+LARGEST_EVENT: Final = 256 * 1024
+"""Bytes of an event that every EventBridge takes."""
 
 GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 """The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
@@ -143,6 +151,31 @@ def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
         f"{most.attempts} attempts",
         f"set maxReceiveCount to {max(RECEIVES, 2 * most.attempts)}: now SQS takes a message "
         f"away before its attempts are used up, without a dead letter that says why",
+    )
+
+
+def retained(facts: Facts, _: FileFacts) -> Iterator[Finding]:
+    """How long the queue keeps a message that nobody receives, how long it holds each back, and
+    how large one may be."""
+    queue = facts.queue
+    if queue is None:
+        return
+    yield judged(
+        queue.retention >= LONGEST_OUTAGE,
+        f"the queue {queue.name} keeps a message for {_days(queue.retention)}",
+        f"set its MessageRetentionPeriod to {LONGEST_OUTAGE} or more: SQS deletes older messages, "
+        f"and all events of a longer outage, such as one over a weekend, are lost",
+    )
+    yield judged(
+        queue.delay <= LONGEST_DELAY,
+        f"the queue {queue.name} holds every message back for {queue.delay} s",
+        "set its DelaySeconds to 0: every event comes so much later",
+    )
+    yield judged(
+        queue.largest >= LARGEST_EVENT,
+        f"the queue {queue.name} takes messages of up to {queue.largest} bytes",
+        f"set its MaximumMessageSize to {LARGEST_EVENT} or more: SQS refuses a larger event, and "
+        f"EventBridge takes it",
     )
 
 
@@ -370,6 +403,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("account", clock),
     ("history", history),
     ("queue", redrive),
+    ("queue", retained),
     ("queue", kept),
     ("queue", visibility),
     ("queue", fifo),
@@ -377,6 +411,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("buses", admitted),
     ("buses", encrypted),
     ("buses", shaped),
+    ("buses", matching),
     ("buses", overlapping),
     ("function", batches),
     ("function", functions),

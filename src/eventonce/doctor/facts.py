@@ -52,6 +52,10 @@ class QueueFacts(msgspec.Struct, frozen=True):
     policy: dict[str, Any] = {}
     key: str = ""
     """The KMS key that encrypts it; empty without one."""
+    delay: int = 0
+    """Seconds for which every message waits before it can be received."""
+    largest: int = 1 << 20
+    """Bytes of the largest message that it takes."""
 
     @property
     def fifo(self) -> bool:
@@ -87,6 +91,9 @@ class BusTarget(msgspec.Struct, frozen=True):
     """The message group, for a FIFO queue."""
     role: str = ""
     """The role in whose name the rule sends; without one the queue's policy decides."""
+    forwarded: bool | None = True
+    """Whether a partner's events can come to this bus, which is not the partner's own, by a rule or
+    from another account; None if that was not seen."""
 
     @property
     def reshaped(self) -> bool:
@@ -199,3 +206,5 @@ class FileFacts(msgspec.Struct, frozen=True):
     visibility: float = 60
     """Seconds for which a worker hides its messages."""
     patterns: Sequence[UnknownPattern] = ()
+    taken: Sequence[str] = ()
+    """The patterns of the types that sinks take; empty if they are not known."""

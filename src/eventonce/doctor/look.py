@@ -30,7 +30,7 @@ from eventonce.doctor.facts import (
 )
 from eventonce.infra import iam
 from eventonce.infra.targets import DEFAULT_BUS, Place
-from eventonce.infra.topology import Topology
+from eventonce.infra.topology import Topology, absent_partner
 
 ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
 """The states of an event source mapping that brings messages, or will in a moment."""
@@ -69,12 +69,16 @@ def look(subject: Subject) -> Facts:
         found = [_function(asked, name) for name in names]
         functions = [it for it in found if it is not None]
         reached = [*filter(None, [arn]), *(it.arn for it in functions)]
-        buses = _buses(asked, subject) if reached else []
+        buses = _buses(asked, subject) if reached else {}
         targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
+        targets = [_placed(asked, it, buses) for it in targets]
         if (subject.queue or subject.functions) and not targets:
             asked.unchecked("buses", "how events come in: no rule that was seen brings them")
         kept = dict.fromkeys(it.dead for it in targets if it.dead)
         undelivered = [_queue_of(asked, it, "queue for undelivered events") for it in kept]
+        for given_up in _destinations(functions, targets, identity):
+            # One that does not exist is a finding.
+            _queue_of(asked, given_up, "queue for events that Lambda gives up")
         principals, denied = _rights(asked, subject.topology, identity, functions)
     return Facts(
         identity,
@@ -91,6 +95,16 @@ def look(subject: Subject) -> Facts:
         undelivered=tuple(filter(None, undelivered)),
         hidden=subject.queue is not None and queue is None,
     )
+
+
+def _destinations(
+    functions: Sequence[FunctionFacts], targets: Sequence[BusTarget], identity: Identity | None
+) -> Iterator[str]:
+    """The queues of this region in which functions that rules invoke keep what Lambda gives up."""
+    region = identity.region if identity else ""
+    reached = {it.to for it in targets}
+    found = [it.invoked.dead for it in functions if it.arn in reached and it.invoked]
+    yield from dict.fromkeys(it for it in found if it.split(":")[2:4] == ["sqs", region])
 
 
 def _identity(asked: Asked) -> tuple[Identity | None, Answer]:
@@ -139,6 +153,8 @@ def _queue(asked: Asked, address: Address, noun: str, **owner: Any) -> QueueFact
         told.get("ContentBasedDeduplication", "false") == "true",
         msgspec.json.decode(told.get("Policy") or "{}"),
         told.get("KmsMasterKeyId", ""),
+        int(told.get("DelaySeconds", 0)),
+        int(told.get("MaximumMessageSize", 1 << 20)),
     )
 
 
@@ -271,12 +287,31 @@ def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
         yield from (_target(bus, rule, it) for it in targets if it["Arn"] == to)
 
 
-def _buses(asked: Asked, subject: Subject) -> list[str]:
+def _buses(asked: Asked, subject: Subject) -> dict[str, Answer]:
+    """The buses by their names; the answer is empty for one that was not listed."""
     if subject.buses:
-        return list(subject.buses)
+        return {name: {} for name in subject.buses}
     found = asked.pages("buses", "events", "list_event_buses", "EventBuses", "the list of buses")
-    named = [it["Name"] for it in found]
-    return named or list(dict.fromkeys([DEFAULT_BUS, subject.topology.bus]))
+    named = {it["Name"]: it for it in found}
+    return named or {DEFAULT_BUS: {}, subject.topology.bus: {}}
+
+
+def _placed(asked: Asked, target: BusTarget, buses: dict[str, Answer]) -> BusTarget:
+    """The target, with whether a partner's events come to its bus, if it waits for such."""
+    if not absent_partner(target.bus, target.pattern):
+        return target
+    told, unseen = buses[target.bus], len(asked.unseen)
+    found: list[str] = []
+    if told:
+        what = f"the rules that forward events to bus {target.bus}"
+        operation = ("buses", "events", "list_rule_names_by_target", "RuleNames", what)
+        for bus in buses:
+            if bus != target.bus:
+                found += asked.pages(*operation, TargetArn=told["Arn"], EventBusName=bus)
+    # Without the list of buses, or a right, some were not seen; and where the bus has a policy,
+    # another account may put events on it.
+    sure = bool(told) and not told.get("Policy") and unseen == len(asked.unseen)
+    return msgspec.structs.replace(target, forwarded=bool(found) or (False if sure else None))
 
 
 def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:

@@ -182,22 +182,37 @@ class Topology(msgspec.Struct, frozen=True):
     @property
     def misplaced(self) -> str:
         """A warning if the rule waits for a partner's events on a bus without any; or empty."""
-        found = _beginnings(self.pattern)
-        partners = bool(found) and all(one.startswith(PARTNER) for one in found)
-        if not partners or self.bus.startswith(PARTNER):
+        partner = absent_partner(self.bus, self.pattern)
+        if not partner:
             return ""
-        partner = "/".join(found[0].split("/")[:2])
         return (
-            f"the rule {self.rule} on the bus {self.bus} matches no event of {partner}: those "
-            f"arrive only on the bus that has the name of their source. Forward them to "
-            f'{self.bus}, or write that bus into [infra], as in bus = "{partner}/…"; '
-            f"`aws events list-event-sources --name-prefix {partner}` prints its name"
+            f"the rule {self.rule} on the bus {self.bus} matches no event of {partner}: "
+            f"{partner_remedy(self.bus, partner)}"
         )
 
     @property
     def visibility(self) -> int:
         """Seconds until a message that was received and not deleted is visible again."""
         return VISIBILITY_TIMEOUTS * self.timeout
+
+
+def absent_partner(bus: str, pattern: dict[str, Any]) -> str:
+    """The partner whose events alone this pattern matches, if none of them arrives on this bus
+    unless it is forwarded; or empty."""
+    found = _beginnings(pattern)
+    partners = bool(found) and all(one.startswith(PARTNER) for one in found)
+    if not partners or bus.startswith(PARTNER):
+        return ""
+    return "/".join(found[0].split("/")[:2])
+
+
+def partner_remedy(bus: str, partner: str) -> str:
+    """The reason why no event of this partner is on this bus, and what to do."""
+    return (
+        f"those arrive only on the bus that has the name of their source. Forward them to {bus}, "
+        f'or write that bus into [infra], as in bus = "{partner}/…"; '
+        f"`aws events list-event-sources --name-prefix {partner}` prints its name"
+    )
 
 
 def topology_of(
