@@ -258,6 +258,30 @@ def test_a_command_for_what_is_kept_names_all_that_is_wrong_too(
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "looked_at"),
+    [
+        ("stats", ()),
+        ("show 00ff", ("history.store", "history.keep")),
+        ("doctor", ("worker.wait",)),
+    ],
+)
+def test_a_command_that_looks_names_all_that_is_wrong_too(
+    check: Run, run: Run, command: str, looked_at: tuple[str, ...]
+) -> None:
+    check(
+        "store = 'nowhere:'\nkeep_letters = '0d'\n[worker]\nwait = 'soon'\n"
+        "[history]\nkeep = 'soon'\nstore = 'redis://r'\n[privacy]\nsealing_keys = ['a']\n"
+    )
+    refused = run(*command.split(), "--config", "my.toml")
+    assert refused.code == 2
+    said = refused.err.removeprefix("eventonce: ").splitlines()
+    assert [line.partition(": ")[0] for line in said] == [
+        *("store", "keep_letters", "privacy.sealing_keys[0]"),
+        *looked_at,
+    ]
+
+
 @pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
 def test_the_faults_too_are_json_where_json_is_asked_for(check: Run, text: str) -> None:
     complaint = check(text).err.removeprefix("eventonce: ").strip()

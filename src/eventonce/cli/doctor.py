@@ -23,6 +23,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import counted, emit, one_line
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, Config
+from eventonce.config.checks import check_values
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import Facts, FileFacts, HistoryFacts
@@ -72,6 +73,7 @@ def doctor(
     be looked at is "not checked", and never "ok".
     """
     file = settings.file
+    check_values(file, "worker", "privacy")
     subject = _subject(file, **options)
     facts = look(subject) if subject is not None else NOT_NAMED
     store = file.store or DEFAULT_STORE

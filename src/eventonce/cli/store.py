@@ -121,6 +121,7 @@ def _finding(one: Finding) -> str:
 @json_option
 def stats(settings: Settings, *, as_json: bool) -> None:
     """Show how many records and dead letters the store holds, the latter by status and rule."""
+    check_values(settings.file, "privacy")
     with closing(settings.open_store()) as opened:
         found = opened.stats()
         groups = Counter((one.consumer, one.status, one.rule) for one in opened.letters())
@@ -151,6 +152,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
     looked for under --name or the file's name, then under the names that the history or dead
     letters have, and under `default`. With a history, it tells what was decided, too.
     """
+    check_values(settings.file, "history", "privacy")
     event = event_in(what)
     key = key_in(what) if event is None else b""
     tried: list[str] = []
