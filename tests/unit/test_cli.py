@@ -360,6 +360,13 @@ def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:
     assert queues == ["run --queue"]
 
 
+def test_the_help_names_every_variable_of_an_option(run: Run) -> None:
+    told = set(re.findall(r"EVENTONCE_\w+", run("--help").out))
+    assert {param.envvar for _, param in _options(cli) if param.envvar} == told
+    reading = {path.split()[0] for path, it in _options(cli) if it.envvar == "EVENTONCE_HISTORY"}
+    assert reading == {"history", "show", "dashboard"}
+
+
 def test_several_presets_in_the_environment_stand_with_spaces_between_them(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,7 +126,8 @@ class Commands(Subcommands):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Environment variables: EVENTONCE_STORE, EVENTONCE_NAME, EVENTONCE_PRESETS, "
-    "EVENTONCE_CONFIG, and EVENTONCE_QUEUE for run. "
+    "EVENTONCE_CONFIG; EVENTONCE_QUEUE for run, EVENTONCE_HISTORY for history, show and dashboard, "
+    "EVENTONCE_HEADER for send. "
     "Exit codes: 0 success, 1 some events failed or were not found, or a check found a fault, "
     "2 wrong usage or configuration, 3 store or queue unavailable, 130 interrupted.",
 )
