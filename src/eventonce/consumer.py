@@ -389,10 +389,10 @@ def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterS
                 f"{type(letters).__name__}"
             )
         return letters
-    from eventonce.aws.dlq import QueueLetters  # noqa: PLC0415  for those who have a queue
+    from eventonce.aws.dlq import QueueLetterSink  # noqa: PLC0415  for those who have a queue
 
     try:
-        return QueueLetters(letters, store)
+        return QueueLetterSink(letters, store)
     except ConfigError as error:
         raise ConfigError(f"letters: {error}") from error
 

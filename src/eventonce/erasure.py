@@ -19,7 +19,7 @@ from eventonce.history import Decision, History, Search
 from eventonce.history.decision import conversation_of, id_kept
 from eventonce.history.digests import MARK
 from eventonce.letters.selection import event_of, moment
-from eventonce.letters.sources import LetterSource, QueueLetters
+from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key
 from eventonce.types import Event, Letter
 
@@ -130,7 +130,7 @@ class Conversation:
             sealed += closed
             if closed:
                 unknown.append(f"{closed} {name} that no key of the file opens")
-            if isinstance(place, QueueLetters):
+            if isinstance(place, QueueLetterSource):
                 unknown.append("messages of the queue that another reader holds now")
         records = (self._admin.show(key) for key in self._result_keys())
         with_result = sum(it is not None and it.result is not None for it in records)
@@ -264,7 +264,7 @@ class Conversation:
 def _named(place: LetterSource) -> str:
     return (
         "dead letters in the queue"
-        if isinstance(place, QueueLetters)
+        if isinstance(place, QueueLetterSource)
         else "dead letters in the store"
     )
 

@@ -19,7 +19,7 @@ from eventonce.config import load
 from eventonce.core.ports import StoreAdmin
 from eventonce.erasure import OTHERS, Conversation
 from eventonce.history import History, Search
-from eventonce.letters.sources import StoreLetters
+from eventonce.letters.sources import StoreLetterSource
 from eventonce.stores import open_store
 from eventonce.types import Letter
 from tests.helpers import Run, statuses
@@ -170,7 +170,9 @@ class Deaf:
 def test_what_is_left_is_told(consumer: Consumer) -> None:
     deaf: Any = Deaf(consumer.admin)
     with History("sqlite:///history.db") as history:
-        subject = Conversation(GONE, deaf, [lambda: StoreLetters(deaf, None, close=False)], history)
+        subject = Conversation(
+            GONE, deaf, [lambda: StoreLetterSource(deaf, None, close=False)], history
+        )
         found = subject.erase(subject.look())
     assert [(part.found, part.left) for part in found.parts] == [(1, 1), (1, 1), (2, 0)]
     assert found.left == 2

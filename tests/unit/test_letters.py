@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventonce import Consumer, Job, Reject, Retry, Rule
-from eventonce.aws.dlq import QueueLetters, entry_of, read_message
+from eventonce.aws.dlq import QueueLetterSink, entry_of, read_message
 from eventonce.aws.sqs import Entry
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
@@ -339,7 +339,7 @@ def test_a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store(
 ) -> None:
     store = MemoryStore()
     client = Refusing(code, fault=fault)
-    box = QueueLetters("https://sqs.eu-central-1.amazonaws.com/1/letters", store, client=client)
+    box = QueueLetterSink("https://sqs.eu-central-1.amazonaws.com/1/letters", store, client=client)
     letters = [DEAD, msgspec.structs.replace(DEAD, id="ab-2")]
     if kept:
         box.put_letters(letters)

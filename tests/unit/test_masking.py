@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.aws import sqs as address
-from eventonce.aws.dlq import QueueLetters
+from eventonce.aws.dlq import QueueLetterSink
 from eventonce.cli import main
 from eventonce.config import Config, HistoryTable, load
 from eventonce.config.checks import check
@@ -56,7 +56,7 @@ WRITTEN = [
 OPENERS: dict[str, Callable[[str], object]] = {
     "check_uri": check_uri,
     "sqs": address.parse,
-    "letters": lambda uri: QueueLetters(uri, MemoryStore()),
+    "letters": lambda uri: QueueLetterSink(uri, MemoryStore()),
     "sink": lambda uri: open_sink(Sink(uri)),
     "Webhook": Webhook,
     "SQSQueue": SQSQueue,

@@ -48,7 +48,7 @@ _DIGITS: Final = re.compile("[0-9]{1,15}")
 _HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 
 
-class QueueLetters:
+class QueueLetterSink:
     """Sends dead letters to a queue, each at least once.
 
     A dead letter that no message can hold is kept in the store, and says so. Any other refusal is

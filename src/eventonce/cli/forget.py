@@ -27,7 +27,7 @@ from eventonce.erasure import OTHERS, Conversation, Erasure
 from eventonce.history.decision import CONVERSATION
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnamed
-from eventonce.letters.sources import LetterSource, StoreLetters, open_queue
+from eventonce.letters.sources import LetterSource, StoreLetterSource, open_queue
 from eventonce.runtime.brief_results import result_key
 
 
@@ -96,7 +96,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
     audit = Audit(file.audit)
     with closing(settings.open_store()) as opened, looking_back(file) as history:
         places: list[Callable[[], LetterSource]] = [
-            partial(StoreLetters, opened, None, close=False)
+            partial(StoreLetterSource, opened, None, close=False)
         ]
         if file.letters:
             queue = partial(open_queue, file.letters, None, settings.sealer)

@@ -28,7 +28,7 @@ from eventonce.letters.bulk import Progress
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
-from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
+from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.sinks import imported
 
 
@@ -51,7 +51,9 @@ class Chosen(msgspec.Struct):
             self.selection = msgspec.structs.replace(self.selection, consumer=consumer)
         where = self.source or self.settings.file.letters or STORE
         if where == STORE:
-            return StoreLetters(self.settings.open_store() if own is None else own.admin, consumer)
+            return StoreLetterSource(
+                self.settings.open_store() if own is None else own.admin, consumer
+            )
         return open_queue(where, consumer, self.settings.sealer, to_change=to_change)
 
     def batches(
@@ -91,7 +93,7 @@ class Chosen(msgspec.Struct):
         if not progress.stopped:
             return FAILED if progress.missed or progress.closed else 0
         left = "the others are in the queue still"
-        if isinstance(place, StoreLetters):
+        if isinstance(place, StoreLetterSource):
             rest = sum(map(len, bulk.selected(place, self.selection, Progress())))
             left = f"{counted(rest, 'dead letter')} of this selection left"
         notice(f"stopped after {progress.done:,}; {left}", as_json=as_json)

@@ -34,7 +34,7 @@ from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
 from eventonce.letters.groups import grouped
 from eventonce.letters.runners import Runners
-from eventonce.letters.sources import STORE, StoreLetters
+from eventonce.letters.sources import STORE, StoreLetterSource
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job, Letter
 
@@ -156,7 +156,7 @@ def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
         raise ConfigError("--from: a queue is not sealed again")
     store = chosen.settings.open_store()
     with (
-        StoreLetters(store, chosen.selection.consumer) as place,
+        StoreLetterSource(store, chosen.selection.consumer) as place,
         chosen.acting("reseal") as progress,
     ):
         bulk.reseal(store, chosen.batches(place, progress), progress)

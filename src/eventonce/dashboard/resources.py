@@ -18,7 +18,7 @@ from eventonce.history import History
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
-from eventonce.letters.sources import STORE, LetterSource, StoreLetters, open_queue
+from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.privacy import Sealer
 from eventonce.stores.probe import PROBE
 
@@ -121,7 +121,7 @@ class Resources:
     def place(self, selection: Selection, *, from_queue: bool, to_change: bool) -> LetterSource:
         """The place of dead letters: the store, or their queue."""
         if not from_queue:
-            return StoreLetters(self.store, selection.consumer, close=False)
+            return StoreLetterSource(self.store, selection.consumer, close=False)
         if not self.letters:
             raise ConfigError("`letters` of eventonce.toml names no queue")
         sealer = self._sealer or Sealer([])

@@ -12,7 +12,8 @@ import msgspec
 from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
 from eventonce.history.decision import Decision
 
-EFFECTIVE: Final = frozenset(("done", "unguarded"))
+RAN: Final = frozenset(("done", "unguarded"))
+"""The statuses of a run that took effect, without those of its copies."""
 
 LETTER: Final = "; kept as a dead letter"
 
@@ -59,7 +60,7 @@ def told(decisions: Iterable[Decision]) -> list[Chapter]:
 def _sentences(decisions: Sequence[Decision]) -> list[str]:
     """In the order of the last moment that each is about."""
     began = decisions[0].at
-    ran = [one for one in decisions if one.status in EFFECTIVE]
+    ran = [one for one in decisions if one.status in RAN]
     copies = [one for one in decisions if one.status in COPIES]
     said = _failures(decisions, began)
     said += [(one.at, _ran(one, began)) for one in ran]

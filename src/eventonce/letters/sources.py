@@ -23,7 +23,7 @@ READ_TOGETHER: Final = 100
 """Dead letters of a store that are read at once."""
 
 
-class StoreLetters:
+class StoreLetterSource:
     """The dead letters of a store."""
 
     def __init__(self, admin: StoreAdmin, consumer: str | None, *, close: bool = True) -> None:
@@ -56,7 +56,7 @@ class StoreLetters:
         return consumer.redrive(one.letter for one in held)
 
 
-class QueueLetters:
+class QueueLetterSource:
     """The dead letters of a queue; each becomes visible again unless it is dropped or settled."""
 
     def __init__(self, letters: DeadLetters, consumer: str | None) -> None:
@@ -106,10 +106,12 @@ class QueueLetters:
         return outcomes + absent
 
 
-LetterSource = StoreLetters | QueueLetters
+LetterSource = StoreLetterSource | QueueLetterSource
 
 
-def open_queue(uri: str, consumer: str | None, sealer: Sealer, *, to_change: bool) -> QueueLetters:
+def open_queue(
+    uri: str, consumer: str | None, sealer: Sealer, *, to_change: bool
+) -> QueueLetterSource:
     """The dead letters in this queue; `to_change` hides them from others for longer."""
     letters = DeadLetters(
         Queue.from_uri(uri, awaited=False),
@@ -117,4 +119,4 @@ def open_queue(uri: str, consumer: str | None, sealer: Sealer, *, to_change: boo
         visibility=REDRIVE_VISIBILITY if to_change else LIST_VISIBILITY,
         opened=partial(opened_letter, sealer=sealer),
     )
-    return QueueLetters(letters, consumer)
+    return QueueLetterSource(letters, consumer)
