@@ -66,7 +66,7 @@ def check(run: Run) -> Run:
             'store = "memory:"\n[[sink]]\nto = "table:t"',
             "3: sink.to: sink 'table:t' for '*': a table",
         ),
-        ('letters = "store"', "1: letters: queue: 'store' names no queue"),
+        ('letters = "store"', "1: letters: queue: 'store' is not the URI of a queue"),
         (
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x"',
             "1: letters: dead letters must",
@@ -75,7 +75,10 @@ def check(run: Run) -> Run:
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',
             "1: letters: dead letters must",
         ),
-        ('[worker]\nqueue = "calls"', "2: worker.queue: 'calls' names no queue; write sqs://NAME"),
+        (
+            '[worker]\nqueue = "calls"',
+            "2: worker.queue: 'calls' is not the URI of a queue; write sqs://NAME",
+        ),
         ('[worker]\nvisibility = "3 days"', "2: worker.visibility: expected a duration such as"),
         ('[worker]\nvisibility = "2d"', "2: worker.visibility: expected 2 s to 12 h"),
         ('[worker]\nwait = "long"', "2: worker.wait: expected a duration such as"),

@@ -98,6 +98,11 @@ def test_no_fewer_bytes_may_be_under_way_than_one_body_has() -> None:
         limits(Serve(max_body=1000, max_in_flight=999))
 
 
+def test_a_time_of_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="serve: header_timeout must be greater than 0"):
+        limits(Serve(header_timeout="0s"))
+
+
 def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

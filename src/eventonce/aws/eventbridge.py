@@ -80,8 +80,8 @@ class Bus:
         name = unquote(parts.netloc + parts.path).rstrip("/")
         if parts.scheme != "events" or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"EventBus: {masked(uri)!r} names no bus; write events://BUS?region=REGION, "
-                "without a user or a password"
+                f"EventBus: {masked(uri)!r} is not the URI of a bus; write "
+                "events://BUS?region=REGION, without a user or a password"
             )
         return cls(name, Access.from_query(parts.query, "EventBus"), client, awaited=awaited)
 

@@ -41,8 +41,9 @@ def parse(uri: str) -> Address:
     parts = split(uri)
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc:
         raise ConfigError(
-            f"S3: {masked(uri)!r} names no bucket; write s3://BUCKET/PREFIX. Credentials do not "
-            "belong in it: they come from the role, the profile or the environment."
+            f"S3: {masked(uri)!r} is not the URI of a bucket; write s3://BUCKET/PREFIX. "
+            "Credentials do not belong in it: they come from the role, the profile or the "
+            "environment."
         )
     access = Access.from_query(parts.query, f"s3://{parts.netloc}")
     return Address(parts.netloc, unquote(parts.path.lstrip("/")), access)

@@ -78,9 +78,9 @@ def parse(uri: str) -> Address:
     parts = split(uri)
     if parts.scheme not in ("sqs", "http", "https") or "@" in parts.netloc or not parts.netloc:
         raise ConfigError(
-            f"queue: {masked(uri)!r} names no queue; write sqs://NAME?region=REGION, or the URL of "
-            "the queue. Credentials do not belong in it: they come from the role, the profile or "
-            "the environment."
+            f"queue: {masked(uri)!r} is not the URI of a queue; write sqs://NAME?region=REGION, or "
+            "the URL of the queue. Credentials do not belong in it: they come from the role, the "
+            "profile or the environment."
         )
     name = unquote(parts.netloc if parts.scheme == "sqs" else parts.path.rpartition("/")[2])
     if not _NAME.fullmatch(name) or (parts.scheme == "sqs" and parts.path not in ("", "/")):

@@ -195,7 +195,7 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
     if size > SCANNED:
         raise StoreMismatch(
             f"{table.ref}: to find its dead letters, all {size / 2**20:,.0f} MB of the table would "
-            f"be read, for want of an index. Add it, which costs next to nothing, with: "
+            f"be read: the table has no index of them. Add the index, which costs very little: "
             f'eventonce store migrate "{table.ref.uri}"'
         )
     asked: dict[str, Any] = {
