@@ -127,7 +127,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     first = delivery(100)
     source.waiting = [first, *behind]
     assert begun.wait(PATIENCE)
-    until(lambda: worker.state()["at_hand"] == 4)
+    until(lambda: worker.state()["in_flight"] == 4)
     worker.stop()
     until(lambda: len(source.postponed) == 3)
     go.set()

@@ -137,11 +137,11 @@ class Worker:
     def state(self) -> dict[str, Any]:
         """The state for a health check."""
         queue, live = self._queue, not self._threads.broken
-        running = [run for run in self._consumer.runtime.gate.held() if run.started]
-        in_work = [run for run in running if not run.finished]
-        oldest = min((run.started for run in in_work), default=inf)
+        held = self._consumer.runtime.gate.held()
+        running = [run for run in held if run.started and not run.finished]
+        oldest = min((run.started for run in running), default=inf)
         now = time.monotonic()
-        overdue = sum(is_overdue(run, now) for run in in_work)
+        overdue = sum(is_overdue(run, now) for run in running)
         stuck = overdue >= self._settings.concurrency
         # While the buffer is full the queue is not asked, and its silence says nothing.
         answers = queue.fine or (queue.known and not queue.away and self._inflight.full)
@@ -151,9 +151,9 @@ class Worker:
             "draining": self._draining,
             "queue": self._queue.report(),
             "store": self._store.report(),
-            "in_work": len(in_work),
-            "at_hand": len(self._inflight),
-            "oldest_seconds": round(now - oldest, 1) if in_work else 0.0,
+            "running": len(running),
+            "in_flight": len(self._inflight),
+            "oldest_seconds": round(now - oldest, 1) if running else 0.0,
             "overdue": overdue,
         }
 

@@ -188,7 +188,7 @@ def test_the_health_endpoint_tells_the_truth(site: Site) -> None:
         until(lambda: health(port, "ready")[0] == 200)
         site.send(event(1))
         assert begun.wait(PATIENCE)
-        assert health(port, "ready")[1]["in_work"] == 1
+        assert health(port, "ready")[1]["running"] == 1
         worker.stop()
         until(lambda: health(port, "ready")[0] == 503)
         assert health(port, "ready")[1]["draining"]

@@ -100,10 +100,10 @@ def _said(state: Mapping[str, object]) -> Html | None:
         return None
     queue = state.get("queue")
     away = isinstance(queue, dict) and queue.get("why")
-    oldest = f", the longest for {state['oldest_seconds']} seconds" if state["in_work"] else ""
+    oldest = f", the longest for {state['oldest_seconds']} seconds" if state["running"] else ""
     return tag(
         "p",
-        f"{state['at_hand']} received and not acknowledged yet, {state['in_work']} of them run"
+        f"{state['in_flight']} received and not acknowledged yet, {state['running']} of them run"
         f"{oldest}.",
         f" The queue does not answer: {away}" if away else None,
         class_="note",
