@@ -33,7 +33,7 @@ from eventonce.cli.output import (
     with_table,
 )
 from eventonce.core.masking import masked
-from eventonce.core.status import COPIES
+from eventonce.core.status import USUAL
 from eventonce.envelope import MAX_BYTES
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -168,7 +168,7 @@ def filter_events(
     emit(_document(event_filter, store), _summary(event_filter), as_json=as_json, err=True)
     if unread:
         raise ConfigError("; ".join(unread))
-    return 0 if event_filter.counts.keys() <= {"done", "ignored", *COPIES} else FAILED
+    return 0 if event_filter.counts.keys() <= USUAL else FAILED
 
 
 def _filter(

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from eventonce.consumer import Consumer
+from eventonce.core.status import ACKNOWLEDGED
 from eventonce.demo import DemoDelivery
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.sqlite import SQLiteStore
@@ -49,7 +50,7 @@ def effects(
         again = [
             delivery._replace(arrives=delivery.arrives + LEASE, outage=False)
             for delivery, answer in zip(waiting, answers, strict=False)
-            if answer.status in ("busy", "failed", "fenced")
+            if answer.status not in ACKNOWLEDGED
         ]
         rest = waiting[len(answers) :]
         if rest:

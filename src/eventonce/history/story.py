@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
+from eventonce.core.status import COPIES, DEAD_LETTERS, EFFECTIVE, MEANINGS
 from eventonce.history.decision import Decision
 
-RAN: Final = frozenset(("done", "unguarded"))
+TOOK_EFFECT: Final = EFFECTIVE - COPIES
 """The statuses of a run that took effect, without those of its copies."""
 
 LETTER: Final = "; kept as a dead letter"
@@ -60,7 +60,7 @@ def told(decisions: Iterable[Decision]) -> list[Chapter]:
 def _sentences(decisions: Sequence[Decision]) -> list[str]:
     """In the order of the last moment that each is about."""
     began = decisions[0].at
-    ran = [one for one in decisions if one.status in RAN]
+    ran = [one for one in decisions if one.status in TOOK_EFFECT]
     copies = [one for one in decisions if one.status in COPIES]
     said = _failures(decisions, began)
     said += [(one.at, _ran(one, began)) for one in ran]
