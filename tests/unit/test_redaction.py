@@ -409,6 +409,14 @@ def test_a_reason_has_no_number_however_its_digits_are_grouped(value: Any, writt
     assert said == "no answer from [redacted], twice"
 
 
+def test_numbers_are_found_beside_and_within_each_other() -> None:
+    caller = {"long": 4917012345, "short": 1234567, "other": "+49 30 9018-20"}
+    event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": caller}})
+    text = "49-170-12345 493090 1820 9912-345678 1234567 4917012346 001 4917012345 7"
+    said = redaction.without_values(text, event, ["detail.caller"])
+    assert said == "[redacted] [redacted] 99[redacted]8 [redacted] 4917012346 001 [redacted] 7"
+
+
 def test_a_short_number_is_looked_for_as_it_is() -> None:
     event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": 123456}})
     said = redaction.without_values("12-34-56 or 123456", event, ["detail.caller"])

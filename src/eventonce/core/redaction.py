@@ -34,8 +34,15 @@ _WORD: Final = re.compile("[0-9A-Za-z]+")
 SHORTEST_NUMBER: Final = 7
 """Digits of a number that is looked for however its digits are grouped: fewer stand in any text."""
 
+LONGEST_NUMBER: Final = 24
+"""Digits of a number that is looked for so: longer ones are no numbers of people, and each length
+costs another look at every digit of a text."""
+
 _BETWEEN: Final = r"[\s()./\u2010-\u2015-]"
 """A character that groups the digits of a number."""
+
+_GROUPS: Final = re.compile(rf"\+?[0-9](?:{_BETWEEN}{{0,2}}[0-9])*+")
+"""A number of a text, with all that groups its digits."""
 
 _NUMBER: Final = re.compile(rf"\+?(?:[0-9]|{_BETWEEN})*")
 
@@ -77,24 +84,43 @@ def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
     # Only those that the text has: an expression of all values of a large event takes a second.
     near = (it for it in found if all(word in text for word in _WORD.findall(it)))
     values = {it: re.escape(it) for value in near for it in _spellings(value) if it in text}
-    values |= _grouped(found, text)
-    if not values:
+    if values:
+        # In one pass, the longest first: what stands for one value is no part of another.
+        longest_first = sorted(values, key=len, reverse=True)
+        text = re.sub("|".join(map(values.__getitem__, longest_first)), REDACTED, text)
+    return _without_numbers(text, found)
+
+
+def _without_numbers(text: str, values: Iterable[str]) -> str:
+    """The text with `[redacted]` in the place of these numbers, however their digits are grouped:
+    `49170123456` is `+49 170 123-456`, too. A number within a longer one counts.
+
+    The groups of the text are found first, each once: an expression for all numbers of a large
+    event takes seconds, in which nothing else runs.
+    """
+    bare = (re.sub("[^0-9]", "", it) for it in values if _NUMBER.fullmatch(it))
+    numbers = {it for it in bare if SHORTEST_NUMBER <= len(it) <= LONGEST_NUMBER}
+    if not numbers:
         return text
-    # In one pass, the longest first: what stands for one value is no part of another.
-    longest_first = sorted(values, key=len, reverse=True)
-    return re.sub("|".join(map(values.__getitem__, longest_first)), REDACTED, text)
+    sizes = sorted({len(it) for it in numbers}, reverse=True)
 
+    def edited(found: re.Match[str]) -> str:
+        group = found[0]
+        places = [place for place, it in enumerate(group) if it in "0123456789"]
+        digits = "".join(group[place] for place in places)
+        kept, end, first = [], 0, 0
+        while first < len(digits):
+            # At the end of the group a slice is shorter than asked for.
+            parts = (digits[first : first + it] for it in sizes)
+            size = next((len(it) for it in parts if it in numbers), 0)
+            if size:
+                start = places[first] if first else 0
+                kept += [group[end:start], REDACTED]
+                end = places[first + size - 1] + 1
+            first += size or 1
+        return "".join([*kept, group[end:]])
 
-def _grouped(values: Iterable[str], text: str) -> dict[str, str]:
-    """The digits of the numbers that the text has, each with the expression that finds it however
-    its digits are grouped: `49170123456` is `+49 170 123-456`, too."""
-    bare = re.sub(_BETWEEN, "", text)
-    numbers = (re.sub("[^0-9]", "", it) for it in values if _NUMBER.fullmatch(it))
-    return {
-        digits: rf"\+?{f'{_BETWEEN}{{0,2}}'.join(digits)}"
-        for digits in numbers
-        if len(digits) >= SHORTEST_NUMBER and digits in bare
-    }
+    return _GROUPS.sub(edited, text)
 
 
 def _spellings(value: str) -> set[str]:
