@@ -29,7 +29,7 @@ from eventonce.errors import (
 )
 from eventonce.stores import open_store
 from eventonce.stores.probe import PROBE, write_finding
-from eventonce.stores.sqlite import SQLiteStore, admin, queries
+from eventonce.stores.sqlite import SQLiteStore, admin, errors, queries
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.stores.sqlite.errors import explain, not_writable
 from eventonce.stores.sqlite.uri import Location, Options, Synchronous
@@ -38,6 +38,27 @@ from tests.helpers import PATIENCE
 
 NOW = 1_790_000_000_000
 NOBODY = 65_534
+
+
+def test_a_log_that_vanishes_while_it_is_looked_at_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes the file last deletes its log, and whoever opens it makes another."""
+    log = tmp_path / "store.db-wal"
+    made: list[int] = []
+
+    def churning(path: Path, how: int) -> bool:
+        if path != log:
+            return True
+        there = how == os.F_OK and len(made) < 2
+        made.append(how)
+        return there
+
+    monkeypatch.setattr(errors, "may", churning)
+    assert errors.refused(tmp_path / "store.db") is None
+    assert made[:2] == [os.F_OK, os.R_OK | os.W_OK]
+    monkeypatch.setattr(errors, "may", lambda path, how: path != log or how == os.F_OK)
+    assert errors.refused(tmp_path / "store.db") == log
 
 
 def fact(number: int, nonce: int = 1) -> Claim:

@@ -183,12 +183,12 @@ FAULTS = {
     ),
     "a history that may not be written": (
         history(refused="give this user the right"),
-        "this user may not write to the history",
+        "a decision cannot be written to the history",
         "give this user the right",
     ),
     "a folder in which no history can be begun": (
         history(begun=False, refused="give this user the right"),
-        "this user may not write to the history",
+        "a decision cannot be written to the history",
         "give this user the right",
     ),
     "a decision that is too old": (
@@ -698,7 +698,7 @@ def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
     uri = f"sqlite:///{path}"
     assert told() == {
         f"the history {uri} is not begun yet: `run` and `serve` begin it": "ok",
-        "this user may write to the history": "ok",
+        "a decision can be written to the history": "ok",
     }
     assert not path.exists(), "nothing is changed"
     with History(uri, secrets=[b"another secret of enough length"]) as kept:
@@ -709,7 +709,7 @@ def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
         before = path.read_bytes()
         assert told() == {
             f"the history {uri} answers, and its tables are those of this version": "ok",
-            "this user may write to the history": "ok",
+            "a decision can be written to the history": "ok",
             "no decision is older than 30d (keep)": "ok",
             "it has more decisions than 1 (most)": "failed",
             "it has 2 digests under a secret that the file does not name": "failed",

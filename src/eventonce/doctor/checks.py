@@ -48,8 +48,8 @@ STRIPE: Final = ("aws.partner/stripe", "stripe")
 """Likewise, of Stripe's."""
 
 LATE: Final = 7_200_000
-"""Milliseconds for which a decision may be kept longer than it should be: `run` and `serve` look
-once a minute, and `sweep` runs every hour or so."""
+"""Milliseconds for which a decision or a dead letter may be kept longer than it should be:
+consumers look for old ones once a minute or an hour, and `sweep` runs every hour or so."""
 SLACK: Final = 0.1
 """The share of `most` by which a history may be larger: decisions of the time between two looks."""
 
@@ -104,8 +104,8 @@ def history(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         if one.begun
         else f"the history {one.uri} is not begun yet: `run` and `serve` begin it"
     )
-    may = "may not" if one.refused else "may"
-    yield judged(not one.refused, f"this user {may} write to the history", one.refused)
+    can = "cannot" if one.refused else "can"
+    yield judged(not one.refused, f"a decision {can} be written to the history", one.refused)
     if not one.begun:
         return
     yield from _bounded(one)

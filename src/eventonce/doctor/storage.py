@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
-from eventonce.doctor.checks import ahead_of, clock_finding
+from eventonce.doctor.checks import LATE, ahead_of, clock_finding
 from eventonce.doctor.facts import HistoryFacts
 from eventonce.errors import EventonceError
 from eventonce.history import History, recorder
@@ -33,10 +33,6 @@ CLOCKED: Final = ("redis", "postgres")
 the check of a DynamoDB table compares the clocks itself."""
 
 MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
-
-
-LATE: Final = 7_200_000
-"""Milliseconds for which a dead letter may be older than it should be: two looks of a consumer."""
 
 
 def store_findings(uri: str, name: str = "", keep: int | None = None) -> list[Finding]:

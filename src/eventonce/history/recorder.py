@@ -23,6 +23,7 @@ from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
 from eventonce.stores import check_uri
+from eventonce.stores.sqlite.errors import may
 from eventonce.types import Outcome, Status
 
 POSTGRES: Final = ("postgresql", "postgres")
@@ -188,6 +189,12 @@ class History:
         with self._tables() as tables:
             return tables.span()
 
+    def hidden_from(self, search: Search) -> int:
+        """How many decisions may be of what this search names, and cannot be found by its id."""
+        named: dict[What, str] = {"conversation": search.conversation, "id": search.id}
+        asked = [(what, it) for what, it in named.items() if it and not DIGEST.fullmatch(it)]
+        return max((self.hidden(what, it) for what, it in asked), default=0)
+
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays in a file; answers why not."""
         with self._tables() as tables:
@@ -345,7 +352,7 @@ def _lean(outcome: Outcome) -> Outcome:
 
 
 def hidden_text(many: int) -> str:
-    """What is said where so many decisions are hidden."""
+    """The words about so many decisions that are hidden."""
     return (
         f"it has digests under a secret that the file does not name ({many} "
         f"decision{'s' if many > 1 else ''}), and these are not found by an id; add the secret to "
@@ -355,7 +362,7 @@ def hidden_text(many: int) -> str:
 
 def exists(uri: str) -> bool:
     """Whether a history was begun there; of a server nobody knows before it is asked."""
-    return not uri.startswith("sqlite:") or location_of(uri).path.exists()
+    return not uri.startswith("sqlite:") or may(location_of(uri).path, os.F_OK)
 
 
 def check(uri: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
-from eventonce.stores.sqlite.errors import beside, may, not_writable, refused
+from eventonce.stores.sqlite.errors import FORBIDDEN, beside, code_of, may, not_writable, refused
 from eventonce.stores.sqlite.scrubbing import scrub
 from eventonce.stores.sqlite.uri import Location, read
 
@@ -73,9 +73,9 @@ class SQLiteDriver:
         )
 
     def _looking(self) -> sqlite3.Connection:
-        """A connection of who only looks. A reader, too, writes to the log and its index, and makes
-        them where they are not there, with the permissions of the file: whoever may not write
-        would leave what nobody may write, and reads the file as it lies there."""
+        """A connection of a reader. SQLite lets a reader, too, make the log and its index, with the
+        permissions of the file. A reader who may not write the file would leave a log that nobody
+        may write, and so reads the file as it is, without its log."""
         path = self._location.path
         log, index = beside(path)
         if may(path, os.W_OK) or (log.exists() and index.exists()):
@@ -149,14 +149,14 @@ def location_of(uri: str) -> Location:
     """The file of `sqlite:///PATH`, which need not be there; its folder must."""
     location = read(uri)
     folder = location.path.parent
-    if not folder.is_dir():
+    # Not by pathlib, which raises where a folder above may not be entered.
+    if not os.path.isdir(folder):  # noqa: PTH112
         raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}")
-    if location.path.is_dir():
+    if os.path.isdir(location.path):  # noqa: PTH112
         raise ConfigError(f"history {uri!r}: it is a folder, and no file")
     return location
 
 
 def _forbids(error: Exception) -> bool:
     """Whether this says that the file may not be opened or written."""
-    name: str = getattr(error, "sqlite_errorname", "")
-    return name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
+    return isinstance(error, sqlite3.Error) and code_of(error) in FORBIDDEN

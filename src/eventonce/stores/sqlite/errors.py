@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from eventonce.errors import (
     ConfigError,
@@ -17,6 +19,12 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores.sqlite.uri import Location
+
+SECOND_LOOK: Final = 0.02
+"""Seconds before a file that seems to be refused is looked at again."""
+
+FORBIDDEN: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+"""The codes of a file that may not be opened or written."""
 
 
 @contextmanager
@@ -50,7 +58,7 @@ def explain(error: sqlite3.Error, location: Location, *, opening: bool = False) 
                 f"{path}: this is not an SQLite database, or its first page is damaged. Give the "
                 f"path of an eventonce file, or of none to have one made."
             )
-        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+        case code if code in FORBIDDEN:
             # Before the work begins it is a wrong path; later the world has changed, perhaps back.
             kind = ConfigError if opening else StoreUnavailable
             return kind(f"{path}: {not_writable(path)} ({error})")
@@ -81,7 +89,8 @@ def damaged(path: Path, said: str) -> str:
 
 def beside(path: Path) -> tuple[Path, Path]:
     """The write-ahead log of this file, and the log's index."""
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+    _, log, index = Location(path).names
+    return Path(log), Path(index)
 
 
 def may(path: Path, how: int) -> bool:
@@ -95,9 +104,17 @@ def refused(path: Path) -> Path | None:
     """The file, its log or the log's index, whichever this user may not read and write; None if
     all may be."""
     for one in (path, *beside(path)):
-        if may(one, os.F_OK) and not may(one, os.R_OK | os.W_OK):
-            return one
+        if _is_refused(one):
+            # Whoever closes the file last deletes the other two, and whoever opens it makes them:
+            # what was refused once may have been gone for a moment.
+            time.sleep(SECOND_LOOK)
+            if _is_refused(one):
+                return one
     return None
+
+
+def _is_refused(path: Path) -> bool:
+    return may(path, os.F_OK) and not may(path, os.R_OK | os.W_OK) and may(path, os.F_OK)
 
 
 def read_only() -> sqlite3.OperationalError:
@@ -145,7 +162,10 @@ def not_writable(path: Path) -> str:
 
 def _remedy(one: Path, mode: str) -> str:
     """How this user gets the permission."""
-    status = one.stat()
+    try:
+        status = one.stat()
+    except OSError:
+        return "look at its permissions"
     if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return f"chmod {mode} {one}"
     return (
