@@ -175,14 +175,14 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
     checked = check(text)
     assert checked.code == 0
     assert checked.err.splitlines() == [
-        f"eventonce: warning: my.toml: {missing}. run and serve would not start here"
+        f"eventonce: warning: my.toml: {missing}. Commands that use it would not start here"
     ]
     assert check(text, "--json").documents[0]["warnings"] == [
-        f"{missing}. run and serve would not start here"
+        f"{missing}. Commands that use it would not start here"
     ]
     if command == "dashboard" and field != "audit":
         return  # it writes to no other
-    port = {"run": "--dashboard", "serve": "--port", "dashboard": "--listen"}[command]
+    port = {"run": "--dashboard", "serve": "--dashboard", "dashboard": "--listen"}[command]
     refused = run(command, "--config", "my.toml", port, "0")
     assert refused == (2, "", f"eventonce: {missing}\n")
     assert not Path("nowhere").exists()

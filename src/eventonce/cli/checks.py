@@ -26,7 +26,7 @@ FILES: Final = ("tap", "shadow_log", "audit")
 """The fields that name a file which is written, in a folder that must exist."""
 
 
-SECRETS: Final = (
+FROM_ENVIRONMENT: Final = (
     "api_keys",
     "webhook_secrets",
     "stripe_secrets",
@@ -82,7 +82,7 @@ def with_environment(table: Serve) -> Serve:
     users = [pair.partition(":") for pair in os.environ.get("EVENTONCE_USERS", "").split()]
     lists = {
         name: [*getattr(table, name), *os.environ.get(f"EVENTONCE_{name.upper()}", "").split()]
-        for name in SECRETS
+        for name in FROM_ENVIRONMENT
     }
     given = {user: password for user, _, password in users}
     return msgspec.structs.replace(table, users={**table.users, **given}, **lists)
@@ -125,5 +125,6 @@ def _of_receiver() -> dict[Place, Callable[[Any], object]]:
 
 def _check_folder(path: str) -> None:
     """ConfigError if this file could not be made, because its folder is missing."""
-    if path and not (folder := Path(path).parent).is_dir():
+    # Not by pathlib, which raises where a folder above may not be entered.
+    if path and not os.path.isdir(folder := Path(path).parent):  # noqa: PTH112
         raise ConfigError(f"there is no folder {folder}: create it first")

@@ -158,7 +158,7 @@ def check(
         f"{it}. This is right for a type of your own; a misspelt pattern matches nothing"
         for it in unknown_patterns(file, handler)
     ]
-    warnings += [f"{it}. run and serve would not start here" for it in warnings_of(file)]
+    warnings += [f"{it}. Commands that use it would not start here" for it in warnings_of(file)]
     for warning in warnings:
         notice(f"warning: {config}: {warning}")
     rules = file.ruleset(name or "")

@@ -92,7 +92,9 @@ def checked_settings(
         settings = _at_address(settings, listen)
     shown = settings.file.dashboard.listen != ""
     tables = (*asked, "history", "privacy", *(("dashboard",) if shown else ()))
-    files = [name for name in FILES if taps or name != "tap"]
+    # Of these two commands the dashboard alone writes audit lines.
+    written = {"tap": taps, "audit": shown}
+    files = [name for name in FILES if written.get(name, True)]
     check_settings(settings.also(**asked).file, *tables, files=files)
     history = settings.file.history
     if not shown or history.store:

@@ -16,7 +16,6 @@ from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
-from eventonce.history.digests import DIGEST, What
 from eventonce.history.recorder import hidden_text
 from eventonce.history.story import NOTHING, Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
@@ -105,7 +104,7 @@ def history(
         if totals:
             return _counted(opened, search, as_json=as_json)
         found = opened.find(search, limit)
-        hidden = _hidden(opened, search) if found else 0
+        hidden = opened.hidden_from(search) if found else 0
     chapters = told(found)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
     if len(found) == limit and not as_json:
@@ -116,13 +115,6 @@ def history(
         notice(NOTHING, as_json=as_json)
         return FAILED
     return 0
-
-
-def _hidden(opened: History, search: Search) -> int:
-    """How many decisions may belong to what was found, and cannot be found by its id."""
-    named: dict[What, str] = {"conversation": search.conversation, "id": search.id}
-    asked = [(what, name) for what, name in named.items() if name and not DIGEST.fullmatch(name)]
-    return max((opened.hidden(what, name) for what, name in asked), default=0)
 
 
 def _counted(opened: History, search: Search, *, as_json: bool) -> int:
