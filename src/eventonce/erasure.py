@@ -74,7 +74,8 @@ class Erasure(msgspec.Struct, frozen=True):
 
     @property
     def unread(self) -> str:
-        """What may hold the conversation and could not be looked into; empty where all was."""
+        """The dead letters and decisions that may hold the conversation and could not be read, in
+        words; empty for none."""
         parts = {"dead letter": self.closed, "decision": self.hidden}
         said = [f"{many} {what}{'s' * (many > 1)}" for what, many in parts.items() if many]
         return " and ".join([*said, *(["the history"] if self.away else [])])

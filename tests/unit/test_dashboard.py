@@ -163,6 +163,17 @@ def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World)
     assert event_.text.count('class="chapter"') == 1
 
 
+def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
+    with History(world.history, secrets=[b"a secret of another file"]) as other:
+        consumer = Consumer("memory:", name="crm", handler=lambda _: None)
+        consumer.observers.append(other.observer("crm"))
+        consumer.process([ended(9, "c-1")])
+    story, by_key = world.asked("/search?conversation=c-1", "/search?status=done")
+    assert "1 copy since" in story.text
+    assert "The history may have more of it: it has digests under a secret" in story.text
+    assert "may have more of it" not in by_key.text
+
+
 def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:
     paths = ("/search?conversation=c-1", "/search?status=done&since=1h&rule=calls", "/")
     for path, answer in zip(paths, world.asked(*paths), strict=True):

@@ -132,7 +132,7 @@ def test_with_a_secret_nobody_without_it_can_guess_a_reason_from_the_id_of_its_g
 
 
 def test_groups_are_counted_with_their_types_and_rules() -> None:
-    first, *others = grouped(LETTERS)
+    first, *others = grouped(LETTERS, group_of)
     assert (first.reason, first.count, first.example) == ("no customer", 6, "0008-id")
     assert (first.first, first.last) == (AT + 1, AT + 8)
     assert first.types == {"call": 5, "order": 1}
@@ -144,7 +144,7 @@ def test_groups_without_number_find_room_in_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(groups, "MOST_GROUPS", 3)
     monkeypatch.setattr(groups, "NAMES", 2)
     some = [letter(one, "x" * one, type="t" * one) for one in range(1, 9)]
-    found = grouped(some)
+    found = grouped(some, group_of)
     assert [(one.id == "", one.count) for one in found] == [
         (True, 5),
         (False, 1),

@@ -239,7 +239,7 @@ class Actions:
                 del self._threads[action.id]
                 closed = self._closed
         # Whoever closes waits for this thread.
-        if action.file is not None and not closed:
+        if action.file is not None and action.file.there and not closed:
             action.file.expire()
 
     def _work(self, action: Action, place: LetterSource) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 
 from eventonce.config import DashboardTable
@@ -10,7 +12,14 @@ from eventonce.dashboard.actions import Actions
 from eventonce.dashboard.blocking_calls import BlockingCalls
 from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.snapshots import Shared, Snapshots
+from eventonce.history import Search
 from eventonce.markup import Html
+
+SEARCH_PATIENCE: Final = 10.0
+"""Seconds that a search may take: one for a part of a reason reads all decisions."""
+
+HIDDEN_INTERVAL: Final = 600.0
+"""Seconds for which a count of all decisions is good: the settings do not change meanwhile."""
 
 
 class Context:
@@ -28,9 +37,18 @@ class Context:
         self.ask_shadow = BlockingCalls("record of shadow mode")
         self.shadow: Shared[Html] | None = None
         """The report on shadow mode, once somebody asked for it."""
+        self.hidden = Shared(self._ask_for_hidden, HIDDEN_INTERVAL)
+        """How many decisions cannot be found by an id, for want of the secret of their digests."""
         self.snapshots = Snapshots(resources, self.ask_store, self.ask_history)
         self.streams = 0
         """Pages that are kept up to date now."""
+
+    async def _ask_for_hidden(self) -> int:
+        def hidden() -> int:
+            with self.resources.searching() as history:
+                return history.hidden_from(Search(conversation="-", id="-"))
+
+        return await self.ask_history(hidden, SEARCH_PATIENCE)
 
 
 def context_of(request: Request) -> Context:

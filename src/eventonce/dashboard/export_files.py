@@ -61,7 +61,7 @@ class ExportFile:
         self._readers = 0
         self._removed = threading.Event()
         self.size = 0
-        """Bytes of whole lines: what a full disk took of more is none of the file."""
+        """Bytes of whole lines; a part of a line, which a full disk took, does not count."""
         self.taken_by = ""
         """The name of the person who downloaded it whole; empty for nobody."""
 

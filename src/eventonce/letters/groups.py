@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.letters.reasons import group_of, normalised
+from eventonce.letters.reasons import normalised
 from eventonce.letters.selection import event_of
 from eventonce.types import Letter
 
@@ -37,7 +37,7 @@ class Group(msgspec.Struct):
     """The id of its latest dead letter."""
 
 
-def grouped(letters: Iterable[Letter], group_of: Callable[[str], str] = group_of) -> list[Group]:
+def grouped(letters: Iterable[Letter], group_of: Callable[[str], str]) -> list[Group]:
     """The groups, the largest first; no dead letter is held. `group_of` names the group of a
     reason."""
     found: dict[str, Group] = {}

@@ -406,7 +406,7 @@ def _summary(action: Action) -> Html:
 
 
 def _file(action: Action) -> Html | None:
-    """What became of the file of an export, once it has ended."""
+    """The state of the file of an export, once the export has ended."""
     file = action.file
     if file is None or not action.ended:
         return None

@@ -12,18 +12,16 @@ from starlette.responses import Response
 
 from eventonce.core.status import MEANINGS
 from eventonce.dashboard.access import Person, person_of
-from eventonce.dashboard.context import Context, context_of
+from eventonce.dashboard.context import SEARCH_PATIENCE, Context, context_of
 from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision
+from eventonce.history.recorder import hidden_text
 from eventonce.history.story import NOTHING, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import Html, counted, data, dotted, joined, tag
-
-SEARCH_PATIENCE: Final = 10.0
-"""Seconds that a search may take: one for a part of a reason reads all decisions."""
 
 FIRST: Final = ("conversation", "event", "reason")
 MORE: Final = ("type", "rule", "key", "consumer", "since", "until")
@@ -54,8 +52,12 @@ async def page(request: Request) -> Response:
         replace(one, reason=person.reason(one.reason))
         for one in await context.ask_history(lambda: _found(context, query), SEARCH_PATIENCE)
     ]
+    by_id = query.search.conversation or query.search.id
+    hidden = await context.hidden.get() if found and by_id else 0
     results = _story(found) if query.one else _decisions(found)
-    body = joined(_form(query, person), _said(query, found), results)
+    more = f"The history may have more of it: {hidden_text(hidden)}." if hidden else ""
+    note = tag("p", more, class_="note") if more else None
+    body = joined(_form(query, person), _said(query, found), note, results)
     return await framed(request, View(_title(query), body, command, live="/live"))
 
 
