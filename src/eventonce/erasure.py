@@ -64,6 +64,8 @@ class Erasure(msgspec.Struct, frozen=True):
     """Decisions under a secret that the file does not name: any of them may be about it."""
     away: bool = False
     """Whether the file names a history that is not there."""
+    untold: bool = False
+    """Whether there may be results of events that no decision tells of."""
     unknown: tuple[str, ...] = ()
     """What could not be looked for, and why."""
 
@@ -78,7 +80,11 @@ class Erasure(msgspec.Struct, frozen=True):
         words; empty for none."""
         parts = {"dead letter": self.closed, "decision": self.hidden}
         said = [f"{many} {what}{'s' * (many > 1)}" for what, many in parts.items() if many]
-        return " and ".join([*said, *(["the history"] if self.away else [])])
+        others = {
+            "the history": self.away,
+            "the results of events without a decision": self.untold and not self.away,
+        }
+        return " and ".join([*said, *(what for what, true in others.items() if true)])
 
     @property
     def proved(self) -> bool:
@@ -96,9 +102,11 @@ class Conversation:
         places: Sequence[Callable[[], LetterSource]],
         history: History | None,
         away: str = "",
+        results: int = 0,
     ) -> None:
         """`places` open the places of dead letters, each time anew: a queue hides what was read
-        until it is closed. `away` is a history that should be there, and is not."""
+        until it is closed. `away` is a history that should be there, and is not. `results` are the
+        milliseconds for which a result is kept at the most."""
         self._id = id
         self._name = id_kept(id)
         # A sender's JSON may have it with its characters escaped.
@@ -107,6 +115,7 @@ class Conversation:
         self._places = places
         self._history = history
         self._away = away
+        self._results = results
         self._keys: dict[bytes, None] = {}
         """Keys of its events: from its decisions and its dead letters."""
         self._own: set[bytes] = set()
@@ -168,6 +177,8 @@ class Conversation:
             closed=sealed,
             hidden=hidden,
             away=bool(self._away),
+            untold=self._results > 0
+            and (self._history is None or not self._history.reaches_back(self._results)),
             unknown=tuple(unknown),
         )
 

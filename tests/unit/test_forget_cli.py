@@ -148,10 +148,28 @@ def test_without_a_history_the_results_are_said_to_be_unknown(run: Run, consumer
     Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
         'store = "sqlite:///history.db"', ""))  # fmt: skip
     done = run("forget", "--conversation", GONE, "--yes")
-    assert done.code == 0
+    assert done.code == 1
+    assert "no proof that nothing is left: the results of events without a decision" in done.out
     assert "not looked for: results, and dead letters of a rule that redacts" in done.out
     assert consumer.process([EVENTS[0]])[0].result is not None
     assert len(list(consumer.admin.letters())) == 2, "those are found by their content"
+
+
+@pytest.mark.usefixtures("consumer")
+@pytest.mark.parametrize(
+    ("bounds", "code"),
+    [("most = 1000", 0), ("most = 3", 1), ('keep = "9d"', 1), ('keep = "10d"', 0)],
+)
+def test_a_history_that_may_have_dropped_decisions_too_early_is_no_proof(
+    run: Run, bounds: str, code: int
+) -> None:
+    """Results are kept for ten days, as records are."""
+    file = Path("eventonce.toml")
+    file.write_text(file.read_text().replace("[history]", f"[history]\n{bounds}"))
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert done.code == code
+    said = "no proof that nothing is left: the results of events without a decision could not"
+    assert (said in done.out) == bool(code)
 
 
 class Deaf:
@@ -252,8 +270,9 @@ def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run)
         assert "not looked for: 3 dead letters in the store that no key" in without.out
         assert without.code == 1, "nobody knows whose they are"
         assert consumer.admin.stats().letters == 3
-        file.write_text(sealed)
-        assert run("forget", "--conversation", GONE, "--yes").code == 0
+        file.write_text(f"{sealed}[override]\nkeep_result = 0\n")
+        done = run("forget", "--conversation", GONE, "--yes")
+        assert done.code == 0, "there are no results to look for"
         assert consumer.admin.stats().letters == 2
 
 

@@ -22,12 +22,14 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import counted, emit, table
 from eventonce.cli.store import event_in, key_in, keyed
+from eventonce.config import Config
 from eventonce.config.checks import check_values
 from eventonce.erasure import OTHERS, Conversation, Erasure
 from eventonce.history.decision import CONVERSATION
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnamed
 from eventonce.letters.sources import LetterSource, StoreLetterSource, open_queue
+from eventonce.rules import TRANSPORT
 from eventonce.runtime.brief_results import result_key
 
 
@@ -102,7 +104,8 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
             queue = partial(open_queue, file.letters, None, settings.sealer)
             places.append(partial(queue, to_change=not dry_run))
         away = f"there is no history {file.history.store}" if history is None else ""
-        subject = Conversation(id, opened, places, history, away if file.history.store else "")
+        away = away if file.history.store else ""
+        subject = Conversation(id, opened, places, history, away, _longest_result(file))
         found = subject.look()
         if not dry_run:
             if not confirmed(_question(found), yes=yes):
@@ -121,6 +124,16 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
     emit({**document, "not_reached": OTHERS}, _text(found), as_json=as_json)
     return 0 if found.proved else FAILED
+
+
+def _longest_result(file: Config) -> int:
+    """The milliseconds for which a result is kept at the most."""
+    # With [override] the rules of last resort are among them.
+    rules = [*file.all_rules(), *(() if file.override else TRANSPORT)]
+    return max(
+        int(rule.remember if rule.keep_result is None else min(rule.keep_result, rule.remember))
+        for rule in rules
+    )
 
 
 def _question(found: Erasure) -> str:

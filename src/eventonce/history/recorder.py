@@ -184,6 +184,11 @@ class History:
         with self._tables() as tables:
             tables.try_to_write()
 
+    def reaches_back(self, milliseconds: int) -> bool:
+        """Whether the bounds of this history let it keep all decisions of so long a time; what was
+        decided before the history was begun is not known here."""
+        return self._keep >= milliseconds and self.span() < self._most
+
     def span(self) -> int:
         """How many decisions there are, and some that were dropped among them; `most` bounds it."""
         with self._tables() as tables:
