@@ -109,6 +109,14 @@ def doctor(run: Run, account: Account) -> Doctor:
     return Doctor(run, account)
 
 
+def test_a_store_alone_says_nothing_of_how_events_come(run: Run, account: Account) -> None:
+    Path("eventonce.toml").write_text(f'name = "{NAME}"\nstore = "{account.store}"\n')
+    found = json.loads(run("doctor", "--json").out)
+    unseen = [it["what"] for it in found["checks"] if it["state"] == "not checked"]
+    assert "AWS: no queue, function or bus is named; --queue names one" in unseen
+    assert found["sound"] is False
+
+
 def test_the_stack_of_infra_apply_is_sound(doctor: Doctor, account: Account) -> None:
     found = doctor()
     assert [it for it in found["checks"] if it["state"] != "ok"] == []

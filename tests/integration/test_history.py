@@ -129,6 +129,19 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
 
 
+def test_an_id_that_looks_like_a_digest_is_found_and_hides_nothing(history: History) -> None:
+    """Any sender may choose such an id."""
+    looks = "#" + "0123456789abcdef" * 2
+    crm = consumer(history, handler=lambda _: None)
+    crm.process([call(1, id=looks, conversationId=looks), call(2, conversationId="#")])
+    history.flush()
+    assert history.hidden("conversation", "c-1") == history.hidden("id", "c-1") == 0
+    for search in (Search(conversation=looks), Search(id=looks)):
+        assert [one.key for one in history.find(search)]
+    assert len(history.find(Search(conversation="#"))) == 1
+    assert history.forget(looks) == 1
+
+
 def test_the_latest_decisions_of_a_reason_are_counted(history: History) -> None:
     assert history.count_lately("dead", "again", 0) == 0
 

@@ -188,6 +188,13 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
     assert not Path("nowhere").exists()
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused(check: Run, run: Run) -> None:
+    text = "audit = '.'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
+    assert "audit: . is a folder: name a file in it" in check(text).err
+    refused = run("dashboard", "--config", "my.toml", "--listen", "0")
+    assert refused == (2, "", "eventonce: audit: . is a folder: name a file in it\n")
+
+
 def test_what_depends_on_the_machine_is_a_warning(
     check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ SPELLINGS = {
     "file:/run/secrets/eventonce": "${file:PATH}",
     "ssm:/prod/eventonce/secret": "${ssm:NAME}",
     "secretsmanager:prod/eventonce#secret": "${secretsmanager:NAME}",
+    "{{resolve:secretsmanager:prod/eventonce}}": "${secretsmanager:NAME}",
     "arn:aws:secretsmanager:eu-central-1:111122223333:secret:eventonce": "${secretsmanager:NAME}",
     "arn:aws-us-gov:ssm:us-gov-west-1:111122223333:parameter/eventonce": "${ssm:NAME}",
 }

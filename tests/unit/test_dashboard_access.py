@@ -238,6 +238,7 @@ def test_passwords_that_protect_nothing_are_refused(settings: DashboardTable, sa
         ("cannot ask https://eve:secret@crm.example/a", "cannot ask https://…@crm.example/…"),
         ("no contact: name=Anna Smith", "no contact: name=…"),
         ("nothing at /contacts/Anna/Smith", "nothing at /contacts/…"),
+        ("no account of <b>Anna</b> (Eve), user:Bob,Al|Cy #Dee", "of <b>…</b> (…), user:…|… #…"),
         ("“anna smith”, „eve“ and «bob» are unknown", "… and … are unknown"),
     ],
 )

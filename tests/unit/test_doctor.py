@@ -621,6 +621,12 @@ COVERED = [
     ({"source": ["a"]}, {"source": ["a", "b"]}, False),
     ({"detail": {"n": [{"numeric": [">", 1]}]}}, {"detail": {"n": [{"numeric": [">", 1]}]}}, True),
     ({"detail": {"n": [1]}}, {"detail": {"m": [1]}}, False),
+    ({"source": [{"prefix": "aws."}]}, {"source": [{"prefix": "aws.partner/"}, "aws.ec2"]}, True),
+    ({"source": [{"prefix": "aws.partner/"}]}, {"source": [{"prefix": "aws."}]}, False),
+    ({"source": [{"prefix": "aws."}]}, {"source": [{"suffix": "aws."}]}, False),
+    ({"source": [{"suffix": ".x"}]}, {"source": [{"suffix": "a.x"}, "b.x"]}, True),
+    ({"detail": {"n": [{"exists": True}]}}, {"detail": {"n": [1, {"prefix": "a"}]}}, True),
+    ({"detail": {"n": [{"exists": True}]}}, {"detail": {"n": [{"exists": False}]}}, False),
     ({"$or": [{"source": ["a"]}, {"source": ["b"]}]}, {"source": ["b"]}, True),
     ({"source": ["a"]}, {"$or": [{"source": ["a"]}, {"detail-type": ["t"]}]}, False),
 ]

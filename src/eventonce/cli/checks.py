@@ -124,7 +124,9 @@ def _of_receiver() -> dict[Place, Callable[[Any], object]]:
 
 
 def _check_folder(path: str) -> None:
-    """ConfigError if this file could not be made, because its folder is missing."""
+    """ConfigError if this file could not be made: its folder is missing, or it is a folder."""
     # Not by pathlib, which raises where a folder above may not be entered.
     if path and not os.path.isdir(folder := Path(path).parent):  # noqa: PTH112
         raise ConfigError(f"there is no folder {folder}: create it first")
+    if path and os.path.isdir(path):  # noqa: PTH112
+        raise ConfigError(f"{path} is a folder: name a file in it")

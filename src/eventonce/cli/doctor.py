@@ -76,6 +76,9 @@ def doctor(
     check_values(file, "worker", "privacy")
     subject = _subject(file, **options)
     facts = look(subject) if subject is not None else NOT_NAMED
+    if subject is not None and not (subject.queue or subject.functions or subject.buses):
+        # A store on AWS alone says nothing of how events come.
+        facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NOT_NAMED.unseen))
     store = file.store or DEFAULT_STORE
     keep = kept_for("keep_letters", file.keep_letters)
     stored = store_findings(store, file.name or DEFAULT_NAME, keep)

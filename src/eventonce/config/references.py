@@ -44,7 +44,7 @@ SECRETS: Final[tuple[Place, ...]] = (
 
 _BARE: Final = re.compile(
     r"""(?isx) \s* (?:[\w-]+\s+)?  # in a header: Bearer
-    (?: [$%({<\[]* (?P<kind>env|file|ssm|secretsmanager):.+
+    (?: [$%({<\[]* (?:resolve:)? (?P<kind>env|file|ssm|secretsmanager):.+
       | arn:aws[\w-]*:(?P<service>ssm|secretsmanager):.+
       | \$[({]*[a-z_]\w*[)}]* | %[a-z_]\w*% | \{+\s*[a-z_][\w.]*\s*\}+
     ) \s*"""

@@ -37,8 +37,8 @@ def overlap(one: Pattern, other: Pattern) -> bool:
 
 
 def covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Whether each event that matches the narrow pattern is sure to match the wide one: every
-    field that the wide one is about has some of the same matchers in the narrow one."""
+    """Whether each event that matches the narrow pattern is sure to match the wide one: for every
+    field that the wide one is about, each matcher of the narrow one is within one of its own."""
     return all(any(_within(one, its) for its in _choices(wide)) for one in _choices(narrow))
 
 
@@ -91,9 +91,24 @@ def _meet(one: Fields, other: Fields) -> bool:
 
 def _within(narrow: Fields, wide: Fields) -> bool:
     return all(
-        path in narrow and all(one in matchers for one in narrow[path])
+        path in narrow and all(any(_implies(one, its) for its in matchers) for one in narrow[path])
         for path, matchers in wide.items()
     )
+
+
+def _implies(one: Any, other: Any) -> bool:
+    """Whether each value that satisfies the first matcher is sure to satisfy the second."""
+    match other:
+        case {"prefix": str(text)}:
+            begin = one.get("prefix") if isinstance(one, dict) else one
+            return isinstance(begin, str) and begin.startswith(text)
+        case {"suffix": str(text)}:
+            end = one.get("suffix") if isinstance(one, dict) else one
+            return isinstance(end, str) and end.endswith(text)
+        case {"exists": True}:
+            return not (isinstance(one, dict) and one.get("exists") is False)
+        case _:
+            return bool(one == other)
 
 
 def _same(one: Any, other: Any) -> bool:

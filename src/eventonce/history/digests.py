@@ -29,7 +29,16 @@ DIGITS: Final = SECRET_DIGITS + 2 * VALUE_BYTES
 
 DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{DIGITS - len(MARK)}}}")
 
+NO_DIGEST: Final = "="
+"""The mark before a value of an event that looks like a digest and is none: a sender could make
+every proof of `forget` impossible by such an id."""
+
 What = Literal["id", "conversation"]
+
+
+def plain(text: str) -> str:
+    """A value as it is kept where there are no secrets."""
+    return NO_DIGEST + text if DIGEST.fullmatch(text) else text
 
 
 class Digests:
@@ -58,9 +67,12 @@ class Digests:
     def names(self, what: What, text: str) -> list[str]:
         """All that may stand for this value: itself, from before the secrets or as a digest that
         was read somewhere, and its digest by each secret."""
-        found = [id_kept(text)]
+        kept = id_kept(text)
+        found = [kept]
+        if plain(kept) != kept:
+            found.append(plain(kept))
         if text:
-            found += [self._digest(what, found[0], number) for number in range(len(self._hashers))]
+            found += [self._digest(what, kept, number) for number in range(len(self._hashers))]
         return found
 
     def _digest(self, what: What, text: str, number: int = 0) -> str:

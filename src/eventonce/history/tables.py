@@ -29,6 +29,7 @@ from eventonce.history.digests import (
     SECRET_DIGITS,
     Digests,
     What,
+    plain,
 )
 from eventonce.history.driver import Driver
 
@@ -147,7 +148,7 @@ class Tables:
         handlers."""
         latest: dict[Kind, list[int]] = {}
         rows: list[tuple[Any, ...]] = []
-        kinds = self._kinds
+        kinds, bare = self._kinds, not self._digests
         if monotonic() > self._kinds_until:
             # One that was idle must not use the numbers of kinds that are dropped by now.
             kinds.clear()
@@ -156,6 +157,8 @@ class Tables:
             segment = self._segment() << 32
             for kind, own in decisions:
                 at, reason, id_, conversation, key, version, attempt, took, receives, happened = own
+                if bare and MARK in (id_[:1], conversation[:1]):
+                    id_, conversation = plain(id_), plain(conversation)
                 minute = at // MINUTE
                 tally = latest.get(kind)
                 if tally is None or tally[0] != minute:

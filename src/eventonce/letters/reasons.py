@@ -49,7 +49,7 @@ _NAMES: Final = re.compile(
     r"|“[^”]*”|„[^“”]*[“”]|«[^»]*»"
     # A value that was cut off before its end.
     r"|(?<!\w)['\"`“„«][^'\"`]*$"
-    rf"|(?:(?<=[^\s:(.;]\s)|(?<=[=/])){_CAPITAL}\w*(?:[ '\u2019.-]{{1,2}}{_CAPITAL}\w*)*"
+    rf"|(?:(?<=[^\s:(.;]\s)|(?<=[=/:,|#<>([{{])){_CAPITAL}\w*(?:[ '\u2019.-]{{1,2}}{_CAPITAL}\w*)*"
 )
 
 

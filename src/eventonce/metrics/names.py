@@ -66,7 +66,8 @@ DEAD_LETTERS: Final = Metric(
     "eventonce_dead_letters_total",
     "counter",
     "events",
-    "Events that were given up and are kept whole as dead letters; their copies do not count.",
+    "Events that were given up and are kept whole as dead letters; their copies do not count, "
+    "unless no handler takes their type.",
     ("status",),
     emf="dead_letters",
     zeros=tuple((status,) for status in MEANINGS if status in LETTERS),
