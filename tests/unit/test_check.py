@@ -188,6 +188,15 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
     assert not Path("nowhere").exists()
 
 
+def test_a_folder_for_audit_lines_is_needed_only_where_they_are_written(run: Run) -> None:
+    Path("my.toml").write_text(
+        "audit = 'nowhere/lines.jsonl'\nstore = 'memory:'\n[[sink]]\nto = 'file:out.jsonl'\n"
+    )
+    Path("one.json").write_text('{"id": "1", "detail-type": "call", "detail": {}}')
+    began = run("run", "--config", "my.toml", "--from", "one.json", "--json")
+    assert (began.code, Path("out.jsonl").exists()) == (0, True)
+
+
 def test_a_folder_in_the_place_of_a_file_is_refused(check: Run, run: Run) -> None:
     text = "audit = '.'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
     assert "audit: . is a folder: name a file in it" in check(text).err
