@@ -187,6 +187,9 @@ def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
         page.wait_for_selector("#plot canvas")
         page.evaluate("window.canvas = document.querySelector('#plot canvas')")
         page.evaluate("getSelection().selectAllChildren(document.querySelector('#health'))")
+        with page.expect_response("**/rates*") as again:
+            page.evaluate("document.body.dispatchEvent(new Event('htmx:sseOpen'))")
+        again.value.finished()
         page.locator("[sse-swap=types] a").first.focus()
         page.evaluate("window.focused = document.activeElement")
         page.evaluate("window.scrollTo(0, 300)")

@@ -179,7 +179,9 @@ document.addEventListener("click", async (event) => {
     const answer = await fetch(place.dataset.from);
     if (!answer.ok) return;
     data = await answer.json();
-    draw();
+    // Once more when the stream opens: a plot that is there stays, and shows what is new.
+    if (plot) plot.setData(data);
+    else draw();
   }
 
   // A point with the time of the last one takes its place; what is older than the span goes.
