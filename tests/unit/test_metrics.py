@@ -244,6 +244,19 @@ def test_times_and_sizes_are_put_into_buckets() -> None:
     assert buckets[:3] == [1, 0, 1], "at most 1, 2 and 5"
 
 
+@pytest.mark.parametrize(
+    "some", [[], [7], [5, 1, 5, 2], [0, 9, 5, 100, 7, 100], [100, 100], [1, 1], [2, 1, 10]]
+)
+def test_many_values_at_once_are_counted_as_one_by_one(some: list[float]) -> None:
+    at_once, one_by_one = (Histogram((1, 2, 5, 10), values=True) for _ in range(2))
+    for _ in range(2):
+        at_once.add_all(some)
+        for value in some:
+            one_by_one.add(value)
+    assert at_once.buckets == one_by_one.buckets
+    assert (at_once.total, at_once.values) == (one_by_one.total, one_by_one.values)
+
+
 def test_a_batch_that_claims_nothing_is_no_call_to_the_store() -> None:
     consumer = Consumer(MemoryStore(), name="crm", rules=ruled())
     consumer.on("something else")(lambda _: None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from eventonce.log import log
 from eventonce.metrics import names
 from eventonce.metrics.causes import GIVEN_UP_AGAIN, cause_of
 from eventonce.metrics.names import Metric
-from eventonce.rules.instants import EARLIEST_EVENT, instant
+from eventonce.rules.instants import EARLIEST_EVENT, event_instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 
 LONGEST: Final = 200
@@ -56,8 +56,15 @@ class Histogram:
             self.add(values[0])
             return
         bounds, buckets = self.bounds, self.buckets
-        for value in values:
-            buckets[bisect_left(bounds, value)] += 1
+        # By bucket and not by value: most values of a batch are in one or two buckets.
+        ordered, begin = sorted(values), 0
+        for bucket in range(bisect_left(bounds, ordered[0]), len(bounds)):
+            end = bisect_right(ordered, bounds[bucket], begin)
+            buckets[bucket] += end - begin
+            begin = end
+            if end == len(ordered):
+                break
+        buckets[-1] += len(ordered) - begin
         self.total += sum(values)
         if self.values is not None:
             self.values += values
@@ -105,8 +112,8 @@ class Meter:
         _meters.add(self)
 
     def _begin(self) -> None:
-        self._counters: dict[Metric, dict[Labels, int]] = {
-            metric: defaultdict(int) for metric in names.METRICS if metric.kind == "counter"
+        self._counters: dict[Metric, Counter[Labels]] = {
+            metric: Counter() for metric in names.METRICS if metric.kind == "counter"
         }
         self._histograms: dict[Metric, dict[Labels, Histogram]] = {
             metric: {} for metric in names.METRICS if metric.kind == "histogram"
@@ -127,30 +134,30 @@ class Meter:
         lags: list[float] = []
         receives: list[float] = []
         with self._lock:
-            events, types = self._counters[names.EVENTS], self._types
+            types = self._types
+            counted: list[Labels] = []
             for outcome in outcomes:
-                event, rule, attempt = outcome.event, outcome.rule, outcome.attempt
-                type_: str | None = ""
+                event, status_, rule = outcome.event, outcome.status, outcome.rule
+                type_ = ""
                 if event is not None:
-                    type_ = types.get(event.type)
+                    type_ = types.get(event.type) or _bounded(types, event.type, names.TYPES)
                     if event.receives:
                         receives.append(event.receives)
-                    if outcome.status == "done" and event.time:
-                        at = _instant(event.time)
-                        if at is not None:
+                    if status_ == "done" and event.time:
+                        at = event_instant(event.time)
+                        if at is not None and at >= EARLIEST_EVENT:
                             # A sender's clock may be ahead of ours.
                             lags.append((now - at) / 1000 if now > at else 0.0)
                 cause = cause_of(outcome)
                 if cause not in names.CAUSES:
                     cause = _bounded(self._errors, cause, names.ERRORS)
-                if type_ is None:
-                    type_ = _bounded(types, event.type if event is not None else "", names.TYPES)
-                events[outcome.status, cause, rule, type_] += 1
-                if attempt:
-                    if rule in took:
-                        took[rule].append(outcome.took)
-                    else:
-                        took[rule] = [outcome.took]
+                counted.append((status_, cause, rule, type_))
+                if outcome.attempt:
+                    some = took.get(rule)
+                    if some is None:
+                        some = took[rule] = []
+                    some.append(outcome.took)
+            self._counters[names.EVENTS].update(counted)
             for rule, some in took.items():
                 self._histogram(names.HANDLER_SECONDS, (rule,)).add_all(some)
             self._lag.add_all(lags)
@@ -206,9 +213,8 @@ class Meter:
             with self._lock:
                 self._settle_seconds.add(seconds)
                 self._settle_size.add(len(settlements))
-                counts = self._counters[names.SETTLEMENTS]
-                for settlement, result in zip(settlements, results, strict=False):
-                    counts[settlement.action, result] += 1
+                pairs = zip([one.action for one in settlements], results, strict=False)
+                self._counters[names.SETTLEMENTS].update(pairs)
             self._called("settle", len(settlements), seconds)
         except Exception as problem:  # noqa: BLE001  the store's answer must be heard
             _not_counted(problem)
@@ -312,16 +318,8 @@ def _bounded(known: dict[str, str], name: str, most: int) -> str:
     return label
 
 
-@lru_cache(maxsize=1024)
-def _instant(text: str) -> int | None:
-    """The time of an event in milliseconds; None for what is no time of one. EventBridge dates
-    events to the second, so that many have one time."""
-    at = instant(text)
-    return at if at is not None and at >= EARLIEST_EVENT else None
-
-
 def _with_letters(
-    counters: dict[Metric, dict[Labels, int]],
+    counters: Mapping[Metric, Mapping[Labels, int]],
     histograms: Mapping[Metric, Mapping[Labels, Histogram]],
 ) -> Counted:
     letters: dict[Labels, int] = defaultdict(int)

@@ -6,6 +6,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +53,13 @@ def instant(value: Any, form: str = "") -> int | None:
         return None
     # By way of repr: 1700000000.123 seconds are 123 ms, though the float lies a little below.
     return _from_number(Decimal(repr(value)), form)
+
+
+@lru_cache(maxsize=1024)
+def event_instant(text: str) -> int | None:
+    """The instant that an envelope names, remembered: EventBridge dates events to the second, so
+    that many have the same."""
+    return instant(text)
 
 
 def _from_number(value: Decimal, form: str) -> int | None:
